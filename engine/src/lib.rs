@@ -1,1 +1,17 @@
+//! The storage engine of one shard: rows of cells with timestamps, kept by partition and position.
+//!
+//! It knows bytes, tokens and timestamps only.
 
+pub mod cell;
+pub mod codec;
+pub mod counter;
+pub mod key;
+pub mod mutation;
+pub mod row;
+pub mod row_writer;
+
+pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
+pub use codec::DecodeError;
+pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId};
+pub use row::RowRef;
+pub use row_writer::{RowBuilder, RowWriter, transcode};

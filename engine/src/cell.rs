@@ -1,0 +1,174 @@
+//! The parts of a row: deletions, liveness, cells, and which of two versions of a part wins.
+//!
+//! The `merge` functions are pure, commutative, associative and idempotent. Times: timestamps are microseconds
+//! chosen by the writer, times of deletion and expiry are seconds since the epoch.
+
+use std::cmp::Ordering;
+
+/// Everything it covers with a timestamp up to `timestamp` is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Deletion {
+    /// Microseconds.
+    pub timestamp: i64,
+    /// Seconds since the epoch; starts the grace period after which the deletion may be forgotten.
+    pub local_deletion_time: u32,
+}
+
+impl Deletion {
+    /// Whether data written at `timestamp` is deleted by this.
+    #[inline]
+    pub fn shadows(self, timestamp: i64) -> bool {
+        timestamp <= self.timestamp
+    }
+}
+
+/// The stronger of two optional deletions.
+#[inline]
+pub fn stronger(left: Option<Deletion>, right: Option<Deletion>) -> Option<Deletion> {
+    left.max(right)
+}
+
+/// A limited lifetime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Expiry {
+    /// Seconds, as asked for by the writer.
+    pub ttl: u32,
+    /// Seconds since the epoch; from this second on the data counts as deleted.
+    pub expires_at: u32,
+}
+
+impl Expiry {
+    #[inline]
+    pub fn is_expired(self, now_seconds: u32) -> bool {
+        self.expires_at <= now_seconds
+    }
+
+    #[inline]
+    fn rank(self) -> (u32, u32) {
+        (self.expires_at, self.ttl)
+    }
+}
+
+/// The mark that a row exists even without cells (written by INSERT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Liveness {
+    /// Microseconds.
+    pub timestamp: i64,
+    pub expiry: Option<Expiry>,
+}
+
+impl Liveness {
+    #[inline]
+    pub fn is_expired(&self, now_seconds: u32) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.is_expired(now_seconds))
+    }
+
+    /// The winner of two: the newer, at a tie the expiring one, then the one that lives longer.
+    #[inline]
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let rank = |liveness: &Self| (liveness.timestamp, liveness.expiry.map(Expiry::rank));
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// What a cell is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CellKind {
+    Live,
+    Expiring(Expiry),
+    /// A deleted cell; it has no value.
+    Tombstone {
+        /// Seconds since the epoch.
+        local_deletion_time: u32,
+    },
+    /// The value is a counter context: n x (id 16 bytes, clock i64 big endian, count i64 big endian) by id.
+    Counter,
+}
+
+/// One column's value, or one element of a collection column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell<'a> {
+    pub column: u32,
+    /// Empty for a simple column, else the element's key.
+    pub path: &'a [u8],
+    /// Microseconds.
+    pub timestamp: i64,
+    pub kind: CellKind,
+    /// Wire bytes.
+    pub value: &'a [u8],
+}
+
+impl<'a> Cell<'a> {
+    /// Where the cell stands in its row.
+    #[inline]
+    pub fn address(&self) -> (u32, &'a [u8]) {
+        (self.column, self.path)
+    }
+
+    /// Whether a reader at `now_seconds` sees the cell's value.
+    #[inline]
+    pub fn is_live(&self, now_seconds: u32) -> bool {
+        match self.kind {
+            CellKind::Live | CellKind::Counter => true,
+            CellKind::Expiring(expiry) => !expiry.is_expired(now_seconds),
+            CellKind::Tombstone { .. } => false,
+        }
+    }
+
+    /// How two versions of one cell, neither or at most one of them a counter, compare: `Greater` means that
+    /// `self` wins. Newer first; at a tie tombstone, expiring, live; then the longer life, then the value.
+    #[inline]
+    pub fn compare_versions(&self, other: &Self) -> Ordering {
+        let is_counter = |cell: &Self| cell.kind == CellKind::Counter;
+        if is_counter(self) != is_counter(other) {
+            // A counter's timestamp says nothing about its increments: its deletion always wins.
+            return is_counter(other).cmp(&is_counter(self));
+        }
+        self.timestamp.cmp(&other.timestamp).then_with(|| {
+            let rank = |cell: &Self| match cell.kind {
+                CellKind::Live | CellKind::Counter => (0, 0, 0),
+                CellKind::Expiring(expiry) => (1, expiry.expires_at, expiry.ttl),
+                CellKind::Tombstone { local_deletion_time } => (2, local_deletion_time, 0),
+            };
+            rank(self).cmp(&rank(other)).then_with(|| self.value.cmp(other.value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPIRING: CellKind = CellKind::Expiring(Expiry { ttl: 10, expires_at: 100 });
+    const TOMBSTONE: CellKind = CellKind::Tombstone { local_deletion_time: 5 };
+
+    fn cell(timestamp: i64, kind: CellKind, value: &[u8]) -> Cell<'_> {
+        Cell { column: 1, path: &[], timestamp, kind, value }
+    }
+
+    #[test]
+    fn versions_are_ranked_as_documented() {
+        let ascending = [
+            cell(1, TOMBSTONE, b""),
+            cell(2, CellKind::Live, b"a"),
+            cell(2, CellKind::Live, b"b"),
+            cell(2, EXPIRING, b"a"),
+            cell(2, EXPIRING, b"b"),
+            cell(2, CellKind::Expiring(Expiry { ttl: 10, expires_at: 101 }), b"a"),
+            cell(2, TOMBSTONE, b""),
+            cell(3, CellKind::Live, b""),
+        ];
+        for pair in ascending.windows(2) {
+            assert_eq!(pair[0].compare_versions(&pair[1]), Ordering::Less, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn the_expiring_liveness_wins_a_tie() {
+        let plain = Liveness { timestamp: 1, expiry: None };
+        let expiring = Liveness { timestamp: 1, expiry: Some(Expiry { ttl: 1, expires_at: 2 }) };
+        assert_eq!(plain.merge(expiring), expiring);
+        assert_eq!(expiring.merge(plain), expiring);
+    }
+}

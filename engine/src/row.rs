@@ -1,0 +1,304 @@
+//! The one encoding of a row, and the zero-copy view of it.
+//!
+//! ```text
+//! row    := flags u8 | [liveness] | [deletion] | [column deletions] | cells up to the end
+//! liveness         := timestamp | [ttl, expires at]                     LIVENESS, LIVENESS_EXPIRES
+//! deletion         := timestamp | local deletion time                   DELETION
+//! column deletions := count | count x (column | timestamp | local deletion time)     COLUMN_DELETIONS
+//! cell   := flags u8 | column | [path] | [timestamp] | [ttl, expires at] | [local deletion time] | [value]
+//! ```
+//!
+//! Timestamps are zigzag varints relative to the base of the container; other numbers are varints; path and
+//! value carry their length. A cell whose timestamp (or expiry) equals that of the row's liveness, or without
+//! liveness that of the first cell, carries a flag instead. Cells are ordered by (column, path), column
+//! deletions by column, neither has duplicates. `MORTAL` is set exactly when some part of the row can be
+//! invisible to a reader: an expiry or a tombstone.
+//!
+//! Reading damaged bytes never panics: the view ends early. [`RowRef::validate`] is for bytes from outside.
+
+use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
+use crate::codec::{DecodeError, Reader};
+
+pub(crate) mod flags {
+    pub const LIVENESS: u8 = 1;
+    pub const LIVENESS_EXPIRES: u8 = 1 << 1;
+    pub const DELETION: u8 = 1 << 2;
+    pub const COLUMN_DELETIONS: u8 = 1 << 3;
+    pub const MORTAL: u8 = 1 << 4;
+    pub const COUNTER: u8 = 1 << 5;
+    pub const KNOWN: u8 = (1 << 6) - 1;
+
+    pub const CELL_KIND: u8 = 0b11;
+    pub const CELL_LIVE: u8 = 0;
+    pub const CELL_EXPIRING: u8 = 1;
+    pub const CELL_TOMBSTONE: u8 = 2;
+    pub const CELL_COUNTER: u8 = 3;
+    pub const CELL_SHARES_TIMESTAMP: u8 = 1 << 2;
+    pub const CELL_SHARES_EXPIRY: u8 = 1 << 3;
+    pub const CELL_PATH: u8 = 1 << 4;
+    pub const CELL_NO_VALUE: u8 = 1 << 5;
+    pub const CELL_KNOWN: u8 = (1 << 6) - 1;
+}
+
+/// A view of an encoded row. Cheap to copy; nothing is decoded before it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRef<'a> {
+    pub bytes: &'a [u8],
+    /// Microseconds; timestamps in `bytes` are relative to it.
+    pub base: i64,
+}
+
+/// Everything of a row that stands before its cells.
+#[derive(Debug, Clone, Copy)]
+pub struct RowHead<'a> {
+    pub liveness: Option<Liveness>,
+    pub deletion: Option<Deletion>,
+    pub column_deletions: ColumnDeletions<'a>,
+    pub cells: Cells<'a>,
+}
+
+impl<'a> RowRef<'a> {
+    #[inline]
+    pub fn new(bytes: &'a [u8], base: i64) -> Self {
+        Self { bytes, base }
+    }
+
+    #[inline]
+    fn flags(self) -> u8 {
+        self.bytes.first().copied().unwrap_or(0)
+    }
+
+    /// Whether every part of the row is visible to every reader as long as nothing outside the row shadows
+    /// it: no deletions, no expiries, no tombstones.
+    #[inline]
+    pub fn is_plain(self) -> bool {
+        self.flags() & (flags::DELETION | flags::COLUMN_DELETIONS | flags::MORTAL) == 0
+    }
+
+    /// Whether the row holds counter cells.
+    #[inline]
+    pub fn has_counters(self) -> bool {
+        self.flags() & flags::COUNTER != 0
+    }
+
+    /// Whether the row has neither liveness nor deletions nor cells.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.bytes.len() <= 1
+    }
+
+    /// Takes the row apart once; the accessors below each do it again.
+    #[inline]
+    pub fn head(self) -> Result<RowHead<'a>, DecodeError> {
+        let mut reader = Reader::new(self.bytes);
+        let flags = reader.byte("a row")?;
+        let mut head = RowHead {
+            liveness: None,
+            deletion: None,
+            column_deletions: ColumnDeletions { reader: Reader::new(&[]), base: self.base, left: 0 },
+            cells: Cells { reader, base: self.base, shared: None },
+        };
+        if flags & flags::LIVENESS != 0 {
+            let timestamp = self.timestamp(&mut reader)?;
+            let expiry =
+                if flags & flags::LIVENESS_EXPIRES == 0 { None } else { Some(read_expiry(&mut reader)?) };
+            head.liveness = Some(Liveness { timestamp, expiry });
+            head.cells.shared = Some(Shared { timestamp, expiry });
+        }
+        if flags & flags::DELETION != 0 {
+            head.deletion = Some(read_deletion(&mut reader, self.base)?);
+        }
+        if flags & flags::COLUMN_DELETIONS != 0 {
+            let count = reader.unsigned32("a row's column deletions")?;
+            head.column_deletions = ColumnDeletions { reader, base: self.base, left: count };
+            for _ in 0..count {
+                reader.unsigned32("a column deletion")?;
+                read_deletion(&mut reader, self.base)?;
+            }
+        }
+        head.cells.reader = reader;
+        Ok(head)
+    }
+
+    #[inline]
+    fn timestamp(self, reader: &mut Reader<'_>) -> Result<i64, DecodeError> {
+        Ok(self.base.wrapping_add(reader.signed("a row's timestamp")?))
+    }
+
+    #[inline]
+    pub fn liveness(self) -> Option<Liveness> {
+        self.head().ok().and_then(|head| head.liveness)
+    }
+
+    #[inline]
+    pub fn deletion(self) -> Option<Deletion> {
+        self.head().ok().and_then(|head| head.deletion)
+    }
+
+    /// Deletions of whole collections, by column.
+    #[inline]
+    pub fn column_deletions(self) -> ColumnDeletions<'a> {
+        self.head().map_or(ColumnDeletions { reader: Reader::new(&[]), base: self.base, left: 0 }, |head| {
+            head.column_deletions
+        })
+    }
+
+    /// The cells by (column, path).
+    #[inline]
+    pub fn cells(self) -> Cells<'a> {
+        self.head()
+            .map_or(Cells { reader: Reader::new(&[]), base: self.base, shared: None }, |head| head.cells)
+    }
+
+    /// Calls `visit` with the timestamp of every part of the row.
+    pub fn for_each_timestamp(self, mut visit: impl FnMut(i64)) {
+        let Ok(head) = self.head() else { return };
+        if let Some(liveness) = head.liveness {
+            visit(liveness.timestamp);
+        }
+        if let Some(deletion) = head.deletion {
+            visit(deletion.timestamp);
+        }
+        for (_, deletion) in head.column_deletions {
+            visit(deletion.timestamp);
+        }
+        for cell in head.cells {
+            visit(cell.timestamp);
+        }
+    }
+
+    /// Checks that the bytes are a well-formed row, to the last byte. For bytes that came from outside.
+    pub fn validate(self) -> Result<(), DecodeError> {
+        let flags = self.flags();
+        if flags & !flags::KNOWN != 0
+            || flags & (flags::LIVENESS | flags::LIVENESS_EXPIRES) == flags::LIVENESS_EXPIRES
+        {
+            return Err(DecodeError::Invalid { what: "row flags", value: u64::from(flags) });
+        }
+        let head = self.head()?;
+        let mut previous = None;
+        for (column, _) in head.column_deletions {
+            if previous.is_some_and(|previous| previous >= column) {
+                return Err(DecodeError::Disorder { what: "a row's column deletions" });
+            }
+            previous = Some(column);
+        }
+        let mut mortal = flags & flags::LIVENESS_EXPIRES != 0;
+        let mut counter = false;
+        let mut cells = head.cells;
+        let mut previous: Option<(u32, &[u8])> = None;
+        while !cells.reader.is_empty() {
+            let cell = cells.decode()?;
+            if previous.is_some_and(|previous| previous >= cell.address()) {
+                return Err(DecodeError::Disorder { what: "a row's cells" });
+            }
+            previous = Some(cell.address());
+            mortal |= matches!(cell.kind, CellKind::Expiring(_) | CellKind::Tombstone { .. });
+            counter |= cell.kind == CellKind::Counter;
+        }
+        if mortal != (flags & flags::MORTAL != 0) || counter != (flags & flags::COUNTER != 0) {
+            return Err(DecodeError::Invalid { what: "row flags", value: u64::from(flags) });
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn read_expiry(reader: &mut Reader<'_>) -> Result<Expiry, DecodeError> {
+    Ok(Expiry { ttl: reader.unsigned32("a TTL")?, expires_at: reader.unsigned32("a time of expiry")? })
+}
+
+#[inline]
+fn read_deletion(reader: &mut Reader<'_>, base: i64) -> Result<Deletion, DecodeError> {
+    Ok(Deletion {
+        timestamp: base.wrapping_add(reader.signed("a deletion")?),
+        local_deletion_time: reader.unsigned32("a deletion")?,
+    })
+}
+
+/// The deletions of a row's collections: (column, deletion), by column.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnDeletions<'a> {
+    reader: Reader<'a>,
+    base: i64,
+    left: u32,
+}
+
+impl Iterator for ColumnDeletions<'_> {
+    type Item = (u32, Deletion);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let column = self.reader.unsigned32("a column deletion").ok()?;
+        Some((column, read_deletion(&mut self.reader, self.base).ok()?))
+    }
+}
+
+/// The timestamp and expiry that a cell's flags can refer to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared {
+    pub timestamp: i64,
+    pub expiry: Option<Expiry>,
+}
+
+/// The cells of a row in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Cells<'a> {
+    reader: Reader<'a>,
+    base: i64,
+    shared: Option<Shared>,
+}
+
+impl<'a> Cells<'a> {
+    #[inline]
+    fn decode(&mut self) -> Result<Cell<'a>, DecodeError> {
+        const UNSHARED: DecodeError = DecodeError::Invalid { what: "reference of a cell", value: 0 };
+        let reader = &mut self.reader;
+        let flags = reader.byte("a cell")?;
+        if flags & !flags::CELL_KNOWN != 0 {
+            return Err(DecodeError::Invalid { what: "cell flags", value: u64::from(flags) });
+        }
+        let column = reader.unsigned32("a cell's column")?;
+        let path = if flags & flags::CELL_PATH == 0 { &[] } else { reader.bytes("a cell's path")? };
+        let timestamp = if flags & flags::CELL_SHARES_TIMESTAMP == 0 {
+            self.base.wrapping_add(reader.signed("a cell's timestamp")?)
+        } else {
+            self.shared.ok_or(UNSHARED)?.timestamp
+        };
+        let mut own_expiry = None;
+        let kind = match flags & flags::CELL_KIND {
+            flags::CELL_LIVE => CellKind::Live,
+            flags::CELL_EXPIRING => {
+                let expiry = if flags & flags::CELL_SHARES_EXPIRY == 0 {
+                    read_expiry(reader)?
+                } else {
+                    self.shared.and_then(|shared| shared.expiry).ok_or(UNSHARED)?
+                };
+                own_expiry = Some(expiry);
+                CellKind::Expiring(expiry)
+            }
+            flags::CELL_TOMBSTONE => {
+                CellKind::Tombstone { local_deletion_time: reader.unsigned32("a cell's time of deletion")? }
+            }
+            _ => CellKind::Counter,
+        };
+        let value = if flags & flags::CELL_NO_VALUE == 0 { reader.bytes("a cell's value")? } else { &[] };
+        if self.shared.is_none() {
+            self.shared = Some(Shared { timestamp, expiry: own_expiry });
+        }
+        Ok(Cell { column, path, timestamp, kind, value })
+    }
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = Cell<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Cell<'a>> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        self.decode().ok()
+    }
+}
