@@ -1,0 +1,131 @@
+//! The abstract syntax tree of CQL (the grammar of Cassandra 5.0).
+//!
+//! The tree says what was written, not what it means: names are not resolved, types are not checked, literals keep
+//! their source text. Every node prints CQL (`Display`, in `syntax::print`) that parses to an equal node.
+//!
+//! * [`Statement`] has one variant a statement kind.
+//! * [`Term`] is a value that does not depend on a row, [`Selector`] one that does.
+//! * Bind markers are numbered from 0 in the order in which they stand in the statement.
+
+mod describe;
+mod identifier;
+mod modify;
+mod roles;
+mod schema;
+mod select;
+mod term;
+mod types;
+
+pub use self::{
+    describe::{Describe, DescribeTarget},
+    identifier::{FunctionName, Identifier, QualifiedName},
+    modify::{
+        Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest,
+        Delete, Deletion, IfClause, Insert, InsertSource, JsonDefault, JsonValue, Modification, Update,
+        Using,
+    },
+    roles::{
+        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, ListPermissions,
+        ListRoles, Permission, PermissionSet, Resource, Revoke, RevokeRole, RoleOption, RoleSpelling,
+    },
+    schema::{
+        AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
+        ColumnDefinition, ColumnMask, CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace,
+        CreateTable, CreateTrigger, CreateType, CreateView, DropFunction, DropIndex, DropKeyspace, DropTable,
+        DropTrigger, DropType, DropView, IndexTarget, PrimaryKey, Property, PropertyValue, TableOptions,
+        Truncate,
+    },
+    select::{
+        Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Selector,
+        Subject, WriteMetadata,
+    },
+    term::{ArithmeticOperator, BindMarker, Literal, Term},
+    types::{CqlTypeName, NativeType},
+};
+
+/// One CQL statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// `USE keyspace`
+    Use(Identifier),
+    /// `SELECT …`
+    Select(Select),
+    /// `INSERT INTO …`
+    Insert(Insert),
+    /// `UPDATE …`
+    Update(Update),
+    /// `DELETE …`
+    Delete(Delete),
+    /// `BEGIN BATCH … APPLY BATCH`
+    Batch(Batch),
+    /// `CREATE KEYSPACE …`
+    CreateKeyspace(CreateKeyspace),
+    /// `ALTER KEYSPACE …`
+    AlterKeyspace(AlterKeyspace),
+    /// `DROP KEYSPACE …`
+    DropKeyspace(DropKeyspace),
+    /// `CREATE TABLE …`
+    CreateTable(CreateTable),
+    /// `ALTER TABLE …`
+    AlterTable(AlterTable),
+    /// `DROP TABLE …`
+    DropTable(DropTable),
+    /// `TRUNCATE …`
+    Truncate(Truncate),
+    /// `CREATE TYPE …`
+    CreateType(CreateType),
+    /// `ALTER TYPE …`
+    AlterType(AlterType),
+    /// `DROP TYPE …`
+    DropType(DropType),
+    /// `CREATE [CUSTOM] INDEX …`
+    CreateIndex(CreateIndex),
+    /// `DROP INDEX …`
+    DropIndex(DropIndex),
+    /// `CREATE MATERIALIZED VIEW …`
+    CreateView(CreateView),
+    /// `ALTER MATERIALIZED VIEW …`
+    AlterView(AlterView),
+    /// `DROP MATERIALIZED VIEW …`
+    DropView(DropView),
+    /// `CREATE FUNCTION …`
+    CreateFunction(CreateFunction),
+    /// `DROP FUNCTION …`
+    DropFunction(DropFunction),
+    /// `CREATE AGGREGATE …`
+    CreateAggregate(CreateAggregate),
+    /// `DROP AGGREGATE …`
+    DropAggregate(DropFunction),
+    /// `CREATE TRIGGER …`
+    CreateTrigger(CreateTrigger),
+    /// `DROP TRIGGER …`
+    DropTrigger(DropTrigger),
+    /// `CREATE ROLE …` and `CREATE USER …`
+    CreateRole(CreateRole),
+    /// `ALTER ROLE …` and `ALTER USER …`
+    AlterRole(AlterRole),
+    /// `DROP ROLE …` and `DROP USER …`
+    DropRole(DropRole),
+    /// `GRANT role TO role`
+    GrantRole(GrantRole),
+    /// `REVOKE role FROM role`
+    RevokeRole(RevokeRole),
+    /// `LIST ROLES …`
+    ListRoles(ListRoles),
+    /// `LIST USERS`
+    ListUsers,
+    /// `LIST SUPERUSERS`
+    ListSuperusers,
+    /// `GRANT permission ON resource TO role`
+    Grant(Grant),
+    /// `REVOKE permission ON resource FROM role`
+    Revoke(Revoke),
+    /// `LIST permission …`
+    ListPermissions(ListPermissions),
+    /// `ADD IDENTITY …`
+    AddIdentity(AddIdentity),
+    /// `DROP IDENTITY …`
+    DropIdentity(DropIdentity),
+    /// `DESCRIBE …`
+    Describe(Describe),
+}
