@@ -82,7 +82,7 @@ def test_every_native_type_is_written_and_shown():
         "30821634-13ad-11eb-adc1-0242ac120002, (1, 'y'), {'k': 2}, [1, 2]);"
         "EXPAND ON\nSELECT * FROM native;"
     )
-    values = dict(re.findall(r"^ +(\w+) \| +(.*?) *$", shown, re.MULTILINE))
+    values = dict(re.findall(r"^ (\w+) +\| (.*?) *$", shown, re.MULTILINE))
     assert values == {
         "id": "1", "a": "x", "b": "9223372036854775807", "c": "0x00ff", "d": "True", "e": "2024-02-29", "f": "1.50",
         "g": "2.5", "h": "1mo2d3s", "i": "0.5", "j": "127.0.0.1", "k": "7", "l": "13:30:54.234000000",

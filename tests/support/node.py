@@ -1,0 +1,188 @@
+"""A Helenus node as a process of a test or a benchmark: start, stop, kill, restart, administer, measure.
+
+Invariants: a node that this module started is stopped when its `with` block ends; a restart keeps address and
+data; nothing here knows CQL.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_SECONDS = 60
+STOP_TIMEOUT_SECONDS = 60
+CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class NodeError(Exception):
+    """The node did not do what it was asked to; the message holds the end of its log."""
+
+
+def binary(given=None):
+    """The program to test: the one given, else the newest of the release and the debug build."""
+    if given:
+        return Path(given).resolve()
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [path for path in (target / "release/helenus", target / "debug/helenus") if path.exists()]
+    if not built:
+        raise NodeError(f"no helenus program in {target}: run `cargo build --release -p helenus`")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
+def free_port():
+    """A port of the loopback address that nothing listens on now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def cpu_seconds(pid):
+    """User and system time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_SECOND
+
+
+def resident_mib(pid):
+    """Resident set of a process in MiB."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def disk_bytes(directory):
+    """Bytes that the files under a directory take, each hard-linked file once."""
+    seen, total = set(), 0
+    for path in Path(directory).rglob("*"):
+        status = path.lstat()
+        if path.is_file() and (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            total += status.st_blocks * 512
+    return total
+
+
+class Node:
+    """One node on the loopback address, in a directory of its own."""
+
+    def __init__(self, program=None, data_dir=None, commit_log=None, shards=None, settings=None):
+        """`data_dir` None: a temporary directory, removed at the end. `settings`: further keys of the TOML file."""
+        self.program = binary(program)
+        self.temporary = data_dir is None
+        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="helenus-node-"))
+        self.home = Path(tempfile.mkdtemp(prefix="helenus-node-home-"))
+        self.log_path = self.home / "node.log"
+        self.settings = {"http_port": free_port(), **(settings or {})}
+        self.http_address = f"127.0.0.1:{self.settings['http_port']}"
+        self.arguments = []
+        if commit_log:
+            self.arguments += ["--commit-log", commit_log]
+        if shards:
+            self.arguments += ["--shards", str(shards)]
+        self.listen = "127.0.0.1:0"
+        self.process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            self.stop()
+        finally:
+            if kind is None:
+                shutil.rmtree(self.home, ignore_errors=True)
+            if self.temporary:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def host(self):
+        return self.listen.rsplit(":", 1)[0]
+
+    @property
+    def port(self):
+        return int(self.listen.rsplit(":", 1)[1])
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def start(self):
+        """Starts the process and returns when it serves CQL."""
+        configuration = self.home / "helenus.toml"
+        configuration.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items()))
+        command = [self.program, "node", "--config", configuration, "--data-dir", self.data_dir, "--listen", self.listen]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("HELENUS_")}
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(word) for word in command + self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+        killer = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
+        killer.start()
+        line = self.process.stdout.readline()
+        killer.cancel()
+        told = re.fullmatch(r"listening on (\S+)\n", line)
+        if not told:
+            self.process.kill()
+            self.process.wait()
+            raise NodeError(f"the node said {line!r} instead of its address\n{self.log_tail()}")
+        self.listen = told.group(1)
+
+    def stop(self):
+        """SIGTERM, and the exit status 0 that a drained node answers it with."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        process, self.process = self.process, None
+        try:
+            status = process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise NodeError(f"the node did not stop within {STOP_TIMEOUT_SECONDS} s\n{self.log_tail()}") from None
+        finally:
+            process.stdout.close()
+        if status != 0:
+            raise NodeError(f"the node ended with status {status}\n{self.log_tail()}")
+
+    def restart(self):
+        """Stops the node and starts it on the same address and data."""
+        self.stop()
+        self.start()
+
+    def log_tail(self, lines=40):
+        """The end of what the node wrote to standard error."""
+        text = self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+        return "\n".join([f"--- {self.log_path}", *text[-lines:]])
+
+    def administer(self, action, **parameters):
+        """POST to the administration port: `flush`, `compact`, `snapshot`; raises `NodeError` with its answer."""
+        query = urllib.parse.urlencode(parameters)
+        request = urllib.request.Request(f"http://{self.http_address}/admin/{action}?{query}", data=b"", method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as error:
+            raise NodeError(f"{request.full_url}: {error.code} {error.read().decode(errors='replace')}") from error
+        except OSError as error:
+            raise NodeError(f"{request.full_url}: {error}") from error
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.pid)
+
+    def resident_mib(self):
+        return resident_mib(self.pid)
