@@ -7,6 +7,7 @@ pub mod codec;
 pub mod counter;
 pub mod key;
 pub mod mutation;
+pub mod reconcile;
 pub mod row;
 pub mod row_writer;
 

@@ -1,0 +1,376 @@
+//! How several versions of a row become one: pure, commutative, associative, idempotent.
+//!
+//! The newest version of each part wins ([`crate::cell`] has the rules of a tie); deletions remove what they
+//! shadow. What is written besides the surviving data depends on the [`Purpose`]: everything (memtable),
+//! only what a reader sees, or everything but what may be forgotten (compaction).
+//!
+//! Counters are the exception that Cassandra has too: a counter's increments carry no order against its
+//! deletion, so a merge before a deletion and one after it may differ.
+
+use smallvec::SmallVec;
+
+use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness, stronger};
+use crate::codec::DecodeError;
+use crate::counter;
+use crate::row::{Cells, RowRef};
+use crate::row_writer::RowWriter;
+
+/// Which deletions compaction may forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purge {
+    /// Seconds since the epoch; decides what has expired.
+    pub now_seconds: u32,
+    /// Deletions made before this second have served their grace period.
+    pub purge_before_seconds: u32,
+    /// Microseconds. Older than all data outside the compaction: a deletion from before it shadows nothing
+    /// that is not here.
+    pub max_purgeable_timestamp: i64,
+}
+
+impl Purge {
+    /// Whether a deletion of this timestamp and time may be forgotten.
+    #[inline]
+    pub fn forgets(&self, deletion: Deletion) -> bool {
+        deletion.local_deletion_time < self.purge_before_seconds
+            && deletion.timestamp < self.max_purgeable_timestamp
+    }
+
+    /// Whether something expired may be forgotten. Like Cassandra, an expired cell counts as deleted from
+    /// the time it was written: all replicas know its end.
+    #[inline]
+    fn forgets_expired(&self, timestamp: i64, expiry: Expiry) -> bool {
+        let local_deletion_time = expiry.expires_at.saturating_sub(expiry.ttl);
+        expiry.is_expired(self.now_seconds) && self.forgets(Deletion { timestamp, local_deletion_time })
+    }
+}
+
+/// What the merged row is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Keep deletions and expired data: other versions may still turn up.
+    Keep,
+    /// Only what a reader at this second sees.
+    Read { now_seconds: u32 },
+    /// Keep all but what may be forgotten. Expired cells lose their values.
+    Compact(Purge),
+}
+
+/// The result of a merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merged {
+    /// Whether a row was appended; if not, nothing was left of it.
+    pub is_written: bool,
+    /// Tombstones and expired cells that were passed.
+    pub tombstones: u32,
+}
+
+/// Whether a reader may take the only version of a row as it stands.
+#[inline]
+pub fn is_passthrough(row: RowRef<'_>, shadow: Option<Deletion>) -> bool {
+    shadow.is_none() && row.is_plain()
+}
+
+struct Head<'a> {
+    current: Cell<'a>,
+    rest: Cells<'a>,
+}
+
+type Heads<'a> = SmallVec<[Head<'a>; 4]>;
+
+/// Appends the merge of `versions`, all of which `shadow` covers, to `out` with timestamps relative to `base`.
+pub fn merge_rows(
+    versions: &[RowRef<'_>],
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    base: i64,
+    out: &mut Vec<u8>,
+) -> Result<Merged, DecodeError> {
+    let mut liveness: Option<Liveness> = None;
+    let mut deletion: Option<Deletion> = None;
+    let mut columns: SmallVec<[(u32, Deletion); 2]> = SmallVec::new();
+    let mut heads = Heads::new();
+    for version in versions {
+        let head = version.head()?;
+        liveness = match (liveness, head.liveness) {
+            (Some(left), Some(right)) => Some(left.merge(right)),
+            (left, right) => left.or(right),
+        };
+        deletion = stronger(deletion, head.deletion);
+        for (column, column_deletion) in head.column_deletions {
+            match columns.binary_search_by_key(&column, |entry| entry.0) {
+                Ok(index) => columns[index].1 = columns[index].1.max(column_deletion),
+                Err(index) => columns.insert(index, (column, column_deletion)),
+            }
+        }
+        let mut cells = head.cells;
+        if let Some(current) = cells.next() {
+            heads.push(Head { current, rest: cells });
+        }
+    }
+    let covering = stronger(deletion, shadow);
+    let is_shadowed = |timestamp: i64| covering.is_some_and(|covering| covering.shadows(timestamp));
+    deletion = deletion.filter(|own| shadow.is_none_or(|shadow| !shadow.shadows(own.timestamp)));
+    liveness = liveness.filter(|liveness| !is_shadowed(liveness.timestamp));
+    columns.retain(|(_, column_deletion)| !is_shadowed(column_deletion.timestamp));
+    let mut filter = CellFilter { covering, columns: columns.clone(), purpose, tombstones: 0 };
+    filter.tombstones += u32::from(deletion.is_some()) + columns.len() as u32;
+    match purpose {
+        Purpose::Keep => {}
+        Purpose::Read { now_seconds } => {
+            deletion = None;
+            columns.clear();
+            liveness = liveness.filter(|liveness| !liveness.is_expired(now_seconds));
+        }
+        Purpose::Compact(purge) => {
+            deletion = deletion.filter(|&own| !purge.forgets(own));
+            columns.retain(|(_, column_deletion)| !purge.forgets(*column_deletion));
+            liveness = liveness.filter(|liveness| {
+                !liveness.expiry.is_some_and(|expiry| purge.forgets_expired(liveness.timestamp, expiry))
+            });
+        }
+    }
+    let mut writer = RowWriter::begin(out, base, liveness, deletion, &columns);
+    if let [only] = heads.as_slice() {
+        filter.put(&mut writer, only.current);
+        for cell in only.rest {
+            filter.put(&mut writer, cell);
+        }
+    } else {
+        merge_cells(&mut heads, &mut filter, &mut writer);
+    }
+    Ok(Merged { is_written: writer.finish(), tombstones: filter.tombstones })
+}
+
+fn merge_cells(heads: &mut Heads<'_>, filter: &mut CellFilter, writer: &mut RowWriter<'_>) {
+    let mut contexts = Contexts::default();
+    while let Some(address) = heads.iter().map(|head| head.current.address()).min() {
+        let mut winner: Option<Cell<'_>> = None;
+        contexts.is_used = false;
+        heads.retain(|head| {
+            if head.current.address() != address {
+                return true;
+            }
+            let cell = head.current;
+            // A version that is deleted must not lend its increments or its place to another.
+            if !filter.is_deleted(&cell) {
+                winner = Some(match winner {
+                    None => cell,
+                    Some(other) if other.kind == CellKind::Counter && cell.kind == CellKind::Counter => {
+                        contexts.add(&other, &cell)
+                    }
+                    Some(other) if cell.compare_versions(&other).is_gt() => cell,
+                    Some(other) => other,
+                });
+            }
+            match head.rest.next() {
+                Some(next) => {
+                    head.current = next;
+                    true
+                }
+                None => false,
+            }
+        });
+        if let Some(mut winner) = winner {
+            if contexts.is_used && winner.kind == CellKind::Counter {
+                winner.value = &contexts.merged;
+            }
+            filter.put(writer, winner);
+        }
+    }
+}
+
+/// The running union of the contexts of a counter's versions.
+#[derive(Default)]
+struct Contexts {
+    merged: Vec<u8>,
+    spare: Vec<u8>,
+    is_used: bool,
+}
+
+impl Contexts {
+    fn add<'a>(&mut self, present: &Cell<'a>, other: &Cell<'a>) -> Cell<'a> {
+        self.spare.clear();
+        let present_value = if self.is_used { self.merged.as_slice() } else { present.value };
+        counter::merge(present_value, other.value, &mut self.spare);
+        std::mem::swap(&mut self.merged, &mut self.spare);
+        self.is_used = true;
+        Cell { timestamp: present.timestamp.max(other.timestamp), ..*present }
+    }
+}
+
+struct CellFilter {
+    covering: Option<Deletion>,
+    columns: SmallVec<[(u32, Deletion); 2]>,
+    purpose: Purpose,
+    tombstones: u32,
+}
+
+impl CellFilter {
+    #[inline]
+    fn is_deleted(&self, cell: &Cell<'_>) -> bool {
+        self.covering.is_some_and(|covering| covering.shadows(cell.timestamp))
+            || self
+                .columns
+                .iter()
+                .any(|(column, deletion)| *column == cell.column && deletion.shadows(cell.timestamp))
+    }
+
+    #[inline]
+    fn put(&mut self, writer: &mut RowWriter<'_>, mut cell: Cell<'_>) {
+        if self.is_deleted(&cell) {
+            return;
+        }
+        match self.purpose {
+            Purpose::Keep => {}
+            Purpose::Read { now_seconds } => {
+                if !cell.is_live(now_seconds) {
+                    self.tombstones += 1;
+                    return;
+                }
+            }
+            Purpose::Compact(purge) => match cell.kind {
+                CellKind::Expiring(expiry) if expiry.is_expired(purge.now_seconds) => {
+                    if purge.forgets_expired(cell.timestamp, expiry) {
+                        return;
+                    }
+                    cell.value = &[];
+                }
+                CellKind::Tombstone { local_deletion_time } => {
+                    if purge.forgets(Deletion { timestamp: cell.timestamp, local_deletion_time }) {
+                        return;
+                    }
+                }
+                _ => {}
+            },
+        }
+        writer.cell(&cell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::row_writer::RowBuilder;
+
+    const VALUES: [&[u8]; 3] = [b"", b"a", b"b"];
+
+    fn kind() -> impl Strategy<Value = CellKind> {
+        prop_oneof![
+            Just(CellKind::Live),
+            (0..4_u32, 0..4_u32).prop_map(|(ttl, expires_at)| CellKind::Expiring(Expiry { ttl, expires_at })),
+            (0..4_u32).prop_map(|local_deletion_time| CellKind::Tombstone { local_deletion_time }),
+        ]
+    }
+
+    fn deletion() -> impl Strategy<Value = Deletion> {
+        (0..5_i64, 0..4_u32)
+            .prop_map(|(timestamp, local_deletion_time)| Deletion { timestamp, local_deletion_time })
+    }
+
+    fn row() -> impl Strategy<Value = Vec<u8>> {
+        let liveness = proptest::option::of((0..6_i64, proptest::option::of((0..4_u32, 0..4_u32))));
+        let cell = (0..3_u32, 0..3_usize, 0..6_i64, kind(), 0..3_usize);
+        (
+            liveness,
+            proptest::option::weighted(0.2, deletion()),
+            proptest::collection::vec((0..3_u32, deletion()), 0..2),
+            proptest::collection::vec(cell, 0..6),
+        )
+            .prop_map(|(liveness, deletion, columns, cells)| {
+                let mut builder = RowBuilder::new();
+                if let Some((timestamp, expiry)) = liveness {
+                    let expiry = expiry.map(|(ttl, expires_at)| Expiry { ttl, expires_at });
+                    builder.set_liveness(Liveness { timestamp, expiry });
+                }
+                if let Some(deletion) = deletion {
+                    builder.set_deletion(deletion);
+                }
+                for (column, deletion) in columns {
+                    builder.delete_column(column, deletion);
+                }
+                for (column, path, timestamp, kind, value) in cells {
+                    let (path, value) = (VALUES[path], VALUES[value]);
+                    builder.cell(Cell { column, path, timestamp, kind, value });
+                }
+                let bytes = builder.to_bytes();
+                if bytes.is_empty() { vec![0] } else { bytes }
+            })
+    }
+
+    fn merge(rows: &[&[u8]], purpose: Purpose) -> Vec<u8> {
+        let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
+        let mut out = Vec::new();
+        if !merge_rows(&versions, None, purpose, 0, &mut out).unwrap().is_written {
+            out.push(0);
+        }
+        RowRef::new(&out, 0).validate().unwrap();
+        out
+    }
+
+    const READ: Purpose = Purpose::Read { now_seconds: 2 };
+
+    proptest! {
+        #[test]
+        fn merging_is_commutative(a in row(), b in row()) {
+            prop_assert_eq!(merge(&[&a, &b], Purpose::Keep), merge(&[&b, &a], Purpose::Keep));
+            prop_assert_eq!(merge(&[&a, &b], READ), merge(&[&b, &a], READ));
+        }
+
+        #[test]
+        fn merging_is_associative(a in row(), b in row(), c in row()) {
+            let left = merge(&[&merge(&[&a, &b], Purpose::Keep), &c], Purpose::Keep);
+            let right = merge(&[&a, &merge(&[&b, &c], Purpose::Keep)], Purpose::Keep);
+            prop_assert_eq!(&left, &right);
+            prop_assert_eq!(&left, &merge(&[&a, &b, &c], Purpose::Keep));
+            prop_assert_eq!(merge(&[&left], READ), merge(&[&a, &b, &c], READ));
+        }
+
+        #[test]
+        fn merging_is_idempotent(a in row(), b in row()) {
+            let once = merge(&[&a, &b], Purpose::Keep);
+            prop_assert_eq!(&once, &merge(&[&once, &a], Purpose::Keep));
+            prop_assert_eq!(&once, &merge(&[&once, &once], Purpose::Keep));
+        }
+
+        #[test]
+        fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
+            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
+            // What lies outside the compaction is not older than the purgeable timestamp.
+            let mut outside_is_newer = true;
+            RowRef::new(&c, 0).for_each_timestamp(|timestamp| outside_is_newer &= timestamp >= max);
+            prop_assume!(outside_is_newer);
+            let compacted = merge(&[&a, &b], Purpose::Compact(purge));
+            prop_assert_eq!(merge(&[&compacted, &c], READ), merge(&[&a, &b, &c], READ));
+        }
+    }
+
+    #[test]
+    fn a_covering_deletion_removes_what_is_not_newer() {
+        let mut builder = RowBuilder::new();
+        let value =
+            |column, timestamp| Cell { column, path: &[], timestamp, kind: CellKind::Live, value: b"v" };
+        builder.set_liveness(Liveness { timestamp: 5, expiry: None }).cell(value(1, 5)).cell(value(2, 6));
+        let bytes = builder.to_bytes();
+        let shadow = Some(Deletion { timestamp: 5, local_deletion_time: 1 });
+        let mut out = Vec::new();
+        merge_rows(&[RowRef::new(&bytes, 0)], shadow, READ, 0, &mut out).unwrap();
+        let row = RowRef::new(&out, 0);
+        assert_eq!(row.liveness(), None);
+        assert_eq!(row.cells().map(|cell| cell.column).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn counters_add_up() {
+        let context = |id: u8, clock, count| counter::shard([id; 16], clock, count).to_vec();
+        let row = |value: &[u8]| {
+            let kind = CellKind::Counter;
+            RowBuilder::new().cell(Cell { column: 1, path: &[], timestamp: 1, kind, value }).to_bytes()
+        };
+        let rows = [row(&context(1, 1, 5)), row(&context(2, 1, 7)), row(&context(1, 2, 6))];
+        let merged = merge(&[&rows[0], &rows[1], &rows[2]], READ);
+        let cell = RowRef::new(&merged, 0).cells().next().unwrap();
+        assert_eq!(counter::total(cell.value), 13);
+    }
+}
