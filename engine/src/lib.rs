@@ -5,6 +5,7 @@
 pub mod cell;
 pub mod codec;
 pub mod counter;
+pub mod io;
 pub mod key;
 pub mod mutation;
 pub mod reconcile;

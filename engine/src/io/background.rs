@@ -1,0 +1,79 @@
+//! Long work over immutable inputs (building a table, compaction) that must not hold up a shard.
+//!
+//! A job is a closure that makes a local future on the thread which runs it, so jobs may use `Rc` inside; what goes
+//! in and what comes out is `Send`. The real implementation is `BackgroundPool`; [`InlineBackground`] runs the job
+//! as part of the awaiting task, which keeps a simulation on one thread and deterministic.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::future::LocalBoxFuture;
+use thiserror::Error;
+
+use super::clock::Clock;
+use super::disk::Disk;
+
+/// What a job may use on the thread that runs it.
+pub struct JobContext {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Rc<dyn Clock>,
+}
+
+/// A job's result, to be downcast by whoever spawned it ([`run_in_background`] does).
+pub type JobOutput = Box<dyn Any + Send>;
+
+/// Work for a background thread.
+pub type Job = Box<dyn FnOnce(JobContext) -> LocalBoxFuture<'static, JobOutput> + Send>;
+
+/// Why a job has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BackgroundError {
+    #[error("a background job panicked")]
+    Panicked,
+    #[error("the background threads have stopped")]
+    Stopped,
+    #[error("a background job returned a value of an unexpected type")]
+    UnexpectedType,
+}
+
+/// Runs jobs away from the shard.
+pub trait Background {
+    /// Starts `job`. Await the answer: an implementation may make progress only while it is polled.
+    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
+}
+
+/// Runs `job` in the background and returns what it returns.
+pub async fn run_in_background<T, F>(background: &dyn Background, job: F) -> Result<T, BackgroundError>
+where
+    T: Send + 'static,
+    F: FnOnce(JobContext) -> LocalBoxFuture<'static, T> + Send + 'static,
+{
+    let boxed: Job = Box::new(move |context| {
+        let future = job(context);
+        Box::pin(async move { Box::new(future.await) as JobOutput })
+    });
+    let output = background.spawn(boxed).await?;
+    output.downcast::<T>().map(|value| *value).map_err(|_| BackgroundError::UnexpectedType)
+}
+
+/// Runs each job inside the task that awaits it.
+#[derive(Clone)]
+pub struct InlineBackground {
+    disk: Arc<dyn Disk>,
+    clock: Rc<dyn Clock>,
+}
+
+impl InlineBackground {
+    /// Jobs will see this disk and this clock.
+    pub fn new(disk: Arc<dyn Disk>, clock: Rc<dyn Clock>) -> Self {
+        Self { disk, clock }
+    }
+}
+
+impl Background for InlineBackground {
+    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
+        let context = JobContext { disk: Arc::clone(&self.disk), clock: Rc::clone(&self.clock) };
+        Box::pin(async move { Ok(job(context).await) })
+    }
+}

@@ -1,0 +1,103 @@
+//! A small pool of operating-system threads for background jobs.
+//!
+//! Each thread has a current-thread runtime of its own (for timers) and a disk whose calls block that thread. Jobs
+//! wait in one queue; a thread runs one job at a time to its end. Dropping the last handle lets the threads finish
+//! the jobs they have and stop.
+#![allow(clippy::disallowed_methods, reason = "this is the one place that starts background threads")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::{io, thread};
+
+use futures::future::LocalBoxFuture;
+use tokio::sync::oneshot;
+
+use super::background::{Background, BackgroundError, Job, JobContext, JobOutput};
+use super::clock_real::RealClock;
+use super::disk_real::DirectDisk;
+
+struct Task {
+    job: Job,
+    answer: oneshot::Sender<Result<JobOutput, BackgroundError>>,
+}
+
+/// A handle on the pool; clones share the same threads and may be sent to other shards.
+#[derive(Clone)]
+pub struct BackgroundPool {
+    queue: Sender<Task>,
+}
+
+impl BackgroundPool {
+    /// Starts `threads` threads (at least one).
+    pub fn start(threads: usize) -> io::Result<Self> {
+        let (queue, tasks) = channel();
+        let tasks = Arc::new(Mutex::new(tasks));
+        for number in 0..threads.max(1) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+            let tasks = Arc::clone(&tasks);
+            thread::Builder::new()
+                .name(format!("background-{number}"))
+                .spawn(move || run_tasks(&runtime, &tasks))?;
+        }
+        Ok(Self { queue })
+    }
+}
+
+fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
+    let clock = Rc::new(RealClock::new());
+    loop {
+        // The lock is held only while waiting for one task; a poisoned lock means another thread died in `recv`.
+        let next = match tasks.lock() {
+            Ok(receiver) => receiver.recv(),
+            Err(_) => return,
+        };
+        let Ok(task) = next else { return };
+        let context = JobContext { disk: Arc::new(DirectDisk::new()), clock: Rc::clone(&clock) as _ };
+        let job = task.job;
+        let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(async move { job(context).await })));
+        // The spawner may have gone away; then nobody wants the result.
+        drop(task.answer.send(outcome.map_err(|_| BackgroundError::Panicked)));
+    }
+}
+
+impl Background for BackgroundPool {
+    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
+        let (answer, result) = oneshot::channel();
+        let sent = self.queue.send(Task { job, answer });
+        Box::pin(async move {
+            if sent.is_err() {
+                return Err(BackgroundError::Stopped);
+            }
+            result.await.unwrap_or(Err(BackgroundError::Stopped))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::background::run_in_background;
+    use super::*;
+
+    #[test]
+    fn a_job_runs_elsewhere_and_its_result_comes_back() {
+        let pool = BackgroundPool::start(2).unwrap();
+        let here = thread::current().id();
+        let elsewhere = futures::executor::block_on(run_in_background(&pool, move |_context| {
+            Box::pin(async move { thread::current().id() != here })
+        }));
+        assert_eq!(elsewhere, Ok(true));
+    }
+
+    #[test]
+    fn a_panicking_job_is_an_error_and_the_pool_lives_on() {
+        let pool = BackgroundPool::start(1).unwrap();
+        let panicked: Result<(), _> = futures::executor::block_on(run_in_background(&pool, |_context| {
+            Box::pin(async { panic!("a planted panic") })
+        }));
+        assert_eq!(panicked, Err(BackgroundError::Panicked));
+        let fine = futures::executor::block_on(run_in_background(&pool, |_context| Box::pin(async { 7_u8 })));
+        assert_eq!(fine, Ok(7));
+    }
+}

@@ -1,0 +1,103 @@
+//! Time as the engine sees it, and a clock that a test moves by hand.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+
+/// A source of time. The wall clock may jump or be skewed; the monotonic one never goes back.
+pub trait Clock {
+    /// Wall clock, microseconds since the Unix epoch.
+    fn now_micros(&self) -> i64;
+
+    /// Wall clock, whole seconds since the Unix epoch (0 before it, saturating in 2106).
+    fn now_seconds(&self) -> u32 {
+        u32::try_from((self.now_micros() / 1_000_000).max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Time since some fixed moment; for measuring intervals.
+    fn monotonic(&self) -> Duration;
+
+    /// Resolves when `duration` has passed.
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()>;
+}
+
+/// A clock that stands still until [`ManualClock::advance`] moves it, waking the sleepers that are due.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    state: Rc<ManualState>,
+}
+
+#[derive(Debug, Default)]
+struct ManualState {
+    start_micros: Cell<i64>,
+    elapsed: Cell<Duration>,
+    sleepers: RefCell<Vec<Waker>>,
+}
+
+impl ManualClock {
+    /// A clock whose wall time starts at `start_micros` since the epoch.
+    pub fn new(start_micros: i64) -> Self {
+        let clock = Self::default();
+        clock.state.start_micros.set(start_micros);
+        clock
+    }
+
+    /// Moves both clocks forward and wakes every sleeper, so that those which are due go on.
+    pub fn advance(&self, duration: Duration) {
+        self.state.elapsed.set(self.state.elapsed.get() + duration);
+        for waker in self.state.sleepers.take() {
+            waker.wake();
+        }
+    }
+
+    /// Jumps the wall clock alone (an operator or NTP set it); sleepers do not notice.
+    pub fn set_wall_micros(&self, micros: i64) {
+        let elapsed = self.state.elapsed.get().as_micros() as i64;
+        self.state.start_micros.set(micros - elapsed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_micros(&self) -> i64 {
+        self.state.start_micros.get() + self.state.elapsed.get().as_micros() as i64
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.state.elapsed.get()
+    }
+
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
+        let state = Rc::clone(&self.state);
+        let deadline = state.elapsed.get() + duration;
+        Box::pin(poll_fn(move |context| {
+            if state.elapsed.get() >= deadline {
+                return Poll::Ready(());
+            }
+            state.sleepers.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_sleeper_wakes_only_when_its_time_has_come() {
+        let clock = ManualClock::new(5_000_000);
+        let mut sleep = clock.sleep(Duration::from_millis(10));
+        assert!((&mut sleep).now_or_never().is_none());
+        clock.advance(Duration::from_millis(9));
+        assert!((&mut sleep).now_or_never().is_none());
+        clock.advance(Duration::from_millis(1));
+        assert!((&mut sleep).now_or_never().is_some());
+        assert_eq!(clock.now_micros(), 5_010_000);
+        assert_eq!(clock.now_seconds(), 5);
+    }
+}

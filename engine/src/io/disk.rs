@@ -1,0 +1,115 @@
+//! The disk as the engine sees it.
+//!
+//! Contract, on which recovery is built (the simulated disk enforces it in the strictest way):
+//! * written bytes are durable only after `sync_data` of the file has succeeded; before that any subset of the
+//!   512-byte sectors may survive a crash;
+//! * a created, renamed, linked or removed name is durable only after `sync_directory` of its directory;
+//! * directory operations that are not yet durable survive a crash as a prefix of the order in which they were made
+//!   (journalled file systems do this);
+//! * a failed `sync_data` may have lost the dirty data for good: it must never be retried and believed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::LocalBoxFuture;
+use thiserror::Error;
+
+/// A disk call that failed: what was tried, on which file, and why.
+#[derive(Debug, Clone, Error)]
+#[error("{operation} {}: {source}", path.display())]
+pub struct DiskError {
+    pub operation: &'static str,
+    pub path: PathBuf,
+    pub source: Arc<io::Error>,
+}
+
+impl DiskError {
+    pub fn new(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { operation, path: path.to_path_buf(), source: Arc::new(source) }
+    }
+
+    /// The kind of the underlying error, e.g. `NotFound` or `StorageFull`.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+/// The answer of a disk call. It runs on the calling thread's executor and need not be `Send`.
+pub type DiskFuture<'a, T> = LocalBoxFuture<'a, Result<T, DiskError>>;
+
+/// The bytes of a complete file, mapped or in memory.
+pub trait Mapped: Send + Sync {
+    fn bytes(&self) -> &[u8];
+}
+
+/// A shared mapping; it stays readable after the file was removed.
+pub type Mapping = Arc<dyn Mapped>;
+
+/// An exclusive lock against other processes, released on drop.
+pub trait DiskLock: Send + Sync {}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DirectoryEntry {
+    pub name: String,
+    pub is_directory: bool,
+}
+
+/// A file system. Paths are used as given; callers keep to their own directory.
+pub trait Disk: Send + Sync {
+    /// Creates a directory and its missing ancestors; one that exists is fine.
+    fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// Creates a new file for writing. Error `AlreadyExists` if the name is taken.
+    fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>>;
+
+    /// Opens an existing file for writing, contents kept.
+    fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>>;
+
+    /// Makes the names in a directory durable.
+    fn sync_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// Renames a file or directory, replacing a file that has the new name.
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// Removes the name of a file.
+    fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// Removes a directory with all that is in it.
+    fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// Gives an existing file a second name. Error `AlreadyExists` if the name is taken.
+    fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()>;
+
+    /// The names in a directory, sorted.
+    fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>>;
+
+    /// The length of a file in bytes. Error `NotFound` if there is none.
+    fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64>;
+
+    /// The whole contents of a file.
+    fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes>;
+
+    /// Maps a complete file, which must never be written again.
+    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping>;
+
+    /// Locks `path` (created if missing) against other processes. Error `WouldBlock` if it is taken.
+    fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>>;
+
+    /// Bytes that may still be written to the file system of `path`.
+    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64>;
+}
+
+/// An open file. Offsets and lengths in bytes.
+pub trait DiskFile: Send + Sync {
+    /// Writes all of `data` at `offset`, growing the file if needed. On an error any part may have been written.
+    fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()>;
+
+    /// Makes everything written to this file durable, with the length needed to read it back.
+    fn sync_data(&self) -> DiskFuture<'_, ()>;
+
+    /// `write_at`, then `sync_data`, in one hand-over to the thread that does it.
+    fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()>;
+}

@@ -1,0 +1,344 @@
+//! The operating system's file system: the only file that touches it (with `mapping`).
+//!
+//! [`DirectDisk`] performs each call on the calling thread; background threads use it. [`ThreadedDisk`] is for the
+//! shard's thread: it hands each call to an I/O thread of its own, in order, and completes the caller's future from
+//! there, so that a slow `fdatasync` never holds up the shard.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the one place that does file I/O"
+)]
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
+use super::mapping::map_file;
+
+/// The blocking calls themselves, shared by both variants.
+mod calls {
+    use super::{
+        Bytes, DirectoryEntry, DiskLock, File, FileExt, FileLock, Mapping, OpenOptions, Path, TryLockError,
+        fs, io, map_file,
+    };
+
+    pub fn create_directory(path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    pub fn create(path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).create_new(true).open(path)
+    }
+
+    pub fn open(path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).open(path)
+    }
+
+    pub fn sync_directory(path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    pub fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry.file_name().into_string() {
+                entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    pub fn length(path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
+    }
+
+    pub fn read(path: &Path) -> io::Result<Bytes> {
+        fs::read(path).map(Bytes::from)
+    }
+
+    pub fn map(path: &Path) -> io::Result<Mapping> {
+        map_file(&File::open(path)?)
+    }
+
+    pub fn lock(path: &Path) -> io::Result<Box<dyn DiskLock>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(FileLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub fn free_bytes(path: &Path) -> io::Result<u64> {
+        let statistics = rustix::fs::statvfs(path)?;
+        Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
+    }
+
+    pub fn write_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        file.write_all_at(data, offset)
+    }
+
+    pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        file.write_all_at(data, offset)?;
+        file.sync_data()
+    }
+}
+
+/// The operating system releases the lock when the file is closed.
+struct FileLock {
+    _file: File,
+}
+
+impl DiskLock for FileLock {}
+
+/// Who performs a blocking call: the calling thread, or an I/O thread.
+trait Executor: Clone + Send + Sync + 'static {
+    fn execute<T, F>(&self, operation: &'static str, path: PathBuf, call: F) -> DiskFuture<'static, T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Path) -> io::Result<T> + Send + 'static;
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct CallingThread;
+
+impl Executor for CallingThread {
+    fn execute<T, F>(&self, operation: &'static str, path: PathBuf, call: F) -> DiskFuture<'static, T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    {
+        Box::pin(async move { call(&path).map_err(|error| DiskError::new(operation, &path, error)) })
+    }
+}
+
+type Call = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug, Clone)]
+struct IoThread {
+    calls: Sender<Call>,
+}
+
+impl Executor for IoThread {
+    fn execute<T, F>(&self, operation: &'static str, path: PathBuf, call: F) -> DiskFuture<'static, T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    {
+        let (answer, result) = oneshot::channel();
+        let thread_path = path.clone();
+        let sent = self.calls.send(Box::new(move || {
+            // A caller that has gone away does not want the answer; the call itself was still made.
+            drop(answer.send(call(&thread_path)));
+        }));
+        Box::pin(async move {
+            let stopped = || io::Error::new(io::ErrorKind::BrokenPipe, "the I/O thread has stopped");
+            let outcome = match sent {
+                Ok(()) => result.await.unwrap_or_else(|_| Err(stopped())),
+                Err(_) => Err(stopped()),
+            };
+            outcome.map_err(|error| DiskError::new(operation, &path, error))
+        })
+    }
+}
+
+fn run_calls(calls: &Receiver<Call>) {
+    while let Ok(call) = calls.recv() {
+        call();
+    }
+}
+
+/// Disk calls that block the calling thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectDisk {
+    executor: CallingThread,
+}
+
+impl DirectDisk {
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Disk calls performed, in the order they are made, by one I/O thread. Clones share the thread; it stops when the
+/// last clone and the last file opened through it are dropped.
+#[derive(Debug, Clone)]
+pub struct ThreadedDisk {
+    executor: IoThread,
+}
+
+impl ThreadedDisk {
+    /// Starts the I/O thread under the given name (shown in `top -H`).
+    pub fn start(name: &str) -> io::Result<Self> {
+        let (calls, queue) = channel();
+        thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
+        Ok(Self { executor: IoThread { calls } })
+    }
+}
+
+/// A real file whose calls go through `E`.
+struct RealFile<E> {
+    file: Arc<File>,
+    path: PathBuf,
+    executor: E,
+}
+
+impl<E: Executor> DiskFile for RealFile<E> {
+    fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        let file = Arc::clone(&self.file);
+        self.executor.execute("write", self.path.clone(), move |_| calls::write_at(&file, offset, &data))
+    }
+
+    fn sync_data(&self) -> DiskFuture<'_, ()> {
+        let file = Arc::clone(&self.file);
+        self.executor.execute("sync", self.path.clone(), move |_| file.sync_data())
+    }
+
+    fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        let file = Arc::clone(&self.file);
+        self.executor.execute("write and sync", self.path.clone(), move |_| {
+            calls::write_and_sync_at(&file, offset, &data)
+        })
+    }
+}
+
+fn open_with<'a, E: Executor>(
+    executor: &E,
+    operation: &'static str,
+    path: &Path,
+    call: fn(&Path) -> io::Result<File>,
+) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+    let opened = executor.execute(operation, path.to_path_buf(), call);
+    let executor = executor.clone();
+    let path = path.to_path_buf();
+    Box::pin(async move {
+        let file = Arc::new(opened.await?);
+        Ok(Arc::new(RealFile { file, path, executor }) as Arc<dyn DiskFile>)
+    })
+}
+
+macro_rules! implement_disk {
+    ($disk:ty) => {
+        impl Disk for $disk {
+            fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+                self.executor.execute("create directory", path.to_path_buf(), calls::create_directory)
+            }
+
+            fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+                open_with(&self.executor, "create", path, calls::create)
+            }
+
+            fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+                open_with(&self.executor, "open", path, calls::open)
+            }
+
+            fn sync_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+                self.executor.execute("sync directory", path.to_path_buf(), calls::sync_directory)
+            }
+
+            fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
+                let to = to.to_path_buf();
+                self.executor.execute("rename", from.to_path_buf(), move |from| fs::rename(from, to))
+            }
+
+            fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+                self.executor.execute("remove", path.to_path_buf(), |path| fs::remove_file(path))
+            }
+
+            fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+                self.executor.execute("remove directory", path.to_path_buf(), |path| fs::remove_dir_all(path))
+            }
+
+            fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
+                let new = new.to_path_buf();
+                self.executor.execute("hard link", existing.to_path_buf(), move |existing| {
+                    fs::hard_link(existing, new)
+                })
+            }
+
+            fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>> {
+                self.executor.execute("list", path.to_path_buf(), calls::list)
+            }
+
+            fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+                self.executor.execute("length of", path.to_path_buf(), calls::length)
+            }
+
+            fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
+                self.executor.execute("read", path.to_path_buf(), calls::read)
+            }
+
+            fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
+                self.executor.execute("map", path.to_path_buf(), calls::map)
+            }
+
+            fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
+                self.executor.execute("lock", path.to_path_buf(), calls::lock)
+            }
+
+            fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+                self.executor.execute("free space of", path.to_path_buf(), calls::free_bytes)
+            }
+        }
+    };
+}
+
+implement_disk!(DirectDisk);
+implement_disk!(ThreadedDisk);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+
+    fn exercise(disk: &dyn Disk) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("a/b");
+        block_on(async {
+            disk.create_directory(&root).await.unwrap();
+            let path = root.join("file");
+            let file = disk.create(&path).await.unwrap();
+            file.write_and_sync_at(3, Bytes::from_static(b"def")).await.unwrap();
+            file.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+            file.sync_data().await.unwrap();
+            assert_eq!(disk.create(&path).await.err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+            disk.hard_link(&path, &root.join("link")).await.unwrap();
+            disk.rename(&path, &root.join("renamed")).await.unwrap();
+            disk.sync_directory(&root).await.unwrap();
+            let names: Vec<_> = disk.list(&root).await.unwrap().into_iter().map(|entry| entry.name).collect();
+            assert_eq!(names, ["link", "renamed"]);
+            assert_eq!(disk.length(&root.join("link")).await.unwrap(), 6);
+            assert_eq!(disk.read(&root.join("link")).await.unwrap(), &b"abcdef"[..]);
+            assert_eq!(disk.map(&root.join("renamed")).await.unwrap().bytes(), b"abcdef");
+            disk.remove(&root.join("renamed")).await.unwrap();
+            assert_eq!(disk.length(&path).await.err().unwrap().kind(), io::ErrorKind::NotFound);
+            let lock = disk.lock(&root.join("lock")).await.unwrap();
+            assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
+            drop(lock);
+            disk.lock(&root.join("lock")).await.unwrap();
+            assert!(disk.free_bytes(&root).await.unwrap() > 0);
+            disk.remove_directory(&root).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn direct_calls_do_what_they_say() {
+        exercise(&DirectDisk::new());
+    }
+
+    #[test]
+    fn calls_through_the_io_thread_do_what_they_say() {
+        exercise(&ThreadedDisk::start("io-test").unwrap());
+    }
+}

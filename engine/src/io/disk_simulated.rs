@@ -1,0 +1,838 @@
+//! An in-memory file system that is as unkind as the contract of `disk` allows, deterministic from a seed.
+//!
+//! * Each file has its durable contents and the writes made since; each directory operation sits in one journal until a
+//!   `sync_directory` of a directory it touches commits the journal up to it.
+//! * A crash keeps some of what was not synced, as its [`CrashStyle`] says: sectors of 512 bytes for data, a prefix of
+//!   the journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
+//! * Every call is numbered. A test runs a history once to learn the count, then once for each number with a crash or
+//!   a [`Fault`] planted there.
+//! * Each call first yields to the executor zero to two times (drawn from the seed), so tasks interleave.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
+use super::random::SplitMix64;
+use super::yield_now::yield_now;
+
+/// Bytes that a device writes as one.
+pub const SECTOR_BYTES: usize = 512;
+
+const ERRNO_IO: i32 = 5;
+const ERRNO_NO_SPACE: i32 = 28;
+
+/// What survives a crash of what was not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashStyle {
+    /// Only the process died: everything the operating system accepted survives.
+    KeepAll,
+    /// Power was lost and nothing un-synced survives.
+    LoseAll,
+    /// Writes survive in order up to a random point; the one at that point up to a whole sector.
+    Prefix,
+    /// Each sector of each un-synced write survives or not, independently.
+    RandomSectors,
+    /// As `Prefix`, but the last sector itself holds a part of the new bytes only.
+    TornSector,
+}
+
+impl CrashStyle {
+    /// Every style, for tests that try them all.
+    pub const ALL: [Self; 5] =
+        [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector];
+}
+
+/// What goes wrong at a planted call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The call fails with EIO and changes nothing, except that a failed sync drops the dirty data.
+    Error,
+    /// The call fails with ENOSPC; a write has written a random part first.
+    NoSpace,
+    /// A write stops after a random part and fails with EIO; other calls fail as with `Error`.
+    ShortWrite,
+}
+
+#[derive(Debug, Clone)]
+struct PendingWrite {
+    number: u64,
+    offset: usize,
+    data: Bytes,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Inode {
+    durable: Vec<u8>,
+    /// What readers see now.
+    current: Vec<u8>,
+    pending: Vec<PendingWrite>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Directory,
+    File(u64),
+}
+
+type Names = BTreeMap<PathBuf, Entry>;
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Add(PathBuf, Entry),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf),
+}
+
+impl NameChange {
+    fn touches(&self, directory: &Path) -> bool {
+        let inside = |path: &Path| path.parent() == Some(directory);
+        match self {
+            Self::Add(path, _) | Self::Remove(path) => inside(path),
+            Self::Rename(from, to) => inside(from) || inside(to),
+        }
+    }
+
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Add(path, entry) => {
+                names.insert(path.clone(), *entry);
+            }
+            Self::Remove(path) => {
+                names.retain(|name, _| !name.starts_with(path));
+            }
+            Self::Rename(from, to) => {
+                let moved: Vec<_> = names.keys().filter(|name| name.starts_with(from)).cloned().collect();
+                for name in moved {
+                    let Some(entry) = names.remove(&name) else { continue };
+                    let rest = name.strip_prefix(from).unwrap_or(Path::new(""));
+                    let target = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+                    names.insert(target, entry);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    next_inode: u64,
+    durable_names: Names,
+    names: Names,
+    journal: Vec<NameChange>,
+    locks: BTreeSet<PathBuf>,
+    /// Calls made so far; the next call has this number.
+    operations: u64,
+    next_write: u64,
+    crash_at: Option<u64>,
+    crashed: bool,
+    /// Restarts so far: files and locks of an earlier life are dead.
+    life: u64,
+    faults: BTreeMap<u64, Fault>,
+    capacity_bytes: u64,
+    random: SplitMix64,
+}
+
+/// A simulated file system; clones share it.
+#[derive(Debug, Clone)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimulatedDisk {
+    /// An empty file system. `seed` decides how calls interleave and where short writes stop.
+    pub fn new(seed: u64) -> Self {
+        let root: Names = [(PathBuf::from("/"), Entry::Directory), (PathBuf::new(), Entry::Directory)].into();
+        Self {
+            state: Arc::new(Mutex::new(State {
+                inodes: BTreeMap::new(),
+                next_inode: 1,
+                durable_names: root.clone(),
+                names: root,
+                journal: Vec::new(),
+                locks: BTreeSet::new(),
+                operations: 0,
+                next_write: 0,
+                crash_at: None,
+                crashed: false,
+                life: 0,
+                faults: BTreeMap::new(),
+                capacity_bytes: u64::MAX,
+                random: SplitMix64::new(seed),
+            })),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between statements; a panicking test thread must not hide its own message.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of calls made so far, reads included.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Crashes in the middle of the call with this number.
+    pub fn crash_at(&self, operation: u64) {
+        self.state().crash_at = Some(operation);
+    }
+
+    /// Crashes now.
+    pub fn crash(&self) {
+        self.state().crashed = true;
+    }
+
+    /// True after a crash, until the restart.
+    pub fn is_crashed(&self) -> bool {
+        self.state().crashed
+    }
+
+    /// Plants a fault at the call with this number.
+    pub fn fail_at(&self, operation: u64, fault: Fault) {
+        self.state().faults.insert(operation, fault);
+    }
+
+    /// Limits the sum of all file lengths; writes beyond it fail with ENOSPC.
+    pub fn set_capacity_bytes(&self, bytes: u64) {
+        self.state().capacity_bytes = bytes;
+    }
+
+    /// Brings the machine up again (crashing it first if it was running): what was not synced survives as `style` and
+    /// `seed` decide; planted crashes and faults that did not happen are forgotten.
+    pub fn restart(&self, style: CrashStyle, seed: u64) {
+        self.state().restart(style, seed);
+    }
+
+    /// Flips one bit of a file at rest. False if there is no such byte.
+    pub fn flip_bit(&self, path: &Path, bit: u64) -> bool {
+        self.edit_at_rest(path, |bytes| {
+            let Some(byte) = bytes.get_mut((bit / 8) as usize) else { return false };
+            *byte ^= 1 << (bit % 8);
+            true
+        })
+    }
+
+    /// Overwrites a part of a file at rest (damage, a misdirected write). False if it does not lie inside the file.
+    pub fn overwrite(&self, path: &Path, offset: usize, data: &[u8]) -> bool {
+        self.edit_at_rest(path, |bytes| match bytes.get_mut(offset..offset + data.len()) {
+            Some(target) => {
+                target.copy_from_slice(data);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Cuts a file at rest to `length` bytes. False if it is not longer than that.
+    pub fn truncate(&self, path: &Path, length: usize) -> bool {
+        self.edit_at_rest(path, |bytes| {
+            let shorter = length < bytes.len();
+            bytes.truncate(length);
+            shorter
+        })
+    }
+
+    /// Applies `edit` to both the durable and the visible contents; what was pending is taken as written.
+    fn edit_at_rest(&self, path: &Path, edit: impl Fn(&mut Vec<u8>) -> bool) -> bool {
+        let mut state = self.state();
+        let Some(Entry::File(number)) = state.names.get(path).copied() else { return false };
+        let Some(inode) = state.inodes.get_mut(&number) else { return false };
+        let edited = edit(&mut inode.current);
+        inode.durable = inode.current.clone();
+        inode.pending.clear();
+        edited
+    }
+
+    /// Numbers a call, lets other tasks run, and either fails it or runs `call` on the state.
+    fn perform<'a, T: 'a>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        call: impl FnOnce(&mut State, Option<Fault>) -> io::Result<T> + 'a,
+    ) -> DiskFuture<'a, T> {
+        let disk = self.clone();
+        let path = path.to_path_buf();
+        Box::pin(async move {
+            let yields = disk.state().random.below(3);
+            for _ in 0..yields {
+                yield_now().await;
+            }
+            let mut state = disk.state();
+            state.run(call).map_err(|error| DiskError::new(operation, &path, error))
+        })
+    }
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+fn crashed() -> io::Error {
+    io::Error::other("the simulated machine has crashed")
+}
+
+fn overlay(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    let end = offset + data.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    if let Some(target) = bytes.get_mut(offset..end) {
+        target.copy_from_slice(data);
+    }
+}
+
+/// The pieces of a write, cut where sectors end.
+fn sectors(offset: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut position = offset;
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let room = SECTOR_BYTES - position % SECTOR_BYTES;
+        let (piece, after) = rest.split_at(room.min(rest.len()));
+        let start = position;
+        position += piece.len();
+        rest = after;
+        Some((start, piece))
+    })
+}
+
+impl State {
+    fn run<T>(&mut self, call: impl FnOnce(&mut Self, Option<Fault>) -> io::Result<T>) -> io::Result<T> {
+        if self.crashed {
+            return Err(crashed());
+        }
+        let number = self.operations;
+        self.operations += 1;
+        let fault = self.faults.remove(&number);
+        if self.crash_at == Some(number) {
+            // The call was under way: what it changed is un-synced, and nobody hears of its success. A sync under way
+            // leaves its data un-synced too, so the crash style decides about it.
+            self.crashed = true;
+            let _: io::Result<T> = call(self, Some(Fault::Error).filter(|_| fault.is_some()));
+            return Err(crashed());
+        }
+        call(self, fault)
+    }
+
+    fn simple_fault(fault: Option<Fault>) -> io::Result<()> {
+        match fault {
+            None => Ok(()),
+            Some(Fault::NoSpace) => Err(errno(ERRNO_NO_SPACE)),
+            Some(Fault::Error | Fault::ShortWrite) => Err(errno(ERRNO_IO)),
+        }
+    }
+
+    fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.journal.push(change);
+    }
+
+    fn require_parent(&self, path: &Path) -> io::Result<()> {
+        match path.parent().map(|parent| self.names.get(parent)) {
+            Some(Some(Entry::Directory)) => Ok(()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn file_number(&self, path: &Path) -> io::Result<u64> {
+        match self.names.get(path) {
+            Some(Entry::File(number)) => Ok(*number),
+            Some(Entry::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
+        self.inodes.get_mut(&number).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.inodes.values().map(|inode| inode.current.len() as u64).sum()
+    }
+
+    fn write(&mut self, inode: u64, offset: u64, data: &Bytes, fault: Option<Fault>) -> io::Result<()> {
+        let offset = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let length = self.inode(inode)?.current.len();
+        let growth = (offset + data.len()).saturating_sub(length) as u64;
+        let fault = match fault {
+            None if self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
+            other => other,
+        };
+        let written = match fault {
+            None => data.len(),
+            Some(Fault::Error) => 0,
+            Some(Fault::NoSpace | Fault::ShortWrite) => self.random.below(data.len() as u64 + 1) as usize,
+        };
+        let number = self.next_write;
+        self.next_write += 1;
+        let data = data.slice(..written);
+        let inode = self.inode(inode)?;
+        overlay(&mut inode.current, offset, &data);
+        inode.pending.push(PendingWrite { number, offset, data });
+        Self::simple_fault(fault)
+    }
+
+    fn sync(&mut self, inode: u64, fault: Option<Fault>) -> io::Result<()> {
+        let crashing = self.crashed;
+        let inode = self.inode(inode)?;
+        if fault.is_some() {
+            // As Linux does: the pages stay readable but are clean now, so a later sync would believe them written.
+            inode.pending.clear();
+        } else if !crashing {
+            for write in inode.pending.drain(..) {
+                overlay(&mut inode.durable, write.offset, &write.data);
+            }
+        }
+        Self::simple_fault(fault)
+    }
+
+    fn sync_names(&mut self, directory: &Path) {
+        if self.crashed {
+            return;
+        }
+        let committed =
+            self.journal.iter().rposition(|change| change.touches(directory)).map_or(0, |last| last + 1);
+        for change in self.journal.drain(..committed) {
+            change.apply(&mut self.durable_names);
+        }
+    }
+
+    fn restart(&mut self, style: CrashStyle, seed: u64) {
+        let mut random = SplitMix64::new(seed);
+        let kept_changes = match style {
+            CrashStyle::KeepAll => self.journal.len(),
+            CrashStyle::LoseAll => 0,
+            _ => random.below(self.journal.len() as u64 + 1) as usize,
+        };
+        for change in self.journal.drain(..).take(kept_changes) {
+            change.apply(&mut self.durable_names);
+        }
+        self.names = self.durable_names.clone();
+
+        let oldest = self.inodes.values().flat_map(|inode| &inode.pending).map(|write| write.number).min();
+        let oldest = oldest.unwrap_or(self.next_write);
+        let cut = oldest + random.below(self.next_write - oldest + 1);
+        for inode in self.inodes.values_mut() {
+            inode.crash(style, cut, &mut random);
+        }
+        let reachable: BTreeSet<u64> = self
+            .names
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::File(number) => Some(*number),
+                Entry::Directory => None,
+            })
+            .collect();
+        self.inodes.retain(|number, _| reachable.contains(number));
+        self.locks.clear();
+        self.crashed = false;
+        self.crash_at = None;
+        self.faults.clear();
+        self.life += 1;
+    }
+}
+
+impl Inode {
+    /// Turns un-synced writes into what a crash leaves of them; `cut` is the number of the write where prefixes end.
+    fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
+        if style == CrashStyle::KeepAll {
+            self.durable.clone_from(&self.current);
+            self.pending.clear();
+            return;
+        }
+        for write in std::mem::take(&mut self.pending) {
+            match style {
+                CrashStyle::RandomSectors => {
+                    for (offset, piece) in sectors(write.offset, &write.data) {
+                        if random.chance(1, 2) {
+                            overlay(&mut self.durable, offset, piece);
+                        }
+                    }
+                }
+                CrashStyle::Prefix | CrashStyle::TornSector if write.number < cut => {
+                    overlay(&mut self.durable, write.offset, &write.data);
+                }
+                CrashStyle::Prefix | CrashStyle::TornSector if write.number == cut => {
+                    let pieces = sectors(write.offset, &write.data).count() as u64;
+                    let whole = random.below(pieces + 1) as usize;
+                    for (index, (offset, piece)) in sectors(write.offset, &write.data).enumerate() {
+                        if index < whole {
+                            overlay(&mut self.durable, offset, piece);
+                        } else if index == whole && style == CrashStyle::TornSector {
+                            let part = random.below(piece.len() as u64 + 1) as usize;
+                            overlay(&mut self.durable, offset, piece.get(..part).unwrap_or(piece));
+                        }
+                    }
+                }
+                CrashStyle::KeepAll | CrashStyle::LoseAll | CrashStyle::Prefix | CrashStyle::TornSector => {}
+            }
+        }
+        self.current.clone_from(&self.durable);
+    }
+}
+
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    inode: u64,
+    path: PathBuf,
+    life: u64,
+}
+
+impl SimulatedFile {
+    fn perform<'a, T: 'a>(
+        &'a self,
+        operation: &'static str,
+        call: impl FnOnce(&mut State, Option<Fault>) -> io::Result<T> + 'a,
+    ) -> DiskFuture<'a, T> {
+        let life = self.life;
+        self.disk.perform(operation, &self.path, move |state, fault| {
+            if state.life == life { call(state, fault) } else { Err(crashed()) }
+        })
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        self.perform("write", move |state, fault| state.write(self.inode, offset, &data, fault))
+    }
+
+    fn sync_data(&self) -> DiskFuture<'_, ()> {
+        self.perform("sync", move |state, fault| state.sync(self.inode, fault))
+    }
+
+    fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        Box::pin(async move {
+            self.write_at(offset, data).await?;
+            self.sync_data().await
+        })
+    }
+}
+
+struct MemoryMapping(Vec<u8>);
+
+impl Mapped for MemoryMapping {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+struct SimulatedLock {
+    disk: SimulatedDisk,
+    path: PathBuf,
+    life: u64,
+}
+
+impl DiskLock for SimulatedLock {}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.state();
+        if state.life == self.life {
+            state.locks.remove(&self.path);
+        }
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("create directory", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            let ancestors: Vec<_> = path.ancestors().collect();
+            for directory in ancestors.into_iter().rev() {
+                match state.names.get(directory) {
+                    Some(Entry::Directory) => {}
+                    Some(Entry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                    None => state.change_names(NameChange::Add(directory.to_path_buf(), Entry::Directory)),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+        let disk = self.clone();
+        self.perform("create", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            state.require_parent(path)?;
+            if state.names.contains_key(path) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let inode = state.next_inode;
+            state.next_inode += 1;
+            state.inodes.insert(inode, Inode::default());
+            state.change_names(NameChange::Add(path.to_path_buf(), Entry::File(inode)));
+            let life = state.life;
+            Ok(Arc::new(SimulatedFile { disk, inode, path: path.to_path_buf(), life }) as Arc<dyn DiskFile>)
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+        let disk = self.clone();
+        self.perform("open", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            let inode = state.file_number(path)?;
+            let life = state.life;
+            Ok(Arc::new(SimulatedFile { disk, inode, path: path.to_path_buf(), life }) as Arc<dyn DiskFile>)
+        })
+    }
+
+    fn sync_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("sync directory", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            match state.names.get(path) {
+                Some(Entry::Directory) => {
+                    state.sync_names(path);
+                    Ok(())
+                }
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("rename", from, move |state, fault| {
+            State::simple_fault(fault)?;
+            if !state.names.contains_key(from) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            state.require_parent(to)?;
+            state.change_names(NameChange::Rename(from.to_path_buf(), to.to_path_buf()));
+            Ok(())
+        })
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("remove", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            state.file_number(path)?;
+            state.change_names(NameChange::Remove(path.to_path_buf()));
+            Ok(())
+        })
+    }
+
+    fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("remove directory", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            match state.names.get(path) {
+                Some(Entry::Directory) => {
+                    state.change_names(NameChange::Remove(path.to_path_buf()));
+                    Ok(())
+                }
+                Some(Entry::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+                None => Err(io::ErrorKind::NotFound.into()),
+            }
+        })
+    }
+
+    fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
+        self.perform("hard link", existing, move |state, fault| {
+            State::simple_fault(fault)?;
+            let inode = state.file_number(existing)?;
+            state.require_parent(new)?;
+            if state.names.contains_key(new) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            state.change_names(NameChange::Add(new.to_path_buf(), Entry::File(inode)));
+            Ok(())
+        })
+    }
+
+    fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>> {
+        self.perform("list", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            if state.names.get(path) != Some(&Entry::Directory) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let inside = state.names.iter().filter(|(name, _)| name.parent() == Some(path));
+            Ok(inside
+                .filter_map(|(name, entry)| {
+                    let name = name.file_name()?.to_str()?.to_owned();
+                    Some(DirectoryEntry { name, is_directory: *entry == Entry::Directory })
+                })
+                .collect())
+        })
+    }
+
+    fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.perform("length of", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            let inode = state.file_number(path)?;
+            Ok(state.inode(inode)?.current.len() as u64)
+        })
+    }
+
+    fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
+        self.perform("read", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            let inode = state.file_number(path)?;
+            Ok(Bytes::copy_from_slice(&state.inode(inode)?.current))
+        })
+    }
+
+    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
+        self.perform("map", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            let inode = state.file_number(path)?;
+            Ok(Arc::new(MemoryMapping(state.inode(inode)?.current.clone())) as Mapping)
+        })
+    }
+
+    fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
+        let disk = self.clone();
+        self.perform("lock", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            state.require_parent(path)?;
+            if !state.locks.insert(path.to_path_buf()) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let life = state.life;
+            Ok(Box::new(SimulatedLock { disk, path: path.to_path_buf(), life }) as Box<dyn DiskLock>)
+        })
+    }
+
+    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.perform("free space of", path, move |state, fault| {
+            State::simple_fault(fault)?;
+            Ok(state.capacity_bytes.saturating_sub(state.used_bytes()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+
+    const FILE: &str = "/data/file";
+
+    async fn written(disk: &SimulatedDisk, data: &'static [u8]) -> Arc<dyn DiskFile> {
+        disk.create_directory(Path::new("/data")).await.unwrap();
+        disk.sync_directory(Path::new("/")).await.unwrap();
+        let file = disk.create(Path::new(FILE)).await.unwrap();
+        file.write_at(0, Bytes::from_static(data)).await.unwrap();
+        file
+    }
+
+    #[test]
+    fn only_what_was_synced_survives_loss_of_power() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let file = written(&disk, b"first").await;
+            file.sync_data().await.unwrap();
+            disk.sync_directory(Path::new("/data")).await.unwrap();
+            file.write_at(5, Bytes::from_static(b"second")).await.unwrap();
+            disk.restart(CrashStyle::LoseAll, 0);
+            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"first"[..]);
+            assert!(file.write_at(0, Bytes::new()).await.is_err(), "a file of an earlier life is dead");
+        });
+    }
+
+    #[test]
+    fn a_name_is_lost_unless_its_directory_was_synced() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            written(&disk, b"data").await.sync_data().await.unwrap();
+            disk.restart(CrashStyle::LoseAll, 0);
+            assert!(disk.read(Path::new(FILE)).await.is_err());
+        });
+    }
+
+    #[test]
+    fn names_survive_as_a_prefix() {
+        for seed in 0..50 {
+            block_on(async {
+                let disk = SimulatedDisk::new(seed);
+                for name in ["/a", "/b", "/c"] {
+                    disk.create(Path::new(name)).await.unwrap();
+                }
+                disk.rename(Path::new("/a"), Path::new("/d")).await.unwrap();
+                disk.restart(CrashStyle::Prefix, seed);
+                let names: Vec<_> =
+                    disk.list(Path::new("/")).await.unwrap().into_iter().map(|entry| entry.name).collect();
+                let possible = [vec![], vec!["a"], vec!["a", "b"], vec!["a", "b", "c"], vec!["b", "c", "d"]];
+                assert!(possible.iter().any(|expected| names == *expected), "{names:?}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_drops_the_dirty_data_for_good() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let file = written(&disk, b"data").await;
+            disk.sync_directory(Path::new("/data")).await.unwrap();
+            disk.fail_at(disk.operations(), Fault::Error);
+            assert_eq!(file.sync_data().await.unwrap_err().source.raw_os_error(), Some(ERRNO_IO));
+            file.sync_data().await.unwrap();
+            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data"[..]);
+            disk.restart(CrashStyle::LoseAll, 0);
+            assert!(disk.read(Path::new(FILE)).await.unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn each_sector_survives_by_itself() {
+        let mut kept = BTreeSet::new();
+        for seed in 0..64 {
+            block_on(async {
+                let disk = SimulatedDisk::new(seed);
+                let file = written(&disk, &[0; 3 * SECTOR_BYTES]).await;
+                file.sync_data().await.unwrap();
+                disk.sync_directory(Path::new("/data")).await.unwrap();
+                file.write_at(0, Bytes::from_static(&[1; 3 * SECTOR_BYTES])).await.unwrap();
+                disk.restart(CrashStyle::RandomSectors, seed);
+                let bytes = disk.read(Path::new(FILE)).await.unwrap();
+                kept.insert(bytes.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect::<Vec<_>>());
+                assert!(
+                    bytes.chunks(SECTOR_BYTES).all(|sector| sector.iter().all(|byte| *byte == sector[0]))
+                );
+            });
+        }
+        assert_eq!(kept.len(), 8, "every combination of three sectors occurs");
+    }
+
+    #[test]
+    fn a_full_disk_fails_writes_until_there_is_room() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let file = written(&disk, b"data").await;
+            disk.set_capacity_bytes(8);
+            let error = file.write_at(4, Bytes::from_static(b"too much")).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            disk.set_capacity_bytes(64);
+            file.write_at(4, Bytes::from_static(b"too much")).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn after_a_planted_crash_every_call_fails_until_the_restart() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let file = written(&disk, b"data").await;
+            disk.crash_at(disk.operations());
+            assert!(file.sync_data().await.is_err());
+            assert!(disk.is_crashed());
+            assert!(disk.list(Path::new("/")).await.is_err());
+            disk.restart(CrashStyle::KeepAll, 0);
+            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data"[..]);
+        });
+    }
+
+    #[test]
+    fn a_lock_excludes_and_is_released_on_drop() {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let lock = disk.lock(Path::new("/lock")).await.unwrap();
+            assert_eq!(disk.lock(Path::new("/lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
+            drop(lock);
+            assert!(disk.lock(Path::new("/lock")).await.is_ok());
+        });
+    }
+}
