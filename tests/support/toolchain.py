@@ -75,7 +75,9 @@ def newest_python(minimum):
     candidates += sorted(map(str, pyenv.glob("3.*/bin/python3"))) if pyenv.exists() else []
     for candidate in filter(None, candidates):
         code = "import sys; print(sys.version_info.major, sys.version_info.minor)"
-        done = subprocess.run([candidate, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [candidate, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
+        )
         if done.returncode == 0 and tuple(map(int, done.stdout.split())) >= minimum:
             return candidate
     raise Missing(f"no Python of at least {minimum[0]}.{minimum[1]} (pyenv install {minimum[0]}.{minimum[1]})")
