@@ -1,0 +1,393 @@
+//! Writing and reading components. The format is described in the parent module.
+
+use super::super::codec;
+use super::super::compare::{java_order_f32, java_order_f64};
+use super::super::cql_type::CqlType;
+use super::super::timeuuid;
+use super::super::validate::ValueError;
+use super::number;
+
+const END: u8 = 0x3E;
+const NULL: u8 = 0x3F;
+const EMPTY: u8 = 0x40;
+const VALUE: u8 = 0x41;
+
+/// The largest marker: [`VALUE`] plus the largest UUID version.
+const LAST_MARKER: u8 = VALUE + 0x0F;
+
+/// A zero byte within text is followed by this.
+const ESCAPED_ZERO: u8 = 0xFF;
+
+/// A zero byte followed by this ends text.
+const TERMINATOR: u8 = 0x00;
+
+/// Why a value has no component, or bytes are not a component.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderedError {
+    /// The value is not valid for its type.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// The bytes end inside the component.
+    #[error("a clustering component is cut short")]
+    Truncated,
+    /// The bytes break the format.
+    #[error("a clustering component has the byte 0x{byte:02x} where it cannot be")]
+    UnexpectedByte {
+        /// The byte, as in ascending order.
+        byte: u8,
+    },
+}
+
+impl From<codec::CodecError> for OrderedError {
+    fn from(error: codec::CodecError) -> Self {
+        OrderedError::Value(ValueError::Framing(error))
+    }
+}
+
+/// Appends the component of a value. On an error `out` keeps a part of it.
+#[inline]
+pub fn encode(ty: &CqlType, wire: &[u8], descending: bool, out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    let start = out.len();
+    encode_ascending(ty, wire, out)?;
+    if descending {
+        for byte in out.iter_mut().skip(start) {
+            *byte = !*byte;
+        }
+    }
+    Ok(())
+}
+
+/// Splits a component off the front of `input` and appends the wire bytes of its value. On an error `input` and
+/// `out` are left somewhere in between.
+#[inline]
+pub fn decode(
+    ty: &CqlType,
+    input: &mut &[u8],
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), OrderedError> {
+    let mut reader = Reader { input: *input, mask: if descending { 0xFF } else { 0 } };
+    let marker = reader.byte()?;
+    decode_after(ty, marker, &mut reader, out)?;
+    *input = reader.input;
+    Ok(())
+}
+
+#[inline]
+fn encode_fixed<const N: usize>(
+    ty: &CqlType,
+    wire: &[u8],
+    out: &mut Vec<u8>,
+    key: impl Fn([u8; N]) -> [u8; N],
+) -> Result<(), OrderedError> {
+    let bytes: [u8; N] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
+    out.push(VALUE);
+    out.extend_from_slice(&key(bytes));
+    Ok(())
+}
+
+#[inline]
+fn flip_sign<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
+    if let Some(first) = bytes.first_mut() {
+        *first ^= 0x80;
+    }
+    bytes
+}
+
+fn encode_ascending(ty: &CqlType, wire: &[u8], out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    if wire.is_empty() {
+        out.push(EMPTY);
+        return Ok(());
+    }
+    match ty {
+        CqlType::Bigint | CqlType::Counter | CqlType::Timestamp => {
+            encode_fixed::<8>(ty, wire, out, flip_sign)
+        }
+        CqlType::Int => encode_fixed::<4>(ty, wire, out, flip_sign),
+        CqlType::Text
+        | CqlType::Ascii
+        | CqlType::Blob
+        | CqlType::Inet
+        | CqlType::Duration
+        | CqlType::Custom(_) => {
+            out.push(VALUE);
+            encode_bytes(wire, out);
+            Ok(())
+        }
+        CqlType::Timeuuid => {
+            encode_fixed::<16>(ty, wire, out, |bytes| timeuuid::timeuuid_sort_key(bytes).to_be_bytes())
+        }
+        CqlType::Uuid => {
+            let bytes: [u8; 16] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
+            let (version, key) = timeuuid::uuid_sort_key(bytes);
+            out.push(VALUE + version);
+            out.extend_from_slice(&key.to_be_bytes());
+            Ok(())
+        }
+        CqlType::Smallint => encode_fixed::<2>(ty, wire, out, flip_sign),
+        CqlType::Tinyint => encode_fixed::<1>(ty, wire, out, flip_sign),
+        CqlType::Date => encode_fixed::<4>(ty, wire, out, |bytes| bytes),
+        CqlType::Time => encode_fixed::<8>(ty, wire, out, |bytes| bytes),
+        CqlType::Boolean => encode_fixed::<1>(ty, wire, out, |byte| [u8::from(byte != [0])]),
+        CqlType::Float => encode_fixed::<4>(ty, wire, out, |bytes| {
+            flip_sign(java_order_f32(f32::from_be_bytes(bytes)).to_be_bytes())
+        }),
+        CqlType::Double => encode_fixed::<8>(ty, wire, out, |bytes| {
+            flip_sign(java_order_f64(f64::from_be_bytes(bytes)).to_be_bytes())
+        }),
+        CqlType::Varint => {
+            out.push(VALUE);
+            number::encode_varint(wire, out);
+            Ok(())
+        }
+        CqlType::Decimal => {
+            out.push(VALUE);
+            number::encode_decimal(wire, out).ok_or_else(|| ValueError::wrong_length(ty, wire.len()).into())
+        }
+        CqlType::Empty => Err(ValueError::NotEmpty.into()),
+        CqlType::List { element, .. } | CqlType::Set { element, .. } => {
+            out.push(VALUE);
+            for item in codec::elements(wire)? {
+                encode_ascending(element, item?, out)?;
+            }
+            out.push(END);
+            Ok(())
+        }
+        CqlType::Map { key, value, .. } => {
+            out.push(VALUE);
+            for entry in codec::entries(wire)? {
+                let (key_bytes, value_bytes) = entry?;
+                encode_ascending(key, key_bytes, out)?;
+                encode_ascending(value, value_bytes, out)?;
+            }
+            out.push(END);
+            Ok(())
+        }
+        CqlType::Tuple(fields) => encode_fields(fields, wire, out),
+        CqlType::UserType { definition, .. } => encode_fields(&definition.field_types, wire, out),
+        CqlType::Vector { element, dimension } => {
+            out.push(VALUE);
+            for item in codec::vector_elements(element, *dimension, wire) {
+                encode_ascending(element, item?, out)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    out.reserve(bytes.len() + 2);
+    let mut rest = bytes;
+    while let Some(zero) = memchr::memchr(0, rest) {
+        let (head, tail) = rest.split_at(zero + 1);
+        out.extend_from_slice(head);
+        out.push(ESCAPED_ZERO);
+        rest = tail;
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&[0, TERMINATOR]);
+}
+
+fn encode_fields(types: &[CqlType], wire: &[u8], out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    out.push(VALUE);
+    // Nulls are written once a value follows them, so those at the end never are.
+    let mut pending_nulls = 0;
+    for (ty, field) in types.iter().zip(codec::fields(wire)) {
+        match field? {
+            None => pending_nulls += 1,
+            Some(bytes) => {
+                out.extend(std::iter::repeat_n(NULL, pending_nulls));
+                pending_nulls = 0;
+                encode_ascending(ty, bytes, out)?;
+            }
+        }
+    }
+    out.push(END);
+    Ok(())
+}
+
+/// Reads bytes as in ascending order.
+struct Reader<'a> {
+    input: &'a [u8],
+    /// 0xFF in descending order: what every byte is combined with.
+    mask: u8,
+}
+
+impl Reader<'_> {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, OrderedError> {
+        let (first, rest) = self.input.split_first().ok_or(OrderedError::Truncated)?;
+        self.input = rest;
+        Ok(first ^ self.mask)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], OrderedError> {
+        let (head, rest) = self.input.split_first_chunk::<N>().ok_or(OrderedError::Truncated)?;
+        self.input = rest;
+        Ok(head.map(|byte| byte ^ self.mask))
+    }
+
+    /// Appends escaped bytes up to their terminator to `out`.
+    fn bytes(&mut self, out: &mut Vec<u8>) -> Result<(), OrderedError> {
+        loop {
+            let zero = memchr::memchr(self.mask, self.input).ok_or(OrderedError::Truncated)?;
+            let (head, rest) = self.input.split_at(zero);
+            let start = out.len();
+            out.extend_from_slice(head);
+            if self.mask != 0 {
+                out.iter_mut().skip(start).for_each(|byte| *byte = !*byte);
+            }
+            self.input = rest.get(1..).unwrap_or_default();
+            match self.byte()? {
+                TERMINATOR => return Ok(()),
+                ESCAPED_ZERO => out.push(0),
+                byte => return Err(OrderedError::UnexpectedByte { byte }),
+            }
+        }
+    }
+}
+
+impl number::Source for Reader<'_> {
+    fn next_byte(&mut self) -> Option<u8> {
+        self.byte().ok()
+    }
+}
+
+#[inline]
+fn decode_after(
+    ty: &CqlType,
+    marker: u8,
+    reader: &mut Reader<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), OrderedError> {
+    if marker == VALUE {
+        return decode_value(ty, reader, out);
+    }
+    match marker {
+        EMPTY => Ok(()),
+        VALUE..=LAST_MARKER if *ty == CqlType::Uuid => decode_uuid(marker - VALUE, reader, out),
+        byte => Err(OrderedError::UnexpectedByte { byte }),
+    }
+}
+
+fn decode_uuid(version: u8, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    let key = u128::from_be_bytes(reader.array()?);
+    out.extend_from_slice(&timeuuid::from_uuid_sort_key(version, key));
+    Ok(())
+}
+
+fn decode_value(ty: &CqlType, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    match ty {
+        CqlType::Bigint | CqlType::Counter | CqlType::Timestamp => {
+            out.extend_from_slice(&flip_sign(reader.array::<8>()?));
+        }
+        CqlType::Int => out.extend_from_slice(&flip_sign(reader.array::<4>()?)),
+        CqlType::Text
+        | CqlType::Ascii
+        | CqlType::Blob
+        | CqlType::Inet
+        | CqlType::Duration
+        | CqlType::Custom(_) => {
+            reader.bytes(out)?;
+        }
+        CqlType::Timeuuid => {
+            let key = u128::from_be_bytes(reader.array()?);
+            out.extend_from_slice(&timeuuid::from_timeuuid_sort_key(key));
+        }
+        CqlType::Uuid => decode_uuid(0, reader, out)?,
+        CqlType::Smallint => out.extend_from_slice(&flip_sign(reader.array::<2>()?)),
+        CqlType::Tinyint => out.extend_from_slice(&flip_sign(reader.array::<1>()?)),
+        CqlType::Date => out.extend_from_slice(&reader.array::<4>()?),
+        CqlType::Time => out.extend_from_slice(&reader.array::<8>()?),
+        CqlType::Boolean => out.extend_from_slice(&reader.array::<1>()?),
+        CqlType::Float => {
+            let ordered = i32::from_be_bytes(flip_sign(reader.array()?));
+            out.extend_from_slice(&(ordered ^ (((ordered >> 31) as u32) >> 1) as i32).to_be_bytes());
+        }
+        CqlType::Double => {
+            let ordered = i64::from_be_bytes(flip_sign(reader.array()?));
+            out.extend_from_slice(&(ordered ^ (((ordered >> 63) as u64) >> 1) as i64).to_be_bytes());
+        }
+        CqlType::Varint => number::decode_varint(reader, out).ok_or(OrderedError::Truncated)?,
+        CqlType::Decimal => number::decode_decimal(reader, out)?,
+        CqlType::Empty => return Err(OrderedError::UnexpectedByte { byte: VALUE }),
+        CqlType::List { element, .. } | CqlType::Set { element, .. } => {
+            decode_counted(reader, out, |marker, reader, out| {
+                codec_element(out, |out| decode_after(element, marker, reader, out))
+            })?;
+        }
+        CqlType::Map { key, value, .. } => decode_counted(reader, out, |marker, reader, out| {
+            codec_element(out, |out| decode_after(key, marker, reader, out))?;
+            let marker = reader.byte()?;
+            codec_element(out, |out| decode_after(value, marker, reader, out))
+        })?,
+        CqlType::Tuple(fields) => decode_fields(fields, reader, out)?,
+        CqlType::UserType { definition, .. } => decode_fields(&definition.field_types, reader, out)?,
+        CqlType::Vector { element, dimension } => {
+            let mut item = Vec::new();
+            for _ in 0..*dimension {
+                item.clear();
+                let marker = reader.byte()?;
+                decode_after(element, marker, reader, &mut item)?;
+                codec::write_vector_element(element, &item, out);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends an element with its length before it.
+fn codec_element(
+    out: &mut Vec<u8>,
+    decode: impl FnOnce(&mut Vec<u8>) -> Result<(), OrderedError>,
+) -> Result<(), OrderedError> {
+    let mut result = Ok(());
+    codec::write_element_with(out, |out| result = decode(out));
+    result
+}
+
+/// Reads items up to the end marker and puts their number before them.
+fn decode_counted<'a>(
+    reader: &mut Reader<'a>,
+    out: &mut Vec<u8>,
+    mut item: impl FnMut(u8, &mut Reader<'a>, &mut Vec<u8>) -> Result<(), OrderedError>,
+) -> Result<(), OrderedError> {
+    let start = out.len();
+    codec::write_count(0, out);
+    let mut count: i32 = 0;
+    loop {
+        let marker = reader.byte()?;
+        if marker == END {
+            break;
+        }
+        item(marker, reader, out)?;
+        count = count.saturating_add(1);
+    }
+    if let Some(place) = out.get_mut(start..start + 4) {
+        place.copy_from_slice(&count.to_be_bytes());
+    }
+    Ok(())
+}
+
+fn decode_fields(types: &[CqlType], reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), OrderedError> {
+    let mut ended = false;
+    for ty in types {
+        let marker = if ended { END } else { reader.byte()? };
+        match marker {
+            END => {
+                ended = true;
+                codec::write_null(out);
+            }
+            NULL => codec::write_null(out),
+            marker => codec_element(out, |out| decode_after(ty, marker, reader, out))?,
+        }
+    }
+    if ended {
+        return Ok(());
+    }
+    match reader.byte()? {
+        END => Ok(()),
+        byte => Err(OrderedError::UnexpectedByte { byte }),
+    }
+}
