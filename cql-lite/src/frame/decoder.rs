@@ -1,0 +1,369 @@
+//! From the bytes of a connection to envelopes: bare, compressed (v3, v4) or out of segments (v5).
+//!
+//! The decoder works on the socket's read buffer in place. It hands out one envelope at a time, borrowed; what was
+//! handed out is dropped from the buffer by the next call. Only decompressed bodies and envelopes split over
+//! segments are copied, into buffers that are reused and grow with the bytes that arrive.
+
+use bytes::{Buf, BytesMut};
+
+use super::{
+    compression::{Compression, decompress_body},
+    error::FrameError,
+    header::{self, Flags, HEADER_BYTES, Header, ProtocolVersion},
+    segment::{SegmentFormat, SegmentHeader, TRAILER_BYTES, append_payload, check_payload},
+};
+
+/// Scratch buffers larger than this are given back once their envelope is done.
+const RETAINED_BYTES: usize = 1 << 20;
+
+/// Which side of a connection reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Requests arrive.
+    Server,
+    /// Responses arrive.
+    Client,
+}
+
+/// A message as it arrived, its body decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope<'b> {
+    pub header: Header,
+    pub body: &'b [u8],
+}
+
+/// Where the envelope lies that a call found.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Input,
+    Unpacked,
+    Assembled,
+    Inflated,
+}
+
+/// An envelope that was found but not borrowed yet.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    header: Header,
+    place: Place,
+    /// Where the body starts in that place, and where it ends.
+    start: usize,
+    end: usize,
+}
+
+/// What the current segment still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payload {
+    /// Nothing: the next bytes of the input are a segment header.
+    None,
+    /// That many bytes at the start of the input, then the trailer.
+    InInput { bytes: usize },
+    /// The bytes of `unpacked` from there on.
+    Unpacked { position: usize },
+}
+
+/// The incremental decoder of one direction of a connection.
+#[derive(Debug)]
+pub struct Decoder {
+    role: Role,
+    body_bytes_max: usize,
+    /// Fixed by the first envelope.
+    version: Option<ProtocolVersion>,
+    compression: Option<Compression>,
+    /// Set once the connection has switched to segments.
+    segments: Option<SegmentFormat>,
+    /// Bytes at the start of the input that the last call handed out.
+    handed_out: usize,
+    /// Bytes of a refused envelope that have not arrived or been dropped yet.
+    refused_bytes: usize,
+    payload: Payload,
+    /// The decompressed payload of a self-contained segment.
+    unpacked: Vec<u8>,
+    /// The envelope that is split over segments, as far as it has arrived.
+    assembled: Vec<u8>,
+    assembled_done: bool,
+    /// The decompressed body of the last compressed envelope.
+    inflated: Vec<u8>,
+}
+
+impl Decoder {
+    /// A decoder at the start of a connection. Bodies longer than `body_bytes_max`, compressed or not, are refused.
+    pub fn new(role: Role, body_bytes_max: usize) -> Self {
+        Self {
+            role,
+            body_bytes_max,
+            version: None,
+            compression: None,
+            segments: None,
+            handed_out: 0,
+            refused_bytes: 0,
+            payload: Payload::None,
+            unpacked: Vec::new(),
+            assembled: Vec::new(),
+            assembled_done: false,
+            inflated: Vec::new(),
+        }
+    }
+
+    /// The version of the connection, once the first envelope has arrived.
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.version
+    }
+
+    /// Accepts compressed bodies from now on (v3, v4: after STARTUP).
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.compression = Some(compression);
+    }
+
+    /// Expects segments from now on (v5: after STARTUP was answered). Bytes already in the input count as segments.
+    pub fn start_segments(&mut self, format: SegmentFormat) {
+        self.segments = Some(format);
+    }
+
+    /// Whether the connection has switched to segments.
+    pub fn uses_segments(&self) -> bool {
+        self.segments.is_some()
+    }
+
+    /// The next envelope in `input`, or `None` if more bytes are needed. After an error that is not
+    /// [fatal](FrameError::is_fatal) the refused envelope is skipped and decoding goes on.
+    pub fn next<'b>(&'b mut self, input: &'b mut BytesMut) -> Result<Option<Envelope<'b>>, FrameError> {
+        self.release(input);
+        let found = match self.segments {
+            None => self.next_bare(input)?,
+            Some(format) => self.next_in_segments(format, input)?,
+        };
+        let Some(mut found) = found else { return Ok(None) };
+        if found.header.flags.contains(Flags::COMPRESSED) && found.header.version != ProtocolVersion::V5 {
+            found = self.inflate(found, input)?;
+        }
+        let place: &[u8] = match found.place {
+            Place::Input => input,
+            Place::Unpacked => &self.unpacked,
+            Place::Assembled => &self.assembled,
+            Place::Inflated => &self.inflated,
+        };
+        let body = place.get(found.start..found.end).unwrap_or_default();
+        Ok(Some(Envelope { header: found.header, body }))
+    }
+
+    /// Drops what the last call handed out.
+    fn release(&mut self, input: &mut BytesMut) {
+        input.advance(self.handed_out.min(input.len()));
+        self.handed_out = 0;
+        if self.assembled_done {
+            self.assembled.clear();
+            self.assembled_done = false;
+            if self.assembled.capacity() > RETAINED_BYTES {
+                self.assembled = Vec::new();
+            }
+        }
+        if self.inflated.capacity() > RETAINED_BYTES {
+            self.inflated = Vec::new();
+        }
+    }
+
+    fn next_bare(&mut self, input: &mut BytesMut) -> Result<Option<Found>, FrameError> {
+        let skipped = self.refused_bytes.min(input.len());
+        input.advance(skipped);
+        self.refused_bytes -= skipped;
+        let Some(header) = self.read_header(input)? else { return Ok(None) };
+        let end = HEADER_BYTES + header.body_bytes;
+        if input.len() < end {
+            return Ok(None);
+        }
+        self.handed_out = end;
+        Ok(Some(Found { header, place: Place::Input, start: HEADER_BYTES, end }))
+    }
+
+    /// Reads and judges the header at the start of `bytes`. On an error that leaves the length known, the whole
+    /// envelope is marked as refused.
+    fn read_header(&mut self, bytes: &[u8]) -> Result<Option<Header>, FrameError> {
+        let Some(parsed) = header::parse(bytes)? else { return Ok(None) };
+        let (version, stream) = (parsed.version, parsed.stream);
+        if let Some(expected) = self.version
+            && expected != version
+        {
+            return Err(FrameError::VersionChanged { got: version, expected, stream });
+        }
+        let refusal = match parsed.header {
+            Err(opcode) => FrameError::UnknownOpcode { opcode, version, stream },
+            Ok(header) if header.is_response != (self.role == Role::Client) => {
+                let expected = if self.role == Role::Server { "request" } else { "response" };
+                return Err(FrameError::WrongDirection { expected, version, stream });
+            }
+            Ok(header) if header.body_bytes > self.body_bytes_max => {
+                let (length, limit) = (header.body_bytes, self.body_bytes_max);
+                FrameError::TooLarge { length, limit, version, stream }
+            }
+            Ok(header) => {
+                self.version = Some(version);
+                return Ok(Some(header));
+            }
+        };
+        self.refused_bytes = HEADER_BYTES.saturating_add(parsed.body_bytes);
+        Err(refusal)
+    }
+
+    fn inflate(&mut self, found: Found, input: &BytesMut) -> Result<Found, FrameError> {
+        let Header { version, stream, .. } = found.header;
+        let compression = self.compression.ok_or(FrameError::CompressionNotNegotiated { version, stream })?;
+        let body = input.get(found.start..found.end).unwrap_or_default();
+        decompress_body(compression, body, self.body_bytes_max, &mut self.inflated)
+            .map_err(|reason| FrameError::BodyDecompression { reason, version, stream })?;
+        Ok(Found { place: Place::Inflated, start: 0, end: self.inflated.len(), ..found })
+    }
+
+    fn next_in_segments(
+        &mut self,
+        format: SegmentFormat,
+        input: &mut BytesMut,
+    ) -> Result<Option<Found>, FrameError> {
+        loop {
+            match self.payload {
+                Payload::InInput { bytes: 0 } => {
+                    input.advance(TRAILER_BYTES.min(input.len()));
+                    self.payload = Payload::None;
+                }
+                Payload::InInput { bytes } => {
+                    let (header, total) = self.envelope_in(input.get(..bytes).unwrap_or_default())?;
+                    self.payload = Payload::InInput { bytes: bytes - total };
+                    self.handed_out = total;
+                    return Ok(Some(Found { header, place: Place::Input, start: HEADER_BYTES, end: total }));
+                }
+                Payload::Unpacked { position } if position == self.unpacked.len() => {
+                    self.payload = Payload::None;
+                }
+                Payload::Unpacked { position } => {
+                    // Taken out while the header is read, which needs the rest of the decoder.
+                    let unpacked = std::mem::take(&mut self.unpacked);
+                    let envelope = self.envelope_in(unpacked.get(position..).unwrap_or_default());
+                    self.unpacked = unpacked;
+                    let (header, total) = envelope?;
+                    self.payload = Payload::Unpacked { position: position + total };
+                    let (start, end) = (position + HEADER_BYTES, position + total);
+                    return Ok(Some(Found { header, place: Place::Unpacked, start, end }));
+                }
+                Payload::None => match self.next_segment(format, input)? {
+                    Segment::Incomplete => return Ok(None),
+                    Segment::Opened => {}
+                    Segment::Assembled(found) => return Ok(Some(found)),
+                },
+            }
+        }
+    }
+
+    /// The envelope at the start of what is left of a self-contained segment, and its total length. A refused
+    /// envelope is passed over before its error is returned.
+    fn envelope_in(&mut self, payload: &[u8]) -> Result<(Header, usize), FrameError> {
+        match self.read_header(payload) {
+            Ok(Some(header)) if HEADER_BYTES + header.body_bytes <= payload.len() => {
+                Ok((header, HEADER_BYTES + header.body_bytes))
+            }
+            Ok(_) => Err(FrameError::EnvelopeCut),
+            Err(error) if error.is_fatal() => Err(error),
+            Err(error) => {
+                let total = std::mem::take(&mut self.refused_bytes);
+                if total > payload.len() {
+                    return Err(FrameError::EnvelopeCut);
+                }
+                match &mut self.payload {
+                    Payload::InInput { bytes } => {
+                        *bytes -= total;
+                        self.handed_out = total;
+                    }
+                    Payload::Unpacked { position } => *position += total,
+                    Payload::None => {}
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the segment at the start of the input.
+    fn next_segment(&mut self, format: SegmentFormat, input: &mut BytesMut) -> Result<Segment, FrameError> {
+        let Some(segment) = SegmentHeader::parse(format, input)? else { return Ok(Segment::Incomplete) };
+        if segment.payload_bytes == 0 {
+            return Err(FrameError::EmptySegment);
+        }
+        let header_bytes = format.header_bytes();
+        let Some((payload, rest)) =
+            input.get(header_bytes..).and_then(|rest| rest.split_at_checked(segment.payload_bytes))
+        else {
+            return Ok(Segment::Incomplete);
+        };
+        let Some(trailer) = rest.first_chunk::<TRAILER_BYTES>() else { return Ok(Segment::Incomplete) };
+        check_payload(payload, *trailer)?;
+
+        let in_split = !self.assembled.is_empty() || self.refused_bytes > 0;
+        if segment.self_contained && in_split {
+            return Err(FrameError::SegmentInterleaved);
+        }
+        if segment.self_contained && segment.uncompressed_bytes.is_none() {
+            self.payload = Payload::InInput { bytes: segment.payload_bytes };
+            input.advance(header_bytes);
+            return Ok(Segment::Opened);
+        }
+        let total = header_bytes + segment.payload_bytes + TRAILER_BYTES;
+        if segment.self_contained {
+            self.unpacked.clear();
+            append_payload(segment, payload, &mut self.unpacked)?;
+            self.payload = Payload::Unpacked { position: 0 };
+            input.advance(total);
+            return Ok(Segment::Opened);
+        }
+        append_payload(segment, payload, &mut self.assembled)?;
+        input.advance(total);
+        self.assemble()
+    }
+
+    /// Looks whether the split envelope is complete.
+    fn assemble(&mut self) -> Result<Segment, FrameError> {
+        if self.refused_bytes == 0 {
+            let assembled = std::mem::take(&mut self.assembled);
+            let header = self.read_header(&assembled);
+            self.assembled = assembled;
+            match header {
+                Ok(Some(header)) => {
+                    let end = HEADER_BYTES + header.body_bytes;
+                    if self.assembled.len() > end {
+                        return Err(FrameError::SplitEnvelopeOverrun);
+                    }
+                    if self.assembled.len() < end {
+                        return Ok(Segment::Opened);
+                    }
+                    self.assembled_done = true;
+                    let found = Found { header, place: Place::Assembled, start: HEADER_BYTES, end };
+                    return Ok(Segment::Assembled(found));
+                }
+                Ok(None) => return Ok(Segment::Opened),
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => {
+                    self.drop_refused()?;
+                    return Err(error);
+                }
+            }
+        }
+        self.drop_refused()?;
+        Ok(Segment::Opened)
+    }
+
+    /// Drops what has arrived of a refused split envelope.
+    fn drop_refused(&mut self) -> Result<(), FrameError> {
+        let arrived = self.assembled.len();
+        self.assembled.clear();
+        self.refused_bytes =
+            self.refused_bytes.checked_sub(arrived).ok_or(FrameError::SplitEnvelopeOverrun)?;
+        Ok(())
+    }
+}
+
+/// What looking for the next segment came to.
+enum Segment {
+    /// More bytes are needed.
+    Incomplete,
+    /// A segment was taken in; the decoder's state says what it holds.
+    Opened,
+    /// It completed a split envelope.
+    Assembled(Found),
+}

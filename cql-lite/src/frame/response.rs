@@ -1,0 +1,518 @@
+//! Responses other than rows, written straight into an output buffer.
+//!
+//! Every encoder appends one whole envelope. [`Prefix`] holds what can precede any body (tracing id, warnings, custom
+//! payload); it is given at the end, when it is known, and costs nothing when it is empty.
+
+use std::net::IpAddr;
+
+use bytes::{BufMut, BytesMut};
+
+use super::{
+    consistency::Consistency,
+    error_code::ErrorCode,
+    event::SchemaChange,
+    header::{self, Flags, HEADER_BYTES, Opcode, ProtocolVersion},
+    rows::ColumnsMetadata,
+    wire,
+};
+
+/// Kinds of RESULT.
+pub(super) mod result_kind {
+    pub const VOID: i32 = 1;
+    pub const ROWS: i32 = 2;
+    pub const SET_KEYSPACE: i32 = 3;
+    pub const PREPARED: i32 = 4;
+    pub const SCHEMA_CHANGE: i32 = 5;
+}
+
+/// What precedes the body of a response. Warnings and payload are left out in v3, which has no place for them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Prefix<'a> {
+    /// The id of the trace, for a traced request.
+    pub tracing_id: Option<[u8; 16]>,
+    pub warnings: &'a [String],
+    pub custom_payload: &'a [(String, Option<Vec<u8>>)],
+}
+
+impl Prefix<'_> {
+    /// The prefix in wire format and the header flags that announce it.
+    fn encode(&self, version: ProtocolVersion) -> (BytesMut, Flags) {
+        let mut encoded = BytesMut::new();
+        let mut flags = Flags::NONE;
+        if let Some(id) = self.tracing_id {
+            encoded.put_slice(&id);
+            flags = flags.with(Flags::TRACING);
+        }
+        if version >= ProtocolVersion::V4 {
+            if !self.warnings.is_empty() {
+                wire::put_string_list(&mut encoded, self.warnings);
+                flags = flags.with(Flags::WARNING);
+            }
+            if !self.custom_payload.is_empty() {
+                wire::put_bytes_map(&mut encoded, self.custom_payload);
+                flags = flags.with(Flags::CUSTOM_PAYLOAD);
+            }
+        }
+        (encoded, flags)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tracing_id.is_none() && self.warnings.is_empty() && self.custom_payload.is_empty()
+    }
+}
+
+/// Writes one response envelope at the end of a buffer. Dropped without [`finish`](Self::finish), it takes back what
+/// it wrote, so that an error in the middle of a response leaves the buffer whole.
+#[derive(Debug)]
+pub struct EnvelopeWriter<'o> {
+    out: &'o mut BytesMut,
+    version: ProtocolVersion,
+    start: usize,
+    finished: bool,
+}
+
+impl<'o> EnvelopeWriter<'o> {
+    /// Appends the header.
+    pub fn begin(out: &'o mut BytesMut, version: ProtocolVersion, stream: i16, opcode: Opcode) -> Self {
+        let start = out.len();
+        header::write_response_header(out, version, Flags::NONE, stream, opcode);
+        Self { out, version, start, finished: false }
+    }
+
+    /// The buffer, to append the body to.
+    pub fn body(&mut self) -> &mut BytesMut {
+        self.out
+    }
+
+    /// Length of the body so far.
+    pub fn body_bytes(&self) -> usize {
+        self.out.len().saturating_sub(self.start + HEADER_BYTES)
+    }
+
+    /// The version of the envelope.
+    pub fn version(&self) -> ProtocolVersion {
+        self.version
+    }
+
+    /// Puts the prefix before the body and completes the header.
+    pub fn finish(mut self, prefix: &Prefix<'_>) {
+        if !prefix.is_empty() {
+            let (encoded, flags) = prefix.encode(self.version);
+            insert(self.out, self.start + HEADER_BYTES, &encoded);
+            header::add_flags(self.out, self.start, flags);
+        }
+        header::patch_body_length(self.out, self.start);
+        self.finished = true;
+    }
+}
+
+impl Drop for EnvelopeWriter<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.out.truncate(self.start);
+        }
+    }
+}
+
+/// Inserts `bytes` at `position`, which is not after the end of `out`.
+pub(super) fn insert(out: &mut BytesMut, position: usize, bytes: &[u8]) {
+    let end = out.len();
+    out.extend_from_slice(bytes);
+    out.copy_within(position..end, position + bytes.len());
+    if let Some(target) = out.get_mut(position..position + bytes.len()) {
+        target.copy_from_slice(bytes);
+    }
+}
+
+/// What a timed-out or failed write was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WriteType {
+    Simple,
+    Batch,
+    UnloggedBatch,
+    Counter,
+    BatchLog,
+    Cas,
+    View,
+    Cdc,
+}
+
+impl WriteType {
+    /// The name on the wire; drivers know no others.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "SIMPLE",
+            Self::Batch => "BATCH",
+            Self::UnloggedBatch => "UNLOGGED_BATCH",
+            Self::Counter => "COUNTER",
+            Self::BatchLog => "BATCH_LOG",
+            Self::Cas => "CAS",
+            Self::View => "VIEW",
+            Self::Cdc => "CDC",
+        }
+    }
+}
+
+/// What an error says beyond its message. Counts are of replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorKind {
+    Server,
+    Protocol,
+    BadCredentials,
+    Unavailable {
+        consistency: Consistency,
+        required: i32,
+        alive: i32,
+    },
+    Overloaded,
+    Bootstrapping,
+    Truncate,
+    WriteTimeout {
+        consistency: Consistency,
+        received: i32,
+        required: i32,
+        write_type: WriteType,
+        /// Lost rounds of a lightweight transaction (sent in v5 for [`WriteType::Cas`]).
+        contentions: u16,
+    },
+    ReadTimeout {
+        consistency: Consistency,
+        received: i32,
+        required: i32,
+        data_present: bool,
+    },
+    ReadFailure {
+        consistency: Consistency,
+        received: i32,
+        required: i32,
+        /// The replicas that failed, with the reason code of each.
+        failures: Vec<(IpAddr, u16)>,
+        data_present: bool,
+    },
+    FunctionFailure {
+        keyspace: String,
+        function: String,
+        argument_types: Vec<String>,
+    },
+    WriteFailure {
+        consistency: Consistency,
+        received: i32,
+        required: i32,
+        /// As in [`ErrorKind::ReadFailure`].
+        failures: Vec<(IpAddr, u16)>,
+        write_type: WriteType,
+    },
+    CdcWriteFailure,
+    CasWriteUnknown {
+        consistency: Consistency,
+        received: i32,
+        required: i32,
+    },
+    Syntax,
+    Unauthorized,
+    Invalid,
+    Config,
+    /// `table` is empty for a keyspace.
+    AlreadyExists {
+        keyspace: String,
+        table: String,
+    },
+    /// The id that is not known.
+    Unprepared {
+        id: Vec<u8>,
+    },
+}
+
+impl ErrorKind {
+    /// The code of the error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Server => ErrorCode::ServerError,
+            Self::Protocol => ErrorCode::Protocol,
+            Self::BadCredentials => ErrorCode::BadCredentials,
+            Self::Unavailable { .. } => ErrorCode::Unavailable,
+            Self::Overloaded => ErrorCode::Overloaded,
+            Self::Bootstrapping => ErrorCode::Bootstrapping,
+            Self::Truncate => ErrorCode::Truncate,
+            Self::WriteTimeout { .. } => ErrorCode::WriteTimeout,
+            Self::ReadTimeout { .. } => ErrorCode::ReadTimeout,
+            Self::ReadFailure { .. } => ErrorCode::ReadFailure,
+            Self::FunctionFailure { .. } => ErrorCode::FunctionFailure,
+            Self::WriteFailure { .. } => ErrorCode::WriteFailure,
+            Self::CdcWriteFailure => ErrorCode::CdcWriteFailure,
+            Self::CasWriteUnknown { .. } => ErrorCode::CasWriteUnknown,
+            Self::Syntax => ErrorCode::Syntax,
+            Self::Unauthorized => ErrorCode::Unauthorized,
+            Self::Invalid => ErrorCode::Invalid,
+            Self::Config => ErrorCode::Config,
+            Self::AlreadyExists { .. } => ErrorCode::AlreadyExists,
+            Self::Unprepared { .. } => ErrorCode::Unprepared,
+        }
+    }
+
+    /// The nearest error that clients of `version` know, if they do not know this one.
+    fn fallback(&self, version: ProtocolVersion) -> Option<Self> {
+        match *self {
+            Self::CasWriteUnknown { consistency, received, required } if version < ProtocolVersion::V5 => {
+                let write_type = WriteType::Cas;
+                Some(Self::WriteTimeout { consistency, received, required, write_type, contentions: 0 })
+            }
+            _ if version > ProtocolVersion::V3 => None,
+            Self::ReadFailure { consistency, received, required, data_present, .. } => {
+                Some(Self::ReadTimeout { consistency, received, required, data_present })
+            }
+            Self::WriteFailure { consistency, received, required, write_type, .. } => {
+                Some(Self::WriteTimeout { consistency, received, required, write_type, contentions: 0 })
+            }
+            Self::FunctionFailure { .. } | Self::CdcWriteFailure => Some(Self::Invalid),
+            _ => None,
+        }
+    }
+
+    /// Appends what follows the message. The kind is one that `version` knows.
+    fn encode_details(&self, body: &mut BytesMut, version: ProtocolVersion) {
+        match self {
+            Self::Unavailable { consistency, required, alive } => {
+                put_counts(body, *consistency, *required, *alive);
+            }
+            Self::WriteTimeout { consistency, received, required, write_type, contentions } => {
+                put_counts(body, *consistency, *received, *required);
+                wire::put_string(body, write_type.name());
+                if version >= ProtocolVersion::V5 && *write_type == WriteType::Cas {
+                    body.put_u16(*contentions);
+                }
+            }
+            Self::ReadTimeout { consistency, received, required, data_present } => {
+                put_counts(body, *consistency, *received, *required);
+                body.put_u8(u8::from(*data_present));
+            }
+            Self::ReadFailure { consistency, received, required, failures, data_present } => {
+                put_counts(body, *consistency, *received, *required);
+                put_failures(body, failures, version);
+                body.put_u8(u8::from(*data_present));
+            }
+            Self::WriteFailure { consistency, received, required, failures, write_type } => {
+                put_counts(body, *consistency, *received, *required);
+                put_failures(body, failures, version);
+                wire::put_string(body, write_type.name());
+            }
+            Self::FunctionFailure { keyspace, function, argument_types } => {
+                wire::put_string(body, keyspace);
+                wire::put_string(body, function);
+                wire::put_string_list(body, argument_types);
+            }
+            Self::CasWriteUnknown { consistency, received, required } => {
+                put_counts(body, *consistency, *received, *required);
+            }
+            Self::AlreadyExists { keyspace, table } => {
+                wire::put_string(body, keyspace);
+                wire::put_string(body, table);
+            }
+            Self::Unprepared { id } => wire::put_short_bytes(body, id),
+            Self::Server
+            | Self::Protocol
+            | Self::BadCredentials
+            | Self::Overloaded
+            | Self::Bootstrapping
+            | Self::Truncate
+            | Self::CdcWriteFailure
+            | Self::Syntax
+            | Self::Unauthorized
+            | Self::Invalid
+            | Self::Config => {}
+        }
+    }
+}
+
+fn put_counts(body: &mut BytesMut, consistency: Consistency, first: i32, second: i32) {
+    body.put_u16(consistency.code());
+    body.put_i32(first);
+    body.put_i32(second);
+}
+
+fn put_failures(body: &mut BytesMut, failures: &[(IpAddr, u16)], version: ProtocolVersion) {
+    body.put_i32(failures.len() as i32);
+    if version >= ProtocolVersion::V5 {
+        for &(address, reason) in failures {
+            wire::put_inet_address(body, address);
+            body.put_u16(reason);
+        }
+    }
+}
+
+/// An error for a client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", kind.code())]
+pub struct ErrorResponse {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+impl ErrorResponse {
+    /// An error with its text.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// Appends ERROR. Errors that the version does not know are replaced by the nearest one it does.
+pub fn encode_error(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    error: &ErrorResponse,
+    prefix: &Prefix<'_>,
+) {
+    let fallback = error.kind.fallback(version);
+    let kind = fallback.as_ref().unwrap_or(&error.kind);
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Error);
+    let body = envelope.body();
+    body.put_i32(kind.code().number());
+    wire::put_string(body, &error.message);
+    kind.encode_details(body, version);
+    envelope.finish(prefix);
+}
+
+/// Appends READY.
+pub fn encode_ready(out: &mut BytesMut, version: ProtocolVersion, stream: i16) {
+    EnvelopeWriter::begin(out, version, stream, Opcode::Ready).finish(&Prefix::default());
+}
+
+/// Appends AUTHENTICATE with the class name of the authenticator.
+pub fn encode_authenticate(out: &mut BytesMut, version: ProtocolVersion, stream: i16, class: &str) {
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Authenticate);
+    wire::put_string(envelope.body(), class);
+    envelope.finish(&Prefix::default());
+}
+
+/// Appends `AUTH_CHALLENGE` with a SASL token.
+pub fn encode_auth_challenge(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    token: Option<&[u8]>,
+) {
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::AuthChallenge);
+    wire::put_bytes(envelope.body(), token);
+    envelope.finish(&Prefix::default());
+}
+
+/// Appends `AUTH_SUCCESS` with a SASL token.
+pub fn encode_auth_success(out: &mut BytesMut, version: ProtocolVersion, stream: i16, token: Option<&[u8]>) {
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::AuthSuccess);
+    wire::put_bytes(envelope.body(), token);
+    envelope.finish(&Prefix::default());
+}
+
+/// Appends SUPPORTED.
+pub fn encode_supported(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    options: &[(String, Vec<String>)],
+) {
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Supported);
+    let body = envelope.body();
+    body.put_u16(options.len() as u16);
+    for (key, values) in options {
+        wire::put_string(body, key);
+        wire::put_string_list(body, values);
+    }
+    envelope.finish(&Prefix::default());
+}
+
+/// Appends RESULT Void.
+pub fn encode_void(out: &mut BytesMut, version: ProtocolVersion, stream: i16, prefix: &Prefix<'_>) {
+    begin_result(out, version, stream, result_kind::VOID).finish(prefix);
+}
+
+/// Appends RESULT SetKeyspace.
+pub fn encode_set_keyspace(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    keyspace: &str,
+    prefix: &Prefix<'_>,
+) {
+    let mut envelope = begin_result(out, version, stream, result_kind::SET_KEYSPACE);
+    wire::put_string(envelope.body(), keyspace);
+    envelope.finish(prefix);
+}
+
+/// Appends RESULT SchemaChange.
+pub fn encode_schema_change(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    change: &SchemaChange,
+    prefix: &Prefix<'_>,
+) {
+    let mut envelope = begin_result(out, version, stream, result_kind::SCHEMA_CHANGE);
+    change.encode_body(envelope.body(), version);
+    envelope.finish(prefix);
+}
+
+/// The answer to PREPARE.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared<'a> {
+    pub id: &'a [u8],
+    /// Sent in v5, and in v4 if the client has asked for the extension: set it exactly then.
+    pub result_metadata_id: Option<&'a [u8]>,
+    /// The bind variables.
+    pub bind: &'a ColumnsMetadata,
+    /// Extra bits for the flags of the bind metadata (the mark of lightweight transactions), usually 0.
+    pub bind_flags: u32,
+    /// For each column of the partition key the index of the variable bound to it, or empty if not all are bound.
+    pub partition_key_indexes: &'a [u16],
+    /// The columns of the rows it returns; `None`: it returns no rows.
+    pub result: Option<&'a ColumnsMetadata>,
+}
+
+/// Appends RESULT Prepared.
+pub fn encode_prepared(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    prepared: &Prepared<'_>,
+    prefix: &Prefix<'_>,
+) {
+    let mut envelope = begin_result(out, version, stream, result_kind::PREPARED);
+    let body = envelope.body();
+    wire::put_short_bytes(body, prepared.id);
+    if let Some(id) = prepared.result_metadata_id {
+        wire::put_short_bytes(body, id);
+    }
+    body.put_u32(prepared.bind.flags() | prepared.bind_flags);
+    body.put_i32(prepared.bind.column_count());
+    if version >= ProtocolVersion::V4 {
+        body.put_i32(prepared.partition_key_indexes.len() as i32);
+        for &index in prepared.partition_key_indexes {
+            body.put_u16(index);
+        }
+    }
+    body.put_slice(prepared.bind.encoded());
+    match prepared.result {
+        Some(columns) => {
+            body.put_u32(columns.flags());
+            body.put_i32(columns.column_count());
+            body.put_slice(columns.encoded());
+        }
+        None => {
+            body.put_u32(super::rows::metadata_flags::NO_METADATA);
+            body.put_i32(0);
+        }
+    }
+    envelope.finish(prefix);
+}
+
+/// The header of a RESULT envelope and its kind.
+pub(super) fn begin_result(
+    out: &mut BytesMut,
+    version: ProtocolVersion,
+    stream: i16,
+    kind: i32,
+) -> EnvelopeWriter<'_> {
+    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Result);
+    envelope.body().put_i32(kind);
+    envelope
+}
