@@ -4,6 +4,8 @@
 
 pub mod cell;
 pub mod codec;
+pub mod commit_log;
+pub mod compaction;
 pub mod counter;
 pub mod io;
 pub mod key;
@@ -11,6 +13,7 @@ pub mod mutation;
 pub mod reconcile;
 pub mod row;
 pub mod row_writer;
+pub mod span;
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;

@@ -1,0 +1,603 @@
+//! Appending to the log: one open group in memory, one writer task, waiters for durability.
+//!
+//! `append` only copies into the open group. The task made by [`CommitLog::run`] takes the open group, writes it (and
+//! syncs it), wakes those who wait for it, and takes whatever was appended meanwhile. A second part of the same task
+//! keeps the next segment ready and takes segments out of the log that are not needed any more.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::{Either, select, try_join};
+
+use super::format::{self, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES};
+use super::replay::Replay;
+use super::segments::{Files, OpenSegment};
+use super::signal::Signal;
+use super::{CommitLogError, CommitLogOptions, LogPosition, SyncMode};
+use crate::io::{Clock, Disk, DiskError, yield_now};
+
+/// Smaller segments would hold too little beside the headers.
+pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
+
+/// A group is closed when it reaches this size, so that the buffers stay small; one record may exceed it.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
+const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);
+const PERIODIC_WRITE_BYTES: usize = 64 << 10;
+
+/// What replay found: where appending goes on.
+pub(super) struct Start {
+    /// Segments with records, ascending.
+    pub live: VecDeque<u64>,
+    pub first_new: u64,
+    pub next_sequence: u64,
+}
+
+/// A group with all its records, waiting for the writer.
+struct ClosedGroup {
+    segment: u64,
+    offset: u64,
+    records: u32,
+    /// Room for the header, then the payload.
+    bytes: BytesMut,
+}
+
+struct Waiter {
+    ticket: u64,
+    position: LogPosition,
+    waker: Waker,
+}
+
+struct State {
+    /// Where the open group will be written.
+    segment: u64,
+    offset: u64,
+    records: u32,
+    /// The open group: room for the header, then records.
+    open: BytesMut,
+    closed: VecDeque<ClosedGroup>,
+    spare_buffer: BytesMut,
+    /// Bytes of records appended but not yet written.
+    unwritten_bytes: usize,
+    /// Records before this are written to the file.
+    written_end: LogPosition,
+    /// Records before this are durable.
+    durable_end: LogPosition,
+    waiters: VecDeque<Waiter>,
+    next_ticket: u64,
+    /// Segments of the log, ascending; the last one is being written.
+    live: VecDeque<u64>,
+    /// Segments before this one are not needed any more.
+    needed_from: u64,
+    prepared: Option<OpenSegment>,
+    failure: Option<CommitLogError>,
+    closing: bool,
+}
+
+/// The commit log of one shard. Single-threaded; the shard spawns [`CommitLog::run`] as a local task.
+pub struct CommitLog {
+    options: CommitLogOptions,
+    segment_bytes: u64,
+    clock: Rc<dyn Clock>,
+    state: RefCell<State>,
+    files: RefCell<Option<Files>>,
+    first_new: u64,
+    next_sequence: u64,
+    /// The open group wakes the writer when it has at least this many bytes.
+    wake_at_bytes: Cell<usize>,
+    work: Signal,
+    space: Signal,
+    segment_ready: Signal,
+    segment_wanted: Signal,
+    writer_waits: Cell<bool>,
+    all_written: Cell<bool>,
+    finished: Cell<bool>,
+}
+
+impl CommitLog {
+    /// Starts reading the log in `directory` (made if missing). See [`Replay`] for how to go on.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: CommitLogOptions,
+        clock: Rc<dyn Clock>,
+    ) -> Result<Replay, CommitLogError> {
+        Replay::open(disk, directory, options, clock).await
+    }
+
+    pub(super) fn start(
+        files: Files,
+        options: CommitLogOptions,
+        clock: Rc<dyn Clock>,
+        start: Start,
+    ) -> Rc<Self> {
+        let begin = LogPosition { segment: start.first_new, offset: 0 };
+        let state = State {
+            segment: start.first_new,
+            offset: 0,
+            records: 0,
+            open: BytesMut::zeroed(GROUP_HEADER_BYTES),
+            closed: VecDeque::new(),
+            spare_buffer: BytesMut::new(),
+            unwritten_bytes: 0,
+            written_end: begin,
+            durable_end: begin,
+            waiters: VecDeque::new(),
+            next_ticket: 0,
+            live: start.live,
+            needed_from: 0,
+            prepared: None,
+            failure: None,
+            closing: false,
+        };
+        Rc::new(Self {
+            segment_bytes: files.segment_bytes,
+            options,
+            clock,
+            state: RefCell::new(state),
+            files: RefCell::new(Some(files)),
+            first_new: start.first_new,
+            next_sequence: start.next_sequence,
+            wake_at_bytes: Cell::new(0),
+            work: Signal::default(),
+            space: Signal::default(),
+            segment_ready: Signal::default(),
+            segment_wanted: Signal::default(),
+            writer_waits: Cell::new(false),
+            all_written: Cell::new(false),
+            finished: Cell::new(false),
+        })
+    }
+
+    /// The largest record that can be appended: about half of a segment.
+    pub fn record_bytes_max(&self) -> usize {
+        self.segment_bytes as usize / 2 - GROUP_HEADER_BYTES - RECORD_HEADER_BYTES
+    }
+
+    /// Copies a record into the log's open group. It is durable when [`CommitLog::durable`] of the position resolves.
+    pub fn append(&self, record: &[u8]) -> Result<LogPosition, CommitLogError> {
+        self.append_parts(&[record])
+    }
+
+    /// As `append`, for a record that is the concatenation of `parts`.
+    pub fn append_parts(&self, parts: &[&[u8]]) -> Result<LogPosition, CommitLogError> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let limit = self.record_bytes_max();
+        if length > limit {
+            return Err(CommitLogError::RecordTooLarge { bytes: length, limit });
+        }
+        let state = &mut *self.state.borrow_mut();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.closing {
+            return Err(CommitLogError::Closed);
+        }
+        state.make_room(RECORD_HEADER_BYTES + length, self.segment_bytes);
+        let position = LogPosition { segment: state.segment, offset: state.offset + state.open.len() as u64 };
+        state.open.extend_from_slice(&(length as u32).to_le_bytes());
+        for part in parts {
+            state.open.extend_from_slice(part);
+        }
+        state.records += 1;
+        state.unwritten_bytes += RECORD_HEADER_BYTES + length;
+        if state.unwritten_bytes >= self.wake_at_bytes.get() {
+            self.work.notify();
+        }
+        Ok(position)
+    }
+
+    /// Resolves when everything up to and including the record at `position` is durable (in periodic mode at once),
+    /// or the log has failed.
+    pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
+        Durable { log: Rc::clone(self), position, ticket: None }
+    }
+
+    /// Waits while too much is appended but not written: call it before work that will append.
+    pub async fn admit(&self) -> Result<(), CommitLogError> {
+        self.space
+            .wait(|| {
+                let state = self.state.borrow();
+                state.unwritten_bytes < self.options.unwritten_bytes_max || state.failure.is_some()
+            })
+            .await;
+        self.state.borrow().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Declares that no record before `position` is needed any more; whole segments before it leave the log soon.
+    pub fn discard_before(&self, position: LogPosition) {
+        let mut state = self.state.borrow_mut();
+        state.needed_from = state.needed_from.max(position.segment);
+        drop(state);
+        self.segment_wanted.notify();
+    }
+
+    /// Bytes of the files of the log, to be compared with its cap.
+    pub fn total_bytes(&self) -> u64 {
+        let state = self.state.borrow();
+        let discarded = state.live.iter().filter(|segment| **segment < state.needed_from).count();
+        (state.live.len() - discarded) as u64 * self.segment_bytes
+    }
+
+    /// Where the oldest segment that is still needed begins; `None` while nothing was written.
+    pub fn oldest_position(&self) -> Option<LogPosition> {
+        let state = self.state.borrow();
+        let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
+        Some(LogPosition { segment: oldest, offset: 0 })
+    }
+
+    /// Where the next record will be or a later place: everything appended so far is before it.
+    pub fn end_position(&self) -> LogPosition {
+        let state = self.state.borrow();
+        LogPosition { segment: state.segment, offset: state.offset + state.open.len() as u64 }
+    }
+
+    /// Why the log takes no more records, if so.
+    pub fn failure(&self) -> Option<CommitLogError> {
+        self.state.borrow().failure.clone()
+    }
+
+    /// Stops appending, writes and syncs everything, ends the task of `run`.
+    pub async fn close(&self) -> Result<(), CommitLogError> {
+        self.state.borrow_mut().closing = true;
+        self.wake_at_bytes.set(0);
+        self.work.notify();
+        self.space.wait(|| self.finished.get() || self.state.borrow().failure.is_some()).await;
+        if self.finished.get() {
+            return Ok(());
+        }
+        self.state.borrow().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// The log's task: writes groups until the log is closed or fails. To be spawned once, beside its users.
+    pub async fn run(self: Rc<Self>) -> Result<(), CommitLogError> {
+        // Whoever still waits when the task is dropped must hear of it.
+        let _guard = StopGuard { log: Rc::clone(&self) };
+        let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
+        let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
+        match outcome {
+            Ok(_) => {
+                self.finished.set(true);
+                self.space.notify();
+                Ok(())
+            }
+            Err(error) => {
+                let failure = CommitLogError::Poisoned(error);
+                self.fail(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    fn fail(&self, failure: &CommitLogError) {
+        let mut state = self.state.borrow_mut();
+        state.failure.get_or_insert_with(|| failure.clone());
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        for waiter in waiters {
+            waiter.waker.wake();
+        }
+        self.space.notify();
+        self.segment_ready.notify();
+    }
+
+    fn has_work(&self) -> bool {
+        let state = self.state.borrow();
+        state.records > 0 || !state.closed.is_empty()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.state.borrow().closing
+    }
+
+    async fn write_groups(&self) -> Result<(), DiskError> {
+        let mut writer = Writer {
+            log: self,
+            segment: None,
+            next_sequence: self.next_sequence,
+            durable_sequence: self.next_sequence,
+            segment_first_sequence: self.next_sequence,
+            last_sync: self.clock.monotonic(),
+        };
+        loop {
+            writer.wait_for_work().await?;
+            let group = self.state.borrow_mut().take_group();
+            if let Some(group) = group {
+                writer.write(group).await?;
+            } else if self.is_closing() {
+                writer.sync().await?;
+                self.all_written.set(true);
+                self.segment_wanted.notify();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Publishes progress of the writer and wakes whom it concerns.
+    fn progress(&self, written_end: LogPosition, durable: bool) {
+        let mut state = self.state.borrow_mut();
+        state.written_end = written_end;
+        let mut woken = Vec::new();
+        if durable {
+            state.durable_end = written_end;
+            // Waiters come nearly in the order of their positions; the few that wait for more go to the back.
+            for _ in 0..state.waiters.len() {
+                let Some(waiter) = state.waiters.pop_front() else { break };
+                if waiter.position < written_end {
+                    woken.push(waiter.waker);
+                } else {
+                    state.waiters.push_back(waiter);
+                }
+            }
+        }
+        drop(state);
+        for waker in woken {
+            waker.wake();
+        }
+        self.space.notify();
+    }
+
+    /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
+    async fn keep_segments(&self, mut files: Files) -> Result<(), DiskError> {
+        let mut next = self.first_new;
+        loop {
+            let unneeded = || {
+                let state = self.state.borrow();
+                // The last one is being written, whatever the owner says.
+                let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
+                (*oldest < state.needed_from).then_some(*oldest)
+            };
+            self.segment_wanted
+                .wait(|| {
+                    self.all_written.get() || unneeded().is_some() || self.state.borrow().prepared.is_none()
+                })
+                .await;
+            if self.all_written.get() && unneeded().is_none() {
+                return Ok(());
+            }
+            if self.state.borrow().prepared.is_none() && !self.all_written.get() {
+                let first = next == self.first_new;
+                let hurry = || first || self.writer_waits.get() || self.is_closing();
+                let prepared = files.prepare(next, hurry).await?;
+                next += 1;
+                self.state.borrow_mut().prepared = Some(prepared);
+                self.segment_ready.notify();
+            }
+            if let Some(oldest) = unneeded() {
+                files.retire(oldest).await?;
+                self.state.borrow_mut().live.pop_front();
+            }
+        }
+    }
+
+    async fn next_segment(&self) -> OpenSegment {
+        self.writer_waits.set(true);
+        self.segment_wanted.notify();
+        loop {
+            self.segment_ready.wait(|| self.state.borrow().prepared.is_some()).await;
+            let mut state = self.state.borrow_mut();
+            if let Some(segment) = state.prepared.take() {
+                state.live.push_back(segment.number);
+                drop(state);
+                self.writer_waits.set(false);
+                self.segment_wanted.notify();
+                return segment;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Makes sure that a record of `length` bytes (with its header) fits into the open group and its segment.
+    fn make_room(&mut self, length: usize, segment_bytes: u64) {
+        let fits = |offset: u64, used: usize| offset + (used + length) as u64 <= segment_bytes;
+        let full = self.records > 0 && self.open.len() + length > GROUP_BYTES_MAX;
+        if full || !fits(self.offset, self.open.len()) {
+            self.close_group();
+            if !fits(self.offset, GROUP_HEADER_BYTES) {
+                self.segment += 1;
+                self.offset = 0;
+            }
+        }
+    }
+
+    /// Moves the open group, if it has records, to those that wait for the writer.
+    fn close_group(&mut self) {
+        if self.records == 0 {
+            return;
+        }
+        let mut fresh = std::mem::take(&mut self.spare_buffer);
+        fresh.clear();
+        fresh.resize(GROUP_HEADER_BYTES, 0);
+        let bytes = std::mem::replace(&mut self.open, fresh);
+        let length = format::align(bytes.len()) as u64;
+        self.closed.push_back(ClosedGroup {
+            segment: self.segment,
+            offset: self.offset,
+            records: self.records,
+            bytes,
+        });
+        self.offset += length;
+        self.records = 0;
+    }
+
+    fn take_group(&mut self) -> Option<ClosedGroup> {
+        if self.closed.is_empty() {
+            self.close_group();
+        }
+        self.closed.pop_front()
+    }
+}
+
+/// The writing half of the log's task.
+struct Writer<'a> {
+    log: &'a CommitLog,
+    segment: Option<OpenSegment>,
+    next_sequence: u64,
+    /// Groups below this are durable.
+    durable_sequence: u64,
+    segment_first_sequence: u64,
+    last_sync: Duration,
+}
+
+impl Writer<'_> {
+    /// Returns when there is something to write, or the log is closing. Syncs on time in periodic mode.
+    async fn wait_for_work(&mut self) -> Result<(), DiskError> {
+        let log = self.log;
+        let wait = || log.work.wait(|| log.has_work() || log.is_closing());
+        log.wake_at_bytes.set(0);
+        match log.options.sync {
+            SyncMode::Batch => wait().await,
+            SyncMode::Group => {
+                wait().await;
+                yield_now().await;
+            }
+            SyncMode::Periodic { period } => {
+                while self.durable_sequence < self.next_sequence && !log.has_work() && !log.is_closing() {
+                    let due = (self.last_sync + period).saturating_sub(log.clock.monotonic());
+                    if due.is_zero() {
+                        self.sync().await?;
+                    } else {
+                        let work = std::pin::pin!(wait());
+                        select(work, log.clock.sleep(due)).await;
+                    }
+                }
+                wait().await;
+                log.wake_at_bytes.set(PERIODIC_WRITE_BYTES);
+                let enough = log
+                    .work
+                    .wait(|| log.state.borrow().unwritten_bytes >= PERIODIC_WRITE_BYTES || log.is_closing());
+                let enough = std::pin::pin!(enough);
+                if let Either::Left(_) = select(enough, log.clock.sleep(PERIODIC_WRITE_INTERVAL)).await {
+                    yield_now().await;
+                }
+                if log.clock.monotonic().saturating_sub(self.last_sync) >= period {
+                    self.sync().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, group: ClosedGroup) -> Result<(), DiskError> {
+        let log = self.log;
+        if self.segment.as_ref().is_none_or(|segment| segment.number != group.segment) {
+            self.sync().await?;
+            self.segment = Some(log.next_segment().await);
+            self.segment_first_sequence = self.next_sequence;
+        }
+        let Some(segment) = &self.segment else { return Ok(()) };
+        debug_assert_eq!(segment.number, group.segment, "segments are made ready in order");
+        let mut bytes = group.bytes;
+        let header = GroupHeader {
+            payload_length: (bytes.len() - GROUP_HEADER_BYTES) as u32,
+            records: group.records,
+            segment: group.segment,
+            sequence: self.next_sequence,
+            durable_sequence: self.durable_sequence,
+            segment_first_sequence: self.segment_first_sequence,
+        };
+        format::seal(&mut bytes, &header);
+        let payload_length = header.payload_length as usize;
+        bytes.resize(format::align(bytes.len()), 0);
+        let bytes: Bytes = bytes.freeze();
+        let end = LogPosition { segment: group.segment, offset: group.offset + bytes.len() as u64 };
+        let synced = !matches!(log.options.sync, SyncMode::Periodic { .. });
+        if synced {
+            segment.file.write_and_sync_at(group.offset, bytes.clone()).await?;
+        } else {
+            segment.file.write_at(group.offset, bytes.clone()).await?;
+        }
+        self.next_sequence += 1;
+        if synced {
+            self.durable_sequence = self.next_sequence;
+        }
+        let mut state = log.state.borrow_mut();
+        state.unwritten_bytes = state.unwritten_bytes.saturating_sub(payload_length);
+        if let Ok(buffer) = bytes.try_into_mut() {
+            state.spare_buffer = buffer;
+        }
+        drop(state);
+        log.progress(end, synced);
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<(), DiskError> {
+        if let Some(segment) = &self.segment
+            && self.durable_sequence < self.next_sequence
+        {
+            segment.file.sync_data().await?;
+            self.durable_sequence = self.next_sequence;
+            let written_end = self.log.state.borrow().written_end;
+            self.log.progress(written_end, true);
+        }
+        self.last_sync = self.log.clock.monotonic();
+        Ok(())
+    }
+}
+
+/// Fails the log when its task ends in any way but a proper close.
+struct StopGuard {
+    log: Rc<CommitLog>,
+}
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        self.log.fail(&CommitLogError::Closed);
+    }
+}
+
+/// Resolves when a record is durable; see [`CommitLog::durable`].
+pub struct Durable {
+    log: Rc<CommitLog>,
+    position: LogPosition,
+    ticket: Option<u64>,
+}
+
+impl Future for Durable {
+    type Output = Result<(), CommitLogError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let log = Rc::clone(&self.log);
+        let mut state = log.state.borrow_mut();
+        if self.position < state.durable_end {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(failure) = &state.failure {
+            return Poll::Ready(Err(failure.clone()));
+        }
+        if matches!(log.options.sync, SyncMode::Periodic { .. }) {
+            return Poll::Ready(Ok(()));
+        }
+        let known =
+            self.ticket.and_then(|ticket| state.waiters.iter_mut().find(|waiter| waiter.ticket == ticket));
+        if let Some(waiter) = known {
+            waiter.waker.clone_from(context.waker());
+        } else {
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            let waker = context.waker().clone();
+            state.waiters.push_back(Waiter { ticket, position: self.position, waker });
+            self.ticket = Some(ticket);
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+impl CommitLog {
+    /// Whether `check` holds of the ends of what is written and of what is durable.
+    pub(super) fn state_is(&self, check: impl Fn(LogPosition, LogPosition) -> bool) -> bool {
+        let state = self.state.borrow();
+        check(state.written_end, state.durable_end)
+    }
+}

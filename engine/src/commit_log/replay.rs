@@ -1,0 +1,252 @@
+//! Reading the log back after a start, telling a torn end from damage (`mod` has the argument).
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tracing::warn;
+
+use super::format::{self, GROUP_ALIGNMENT, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES};
+use super::log::{CommitLog, Start};
+use super::segments::{Files, Role, file_path, list};
+use super::{CommitLogError, CommitLogOptions, DamagePolicy, LogPosition};
+use crate::io::{Clock, Disk};
+
+/// A group of a segment that was found whole.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    offset: usize,
+    header: GroupHeader,
+}
+
+impl Found {
+    fn end(&self) -> usize {
+        self.offset + format::align(GROUP_HEADER_BYTES + self.header.payload_length as usize)
+    }
+}
+
+fn group_at(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
+    let header = format::open(bytes.get(offset..)?, segment)?;
+    Some(Found { offset, header })
+}
+
+/// The first whole group at or after `offset`.
+fn find_group(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
+    (offset..bytes.len()).step_by(GROUP_ALIGNMENT).find_map(|offset| group_at(bytes, offset, segment))
+}
+
+/// Whether `later` proves that the unreadable group `expected` of its segment was durable once.
+fn is_witness(later: &GroupHeader, expected: Option<u64>) -> bool {
+    later.durable_sequence > expected.unwrap_or(later.segment_first_sequence)
+}
+
+/// The records of a payload with their offsets in it; `None` if lengths and count do not fit.
+fn records(payload: &Bytes, count: u32) -> Option<Vec<(usize, Bytes)>> {
+    let mut records = Vec::new();
+    let mut offset = 0;
+    while offset < payload.len() {
+        let length = payload.get(offset..)?.first_chunk::<RECORD_HEADER_BYTES>().copied()?;
+        let start = offset + RECORD_HEADER_BYTES;
+        let end = start.checked_add(u32::from_le_bytes(length) as usize)?;
+        if end > payload.len() {
+            return None;
+        }
+        records.push((offset, payload.slice(start..end)));
+        offset = end;
+    }
+    (records.len() == count as usize).then_some(records)
+}
+
+/// Reads the records of one segment's bytes as replay would with this segment alone. Never panics, whatever the bytes.
+pub fn read_segment(bytes: &Bytes, segment: u64) -> Result<Vec<(LogPosition, Bytes)>, CommitLogError> {
+    let mut progress = Progress { expected: None, damage: DamagePolicy::Refuse, stopped_at: None };
+    let mut read = Vec::new();
+    progress.read(Path::new("segment"), bytes, segment, &mut read)?;
+    Ok(read)
+}
+
+/// How far the log has been followed.
+struct Progress {
+    /// The number the next group must have; unknown before the first one.
+    expected: Option<u64>,
+    damage: DamagePolicy,
+    /// Where the last group was looked for in vain: the end of the log, unless a later segment goes on.
+    stopped_at: Option<(PathBuf, u64)>,
+}
+
+impl Progress {
+    fn damaged(&self, path: &Path, offset: u64, reason: &'static str) -> Result<(), CommitLogError> {
+        match self.damage {
+            DamagePolicy::Refuse => Err(CommitLogError::Damaged { path: path.to_path_buf(), offset, reason }),
+            DamagePolicy::Skip => {
+                warn!(path = %path.display(), offset, reason, "skipping a damaged place in the commit log");
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the segment's records to `out`; returns whether the segment has any group that belongs to the log.
+    fn read(
+        &mut self,
+        path: &Path,
+        bytes: &Bytes,
+        segment: u64,
+        out: &mut impl Extend<(LogPosition, Bytes)>,
+    ) -> Result<bool, CommitLogError> {
+        let mut offset = 0;
+        let mut any = false;
+        loop {
+            let next = group_at(bytes, offset, segment)
+                .filter(|group| self.expected.is_none_or(|expected| group.header.sequence == expected));
+            let group = match next {
+                Some(group) => group,
+                None => match self.after_gap(path, bytes, segment, offset, any)? {
+                    Some(group) => group,
+                    None => break,
+                },
+            };
+            let start = group.offset + GROUP_HEADER_BYTES;
+            let payload = bytes.slice(start..start + group.header.payload_length as usize);
+            match records(&payload, group.header.records) {
+                Some(records) => out.extend(records.into_iter().map(|(offset, record)| {
+                    (LogPosition { segment, offset: (start + offset) as u64 }, record)
+                })),
+                None => self.damaged(path, group.offset as u64, "the lengths of its records do not fit")?,
+            }
+            self.expected = Some(group.header.sequence + 1);
+            offset = group.end();
+            any = true;
+        }
+        if any {
+            self.stopped_at = Some((path.to_path_buf(), offset as u64));
+        }
+        Ok(any)
+    }
+
+    /// There is no proper group at `offset`: the end of this segment (`None`), or damage.
+    fn after_gap(
+        &self,
+        path: &Path,
+        bytes: &Bytes,
+        segment: u64,
+        offset: usize,
+        any: bool,
+    ) -> Result<Option<Found>, CommitLogError> {
+        let mut later = find_group(bytes, offset, segment);
+        if !any
+            && let (Some(found), Some((path, offset))) = (later, &self.stopped_at)
+            && Some(found.header.segment_first_sequence) != self.expected
+        {
+            // This segment was begun, so the log was synced up to it, but it does not go on where reading stopped.
+            self.damaged(path, *offset, "groups are missing before the next segment")?;
+            return Ok(later);
+        }
+        while let Some(group) = later {
+            if is_witness(&group.header, self.expected) {
+                self.damaged(path, offset as u64, "an unreadable group is followed by later ones")?;
+                return Ok(Some(group));
+            }
+            later = find_group(bytes, group.end(), segment);
+        }
+        Ok(None)
+    }
+}
+
+/// A log being read back. Take all records with [`Replay::next`], then go on with [`Replay::finish`].
+pub struct Replay {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    options: CommitLogOptions,
+    clock: Rc<dyn Clock>,
+    spares: Vec<u64>,
+    highest_number: u64,
+    to_read: VecDeque<u64>,
+    with_groups: VecDeque<u64>,
+    without_groups: Vec<u64>,
+    progress: Progress,
+    ready: VecDeque<(LogPosition, Bytes)>,
+}
+
+impl Replay {
+    pub(super) async fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: CommitLogOptions,
+        clock: Rc<dyn Clock>,
+    ) -> Result<Self, CommitLogError> {
+        disk.create_directory(directory).await?;
+        if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            disk.sync_directory(parent).await?;
+        }
+        let (segments, spares) = list(&*disk, directory).await?;
+        let highest_number = segments.iter().chain(&spares).copied().max().unwrap_or(0);
+        let damage = options.damage;
+        Ok(Self {
+            disk,
+            directory: directory.to_path_buf(),
+            options,
+            clock,
+            spares,
+            highest_number,
+            to_read: segments.into(),
+            with_groups: VecDeque::new(),
+            without_groups: Vec::new(),
+            progress: Progress { expected: None, damage, stopped_at: None },
+            ready: VecDeque::new(),
+        })
+    }
+
+    /// The next record in the order of appending, with the position that `append` returned for it.
+    pub async fn next(&mut self) -> Result<Option<(LogPosition, Bytes)>, CommitLogError> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Ok(Some(record));
+            }
+            let Some(segment) = self.to_read.pop_front() else { return Ok(None) };
+            let path = file_path(&self.directory, Role::Segment, segment);
+            let bytes = self.disk.read(&path).await?;
+            if self.progress.read(&path, &bytes, segment, &mut self.ready)? {
+                if let Some(empty) = self.without_groups.pop() {
+                    let path = file_path(&self.directory, Role::Segment, empty);
+                    self.progress.damaged(&path, 0, "a segment without groups precedes one that has some")?;
+                    // Skipped: it stays in its place among the segments to be discarded one day.
+                    self.with_groups.push_back(empty);
+                    self.with_groups.extend(self.without_groups.drain(..));
+                    self.with_groups.make_contiguous().sort_unstable();
+                }
+                self.with_groups.push_back(segment);
+            } else {
+                self.without_groups.push(segment);
+            }
+        }
+    }
+
+    /// Reads what is left, makes what was read durable and opens the log for appending, in a new segment.
+    pub async fn finish(mut self) -> Result<Rc<CommitLog>, CommitLogError> {
+        while self.next().await?.is_some() {}
+        // What was replayed may have been written but not synced before the process died.
+        if let Some(last) = self.with_groups.back() {
+            let file = self.disk.open(&file_path(&self.directory, Role::Segment, *last)).await?;
+            file.sync_data().await?;
+        }
+        let mut files = Files {
+            disk: self.disk,
+            directory: self.directory,
+            spares: self.spares,
+            spares_max: self.options.spare_segments_max,
+            segment_bytes: self.options.segment_bytes.max(super::log::SEGMENT_BYTES_MIN),
+        };
+        for segment in self.without_groups.into_iter().rev() {
+            files.retire(segment).await?;
+        }
+        files.discard_misfits().await?;
+        let start = Start {
+            live: self.with_groups,
+            first_new: self.highest_number + 1,
+            next_sequence: self.progress.expected.unwrap_or(1),
+        };
+        Ok(CommitLog::start(files, self.options, self.clock, start))
+    }
+}

@@ -1,0 +1,426 @@
+//! What the commit log promises, on the simulated disk.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::executor::block_on;
+use futures::future::{Either, FutureExt, join_all, select};
+
+use super::segments::{Role, file_path, list};
+use super::{CommitLog, CommitLogError, CommitLogOptions, DamagePolicy, LogPosition, SyncMode};
+use crate::io::{CrashStyle, Disk, Fault, ManualClock, SimulatedDisk, yield_now};
+
+const DIRECTORY: &str = "/log";
+const PERIODIC: SyncMode = SyncMode::Periodic { period: Duration::from_secs(10) };
+
+fn directory() -> &'static Path {
+    Path::new(DIRECTORY)
+}
+
+fn options(sync: SyncMode) -> CommitLogOptions {
+    CommitLogOptions { sync, segment_bytes: 4096, spare_segments_max: 2, ..CommitLogOptions::default() }
+}
+
+type Records = Vec<(LogPosition, Bytes)>;
+
+async fn recover(
+    disk: &SimulatedDisk,
+    options: CommitLogOptions,
+    clock: &Rc<ManualClock>,
+) -> Result<(Rc<CommitLog>, Records), CommitLogError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut replay = CommitLog::open(disk, directory(), options, Rc::clone(clock) as _).await?;
+    let mut records = Vec::new();
+    while let Some(record) = replay.next().await? {
+        records.push(record);
+    }
+    Ok((replay.finish().await?, records))
+}
+
+fn replayed(disk: &SimulatedDisk) -> Result<Records, CommitLogError> {
+    block_on(recover(disk, options(SyncMode::Group), &Rc::default())).map(|(_, records)| records)
+}
+
+/// Runs `body` beside the log's task; the log's failure ends it.
+async fn beside<T>(log: &Rc<CommitLog>, body: impl Future<Output = T>) -> Option<T> {
+    let body = std::pin::pin!(body);
+    let task = std::pin::pin!(Rc::clone(log).run());
+    match select(body, task).await {
+        Either::Left((value, _)) => Some(value),
+        Either::Right((Ok(()), body)) => Some(body.await),
+        Either::Right((Err(_), _)) => None,
+    }
+}
+
+fn record(number: usize) -> Vec<u8> {
+    let mut record = number.to_le_bytes().to_vec();
+    record.resize(8 + number * 37 % 300, number as u8);
+    record
+}
+
+/// Writes records `0..count`, one group each, and closes the log.
+fn write_groups(disk: &SimulatedDisk, count: usize) -> Records {
+    block_on(async {
+        let (log, _) = recover(disk, options(SyncMode::Batch), &Rc::default()).await.unwrap();
+        let mut written = Vec::new();
+        beside(&log, async {
+            for number in 0..count {
+                let position = log.append(&record(number)).unwrap();
+                log.durable(position).await.unwrap();
+                written.push((position, Bytes::from(record(number))));
+            }
+            log.close().await.unwrap();
+        })
+        .await
+        .unwrap();
+        written
+    })
+}
+
+#[test]
+fn records_come_back_in_order_at_their_positions() {
+    for sync in [SyncMode::Group, SyncMode::Batch, PERIODIC] {
+        let disk = SimulatedDisk::new(1);
+        let clock = Rc::new(ManualClock::new(0));
+        let written = block_on(async {
+            let (log, _) = recover(&disk, options(sync), &clock).await.unwrap();
+            let mut written = Vec::new();
+            beside(&log, async {
+                for number in 0..100 {
+                    let bytes = record(number);
+                    let (head, tail) = bytes.split_at(3);
+                    written.push((log.append_parts(&[head, tail]).unwrap(), Bytes::from(record(number))));
+                    if number % 7 == 0 {
+                        yield_now().await;
+                    }
+                }
+                log.close().await.unwrap();
+            })
+            .await
+            .unwrap();
+            assert!(matches!(log.append(b"late"), Err(CommitLogError::Closed)));
+            written
+        });
+        disk.restart(CrashStyle::LoseAll, 0);
+        assert_eq!(replayed(&disk).unwrap(), written);
+    }
+}
+
+#[test]
+fn many_waiters_share_one_group() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let (log, _) = recover(&disk, options(SyncMode::Group), &Rc::default()).await.unwrap();
+        beside(&log, async {
+            let before = disk.operations();
+            let waits: Vec<_> =
+                (0..50).map(|number| log.durable(log.append(&[number; 8]).unwrap())).collect();
+            assert!(join_all(waits).await.iter().all(Result::is_ok));
+            assert!(disk.operations() - before < 12, "one group, not fifty");
+        })
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_log_cut_anywhere_replays_a_prefix() {
+    let disk = SimulatedDisk::new(1);
+    let written = write_groups(&disk, 6);
+    let path = file_path(directory(), Role::Segment, 1);
+    let whole = block_on(disk.read(&path)).unwrap();
+    for length in 0..whole.len() {
+        let disk = SimulatedDisk::new(1);
+        block_on(async {
+            disk.create_directory(directory()).await.unwrap();
+            disk.create(&path).await.unwrap().write_at(0, whole.slice(..length)).await.unwrap();
+        });
+        let read = replayed(&disk).unwrap();
+        assert_eq!(read, written[..read.len()]);
+        let expected =
+            written.iter().filter(|(at, record)| at.offset as usize + 4 + record.len() <= length).count();
+        assert_eq!(read.len(), expected, "cut at {length}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_or_harmless_or_a_torn_end() {
+    let disk = SimulatedDisk::new(1);
+    let written = write_groups(&disk, 5);
+    let path = file_path(directory(), Role::Segment, 1);
+    let whole = block_on(disk.read(&path)).unwrap();
+    let last_group = written[4].0.offset - super::GROUP_HEADER_BYTES as u64;
+    for bit in 0..whole.len() as u64 * 8 {
+        let mut damaged = whole.to_vec();
+        damaged[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let disk = SimulatedDisk::new(1);
+        block_on(async {
+            disk.create_directory(directory()).await.unwrap();
+            disk.create(&path).await.unwrap().write_at(0, damaged.into()).await.unwrap();
+        });
+        match replayed(&disk) {
+            Ok(read) if read.len() == 5 => assert_eq!(read, written),
+            Ok(read) => {
+                assert_eq!(read, written[..4]);
+                assert!(bit / 8 >= last_group, "only the last group may look torn, bit {bit}");
+            }
+            Err(CommitLogError::Damaged { path: named, offset, .. }) => {
+                assert_eq!(named, path);
+                assert!(offset <= bit / 8 && bit / 8 < last_group);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_lost_segment_or_a_damaged_end_of_an_earlier_segment_is_an_error() {
+    let disk = SimulatedDisk::new(1);
+    write_groups(&disk, 60);
+    let (segments, _) = block_on(list(&disk, directory())).unwrap();
+    assert!(segments.len() >= 3);
+    let middle = file_path(directory(), Role::Segment, 2);
+    let bytes = block_on(disk.read(&middle)).unwrap();
+    let last = bytes.windows(4).rposition(|window| window == b"HLG1").unwrap();
+    disk.flip_bit(&middle, last as u64 * 8);
+    match replayed(&disk) {
+        Err(CommitLogError::Damaged { path, offset, .. }) => {
+            assert_eq!((path, offset), (middle.clone(), last as u64));
+        }
+        other => panic!("{other:?}"),
+    }
+    block_on(disk.remove(&middle)).unwrap();
+    assert!(matches!(replayed(&disk), Err(CommitLogError::Damaged { .. })));
+}
+
+#[test]
+fn damage_can_be_skipped_when_asked_for() {
+    let disk = SimulatedDisk::new(1);
+    let written = write_groups(&disk, 5);
+    disk.flip_bit(&file_path(directory(), Role::Segment, 1), (written[1].0.offset + 6) * 8);
+    let options = CommitLogOptions { damage: DamagePolicy::Skip, ..options(SyncMode::Group) };
+    let (_, read) = block_on(recover(&disk, options, &Rc::default())).unwrap();
+    let kept: Records =
+        written.iter().enumerate().filter(|(index, _)| *index != 1).map(|(_, r)| r.clone()).collect();
+    assert_eq!(read, kept);
+}
+
+#[test]
+fn recycled_segments_never_replay_what_they_held_before() {
+    let disk = SimulatedDisk::new(3);
+    let mut kept = Vec::new();
+    block_on(async {
+        let (log, _) = recover(&disk, options(SyncMode::Group), &Rc::default()).await.unwrap();
+        beside(&log, async {
+            for number in 0..400 {
+                let position = log.append(&record(number)).unwrap();
+                log.durable(position).await.unwrap();
+                kept.push((position, Bytes::from(record(number))));
+                if number % 10 == 0 {
+                    log.discard_before(position);
+                }
+            }
+            let last = kept.last().unwrap().0;
+            assert!(last.segment > 10, "many segments were used");
+            log.close().await.unwrap();
+            assert!(log.total_bytes() <= 2 * 4096);
+            let oldest = log.oldest_position().unwrap();
+            kept.retain(|(position, _)| *position >= oldest);
+        })
+        .await
+        .unwrap();
+    });
+    let (segments, spares) = block_on(list(&disk, directory())).unwrap();
+    assert!(segments.len() <= 3 && spares.len() <= 2, "{segments:?} {spares:?}");
+    assert_eq!(replayed(&disk).unwrap(), kept);
+}
+
+#[test]
+fn a_failed_write_or_sync_poisons_the_log_for_all() {
+    for fault in [Fault::Error, Fault::NoSpace, Fault::ShortWrite] {
+        for later in 0..8 {
+            let disk = SimulatedDisk::new(1);
+            block_on(async {
+                let (log, _) = recover(&disk, options(SyncMode::Group), &Rc::default()).await.unwrap();
+                disk.fail_at(disk.operations() + later, fault);
+                let waits = join_all((0..3).map(|_| log.durable(log.append(b"record").unwrap())));
+                let task = Rc::clone(&log).run();
+                let (waits, task) = futures::join!(waits, async {
+                    let mut task = std::pin::pin!(task.fuse());
+                    for _ in 0..200 {
+                        if let Some(outcome) = (&mut task).now_or_never() {
+                            return Some(outcome);
+                        }
+                        yield_now().await;
+                    }
+                    None
+                });
+                let Some(Err(_)) = task else {
+                    assert!(waits.iter().all(Result::is_ok), "the fault hit nothing that matters");
+                    return;
+                };
+                assert!(matches!(log.append(b"more"), Err(CommitLogError::Poisoned(_))));
+                assert!(log.admit().await.is_err());
+                assert!(log.close().await.is_err());
+            });
+        }
+    }
+}
+
+#[test]
+fn a_record_larger_than_half_a_segment_is_refused() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let (log, _) = recover(&disk, options(SyncMode::Group), &Rc::default()).await.unwrap();
+        let limit = log.record_bytes_max();
+        assert!(matches!(
+            log.append(&vec![0; limit + 1]),
+            Err(CommitLogError::RecordTooLarge { bytes, limit: told }) if bytes == limit + 1 && told == limit
+        ));
+        log.append(&vec![0; limit]).unwrap();
+    });
+}
+
+#[test]
+fn admission_waits_until_the_writer_has_caught_up() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let options = CommitLogOptions { unwritten_bytes_max: 1000, ..options(SyncMode::Group) };
+        let (log, _) = recover(&disk, options, &Rc::default()).await.unwrap();
+        assert!(log.admit().now_or_never().is_some());
+        log.append(&[0; 1200]).unwrap();
+        assert!(log.admit().now_or_never().is_none());
+        assert!(beside(&log, log.admit()).await.unwrap().is_ok());
+    });
+}
+
+#[test]
+fn periodic_mode_answers_at_once_and_syncs_in_time() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let clock = Rc::new(ManualClock::new(0));
+        let (log, _) = recover(&disk, options(PERIODIC), &clock).await.unwrap();
+        let turn = || async {
+            for _ in 0..50 {
+                yield_now().await;
+            }
+        };
+        beside(&log, async {
+            let position = log.append(b"record").unwrap();
+            assert!(log.durable(position).now_or_never().unwrap().is_ok());
+            turn().await;
+            clock.advance(Duration::from_millis(5));
+            turn().await;
+            assert!(log.state_is(|written, durable| written > position && durable < position));
+            clock.advance(Duration::from_secs(10));
+            turn().await;
+            assert!(log.state_is(|_, durable| durable > position));
+        })
+        .await
+        .unwrap();
+        disk.restart(CrashStyle::LoseAll, 0);
+        let (_, records) = recover(&disk, options(PERIODIC), &clock).await.unwrap();
+        assert_eq!(records.len(), 1);
+    });
+}
+
+/// A life of the log: appends from `first` on until the disk crashes or `count` records are written. Returns what was
+/// acknowledged (the number after the last such record) and what was appended.
+fn live(
+    disk: &SimulatedDisk,
+    sync: SyncMode,
+    first: usize,
+    count: usize,
+    discarded: &RefCell<LogPosition>,
+) -> (usize, usize) {
+    block_on(async {
+        let clock = Rc::new(ManualClock::new(0));
+        let Ok((log, _)) = recover(disk, options(sync), &clock).await else { return (first, first) };
+        let acknowledged = RefCell::new(first);
+        let appended = RefCell::new(first);
+        beside(&log, async {
+            for number in first..first + count {
+                let Ok(position) = log.append(&record(number)) else { return };
+                *appended.borrow_mut() = number + 1;
+                clock.advance(Duration::from_millis(700));
+                if number % 3 == 0 {
+                    if log.durable(position).await.is_err() {
+                        return;
+                    }
+                    if sync != PERIODIC {
+                        *acknowledged.borrow_mut() = number + 1;
+                    }
+                } else {
+                    yield_now().await;
+                }
+                if number % 20 == 19 && sync != PERIODIC {
+                    // As if all records up to the last acknowledged one were flushed.
+                    let before = LogPosition { segment: position.segment, offset: 0 };
+                    *discarded.borrow_mut() = before;
+                    log.discard_before(before);
+                }
+            }
+            for _ in 0..200 {
+                clock.advance(Duration::from_millis(700));
+                yield_now().await;
+            }
+            if log.close().await.is_ok() {
+                *acknowledged.borrow_mut() = first + count;
+            }
+        })
+        .await;
+        (acknowledged.into_inner(), appended.into_inner())
+    })
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_acknowledged() {
+    for sync in [SyncMode::Group, PERIODIC] {
+        let discarded = RefCell::default();
+        let rehearsal = SimulatedDisk::new(9);
+        assert_eq!(live(&rehearsal, sync, 0, 80, &discarded), (80, 80));
+        let operations = rehearsal.operations();
+        assert!(operations > 40, "{operations}");
+        for operation in 0..operations {
+            for style in CrashStyle::ALL {
+                let disk = SimulatedDisk::new(9);
+                let discarded = RefCell::default();
+                disk.crash_at(operation);
+                let (mut acknowledged, mut appended) = live(&disk, sync, 0, 80, &discarded);
+                // A second crash early in the next life must find what the first recovery promised.
+                for (seed, next_crash) in (operation * 7..).zip([3 + operation % 17, 1 << 40]) {
+                    disk.restart(style, seed);
+                    let records =
+                        replayed(&disk).unwrap_or_else(|error| panic!("{operation} {style:?}: {error}"));
+                    let numbers: Vec<usize> = records
+                        .iter()
+                        .map(|(_, bytes)| usize::from_le_bytes(bytes[..8].try_into().unwrap()))
+                        .collect();
+                    let first = numbers.first().copied().unwrap_or(0);
+                    let end = first + numbers.len();
+                    assert!(numbers.iter().copied().eq(first..end), "{numbers:?}");
+                    assert!(
+                        records.iter().all(|(_, bytes)| *bytes
+                            == record(usize::from_le_bytes(bytes[..8].try_into().unwrap())))
+                    );
+                    let oldest = records.first().map(|(position, _)| *position);
+                    assert!(first == 0 || oldest <= Some(*discarded.borrow()) || acknowledged == 0);
+                    if !numbers.is_empty() || acknowledged == 0 {
+                        assert!(end >= acknowledged && end <= appended, "{operation} {style:?}");
+                    } else {
+                        panic!("{operation} {style:?}: acknowledged records are gone");
+                    }
+                    // What was replayed counts as durable from now on.
+                    disk.crash_at(disk.operations() + next_crash);
+                    let (again_acknowledged, again_appended) = live(&disk, sync, end, 30, &discarded);
+                    acknowledged = again_acknowledged.max(end);
+                    appended = again_appended.max(end);
+                }
+            }
+        }
+    }
+}
