@@ -1,0 +1,273 @@
+//! Compaction options as Cassandra names them: `class` and string values, validated.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::leveled::Leveled;
+use super::size_tiered::SizeTiered;
+use super::time_window::{TimeUnit, TimeWindow};
+use super::unified::Unified;
+use super::{CompactionOptions, Strategy, TombstoneOptions};
+
+/// Options that no strategy can be made of. The texts follow Cassandra's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CompactionOptionsError {
+    #[error("Unable to find compaction strategy class '{0}'")]
+    UnknownClass(String),
+    #[error("Properties specified {keys:?} are not understood by {class}")]
+    NotUnderstood { class: &'static str, keys: Vec<String> },
+    #[error("{value} is not a parsable {expected} for {option}")]
+    Unparsable { option: &'static str, value: String, expected: &'static str },
+    #[error("{option} value ({value}) {requirement}")]
+    OutOfRange { option: &'static str, value: String, requirement: &'static str },
+    #[error("{0} is not supported")]
+    Unsupported(&'static str),
+}
+
+/// Takes options out one by one, so that those nobody knows are left.
+struct Source<'a> {
+    left: BTreeMap<&'a str, &'a str>,
+}
+
+impl Source<'_> {
+    fn take<T: FromStr>(
+        &mut self,
+        option: &'static str,
+        expected: &'static str,
+        default: T,
+    ) -> Result<T, CompactionOptionsError> {
+        let Some(value) = self.left.remove(option) else { return Ok(default) };
+        value.trim().parse().map_err(|_| CompactionOptionsError::Unparsable {
+            option,
+            value: value.to_owned(),
+            expected,
+        })
+    }
+
+    fn int<T: FromStr>(&mut self, option: &'static str, default: T) -> Result<T, CompactionOptionsError> {
+        self.take(option, "int", default)
+    }
+
+    fn float(&mut self, option: &'static str, default: f64) -> Result<f64, CompactionOptionsError> {
+        self.take(option, "double", default)
+    }
+
+    fn boolean(&mut self, option: &'static str, default: bool) -> Result<bool, CompactionOptionsError> {
+        let Some(value) = self.left.remove(option) else { return Ok(default) };
+        match value.trim().to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(CompactionOptionsError::OutOfRange {
+                option,
+                value: value.to_owned(),
+                requirement: "must be 'true' or 'false'",
+            }),
+        }
+    }
+}
+
+fn require<T: ToString>(
+    holds: bool,
+    option: &'static str,
+    value: T,
+    requirement: &'static str,
+) -> Result<(), CompactionOptionsError> {
+    if holds {
+        return Ok(());
+    }
+    Err(CompactionOptionsError::OutOfRange { option, value: value.to_string(), requirement })
+}
+
+impl CompactionOptions {
+    /// Reads the map of `WITH compaction = {…}`; without `class` it is size-tiered.
+    pub fn parse(options: &BTreeMap<String, String>) -> Result<Self, CompactionOptionsError> {
+        let mut source =
+            Source { left: options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect() };
+        let class = source.left.remove("class").unwrap_or("SizeTieredCompactionStrategy");
+        let class = class.strip_prefix("org.apache.cassandra.db.compaction.").unwrap_or(class);
+        let (name, strategy) = match class {
+            "SizeTieredCompactionStrategy" => {
+                ("SizeTieredCompactionStrategy", Strategy::SizeTiered(size_tiered(&mut source)?))
+            }
+            "TimeWindowCompactionStrategy" => {
+                ("TimeWindowCompactionStrategy", Strategy::TimeWindow(time_window(&mut source)?))
+            }
+            "LeveledCompactionStrategy" => {
+                ("LeveledCompactionStrategy", Strategy::Leveled(leveled(&mut source)?))
+            }
+            "UnifiedCompactionStrategy" => {
+                ("UnifiedCompactionStrategy", Strategy::Unified(unified(&mut source)?))
+            }
+            other => return Err(CompactionOptionsError::UnknownClass(other.to_owned())),
+        };
+        let enabled = source.boolean("enabled", true)?;
+        let tombstones = tombstones(&mut source)?;
+        if source.boolean("only_purge_repaired_tombstones", false)? {
+            return Err(CompactionOptionsError::Unsupported("only_purge_repaired_tombstones"));
+        }
+        if source.boolean("log_all", false)? {
+            return Err(CompactionOptionsError::Unsupported("log_all"));
+        }
+        if !source.left.is_empty() {
+            let keys = source.left.keys().map(ToString::to_string).collect();
+            return Err(CompactionOptionsError::NotUnderstood { class: name, keys });
+        }
+        Ok(Self { strategy, enabled, tombstones })
+    }
+}
+
+fn tombstones(source: &mut Source<'_>) -> Result<TombstoneOptions, CompactionOptionsError> {
+    let defaults = TombstoneOptions::default();
+    let threshold = source.float("tombstone_threshold", defaults.threshold)?;
+    require(threshold > 0.0, "tombstone_threshold", threshold, "must be positive")?;
+    let interval_seconds = source.int("tombstone_compaction_interval", defaults.interval_seconds)?;
+    let unchecked = source.boolean("unchecked_tombstone_compaction", defaults.unchecked)?;
+    Ok(TombstoneOptions { threshold, interval_seconds, unchecked })
+}
+
+fn size_tiered(source: &mut Source<'_>) -> Result<SizeTiered, CompactionOptionsError> {
+    let defaults = SizeTiered::default();
+    let strategy = SizeTiered {
+        min_threshold: source.int("min_threshold", defaults.min_threshold)?,
+        max_threshold: source.int("max_threshold", defaults.max_threshold)?,
+        min_table_bytes: source.int("min_sstable_size", defaults.min_table_bytes)?,
+        bucket_low: source.float("bucket_low", defaults.bucket_low)?,
+        bucket_high: source.float("bucket_high", defaults.bucket_high)?,
+    };
+    require(
+        strategy.bucket_high > strategy.bucket_low,
+        "bucket_high",
+        strategy.bucket_high,
+        "is less than or equal to the bucket_low value",
+    )?;
+    require(strategy.min_threshold >= 2, "min_threshold", strategy.min_threshold, "must be at least 2")?;
+    require(
+        strategy.max_threshold >= strategy.min_threshold,
+        "max_threshold",
+        strategy.max_threshold,
+        "is less than the min_threshold value",
+    )?;
+    Ok(strategy)
+}
+
+fn time_window(source: &mut Source<'_>) -> Result<TimeWindow, CompactionOptionsError> {
+    let defaults = TimeWindow::default();
+    let unit = match source.left.remove("compaction_window_unit") {
+        None => defaults.unit,
+        Some("MINUTES") => TimeUnit::Minutes,
+        Some("HOURS") => TimeUnit::Hours,
+        Some("DAYS") => TimeUnit::Days,
+        Some(other) => {
+            return Err(CompactionOptionsError::OutOfRange {
+                option: "compaction_window_unit",
+                value: other.to_owned(),
+                requirement: "must be MINUTES, HOURS or DAYS",
+            });
+        }
+    };
+    let resolution = source.left.remove("timestamp_resolution").unwrap_or("MICROSECONDS");
+    if resolution != "MICROSECONDS" {
+        return Err(CompactionOptionsError::Unsupported("timestamp_resolution other than MICROSECONDS"));
+    }
+    if source.boolean("unsafe_aggressive_sstable_expiration", false)? {
+        return Err(CompactionOptionsError::Unsupported("unsafe_aggressive_sstable_expiration"));
+    }
+    let size = source.int("compaction_window_size", defaults.size)?;
+    require(size >= 1, "compaction_window_size", size, "must be greater than 1")?;
+    Ok(TimeWindow { unit, size, within: size_tiered(source)? })
+}
+
+fn leveled(source: &mut Source<'_>) -> Result<Leveled, CompactionOptionsError> {
+    let defaults = Leveled::default();
+    let size_mib: u64 = source.int("sstable_size_in_mb", defaults.table_bytes >> 20)?;
+    require(size_mib >= 1, "sstable_size_in_mb", size_mib, "must be larger than 0")?;
+    let fanout = source.int("fanout_size", defaults.fanout)?;
+    require(fanout >= 1, "fanout_size", fanout, "must be larger than 0")?;
+    Ok(Leveled { table_bytes: size_mib << 20, fanout })
+}
+
+fn unified(source: &mut Source<'_>) -> Result<Unified, CompactionOptionsError> {
+    let defaults = Unified::default();
+    let scaling = source.left.remove("scaling_parameters").map_or(Ok(defaults.scaling.clone()), |text| {
+        text.split(',').map(|part| parse_scaling(part.trim())).collect::<Option<Vec<_>>>().ok_or_else(|| {
+            CompactionOptionsError::Unparsable {
+                option: "scaling_parameters",
+                value: text.to_owned(),
+                expected: "list of N, L[2-9] or T[2-9]",
+            }
+        })
+    })?;
+    let bytes =
+        source.left.remove("target_sstable_size").map_or(Ok(defaults.target_table_bytes), |text| {
+            parse_bytes(text).ok_or_else(|| CompactionOptionsError::Unparsable {
+                option: "target_sstable_size",
+                value: text.to_owned(),
+                expected: "size",
+            })
+        })?;
+    require(bytes >= 1 << 20, "target_sstable_size", bytes, "must be at least 1MiB")?;
+    Ok(Unified { scaling, target_table_bytes: bytes, ..defaults })
+}
+
+/// `N`, `L<fanout>` or `T<fanout>`, or the number W itself.
+fn parse_scaling(text: &str) -> Option<i32> {
+    let fanout = |digits: &str| digits.parse::<i32>().ok().filter(|&fanout| fanout >= 2);
+    match text.split_at_checked(1)? {
+        ("N", "") => Some(0),
+        ("L", digits) => Some(2 - fanout(digits)?),
+        ("T", digits) => Some(fanout(digits)? - 2),
+        _ => text.parse().ok(),
+    }
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let unit = text.get(digits.len()..)?;
+    let shift = match unit {
+        "B" | "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[(&str, &str)]) -> Result<CompactionOptions, CompactionOptionsError> {
+        let map = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        CompactionOptions::parse(&map)
+    }
+
+    #[test]
+    fn options_are_read_and_validated() {
+        let Strategy::SizeTiered(tiered) = parse(&[("min_threshold", "6")]).unwrap().strategy else {
+            panic!("not size-tiered");
+        };
+        assert_eq!((tiered.min_threshold, tiered.max_threshold), (6, 32));
+        assert!(!parse(&[("enabled", "false")]).unwrap().enabled);
+        assert!(matches!(parse(&[("class", "Nope")]), Err(CompactionOptionsError::UnknownClass(_))));
+        assert!(matches!(parse(&[("colour", "red")]), Err(CompactionOptionsError::NotUnderstood { .. })));
+        assert!(matches!(parse(&[("min_threshold", "x")]), Err(CompactionOptionsError::Unparsable { .. })));
+        assert!(matches!(parse(&[("bucket_low", "9")]), Err(CompactionOptionsError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn every_class_has_its_own_options() {
+        let class = ("class", "TimeWindowCompactionStrategy");
+        let window = parse(&[class, ("compaction_window_unit", "HOURS"), ("compaction_window_size", "2")]);
+        assert!(matches!(window.unwrap().strategy, Strategy::TimeWindow(TimeWindow { size: 2, .. })));
+        let class = ("class", "LeveledCompactionStrategy");
+        let leveled = parse(&[class, ("sstable_size_in_mb", "10")]).unwrap().strategy;
+        assert!(matches!(leveled, Strategy::Leveled(Leveled { table_bytes: 10_485_760, .. })));
+        let class = ("class", "UnifiedCompactionStrategy");
+        let unified = parse(&[class, ("scaling_parameters", "T4, N, L3"), ("target_sstable_size", "2GiB")]);
+        let Strategy::Unified(unified) = unified.unwrap().strategy else { panic!("not unified") };
+        assert_eq!(unified.scaling, [2, 0, -1]);
+    }
+}

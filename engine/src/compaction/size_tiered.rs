@@ -1,0 +1,109 @@
+//! Size-tiered compaction: tables of similar size are merged once there are enough of them.
+
+use super::{Choice, TableSummary};
+
+/// Cassandra's options and defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SizeTiered {
+    pub min_threshold: usize,
+    pub max_threshold: usize,
+    /// Smaller tables share one bucket whatever their sizes.
+    pub min_table_bytes: u64,
+    /// A table joins a bucket when its size lies between these multiples of the bucket's average.
+    pub bucket_low: f64,
+    pub bucket_high: f64,
+}
+
+impl Default for SizeTiered {
+    fn default() -> Self {
+        Self {
+            min_threshold: 4,
+            max_threshold: 32,
+            min_table_bytes: 50 << 20,
+            bucket_low: 0.5,
+            bucket_high: 1.5,
+        }
+    }
+}
+
+struct Bucket<'a> {
+    average_bytes: f64,
+    tables: Vec<&'a TableSummary>,
+}
+
+impl SizeTiered {
+    /// The bucket of the smallest tables that is full enough.
+    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+        let bucket = self
+            .buckets(tables)
+            .into_iter()
+            .filter(|bucket| bucket.tables.len() >= self.min_threshold)
+            .min_by(|left, right| left.average_bytes.total_cmp(&right.average_bytes))?;
+        let inputs = bucket.tables.iter().take(self.max_threshold).map(|table| table.generation).collect();
+        Some(Choice { inputs, output_level: 0, max_output_bytes: None })
+    }
+
+    fn buckets<'a>(&self, tables: &'a [TableSummary]) -> Vec<Bucket<'a>> {
+        let mut sorted: Vec<_> = tables.iter().collect();
+        sorted.sort_by_key(|table| (table.size_bytes, table.generation));
+        let mut buckets: Vec<Bucket<'a>> = Vec::new();
+        let small = self.min_table_bytes as f64;
+        for table in sorted {
+            let size = table.size_bytes as f64;
+            let fitting = buckets.iter_mut().find(|bucket| {
+                let average = bucket.average_bytes;
+                (size > average * self.bucket_low && size < average * self.bucket_high)
+                    || (size < small && average < small)
+            });
+            if let Some(bucket) = fitting {
+                let count = bucket.tables.len() as f64;
+                bucket.average_bytes = (bucket.average_bytes * count + size) / (count + 1.0);
+                bucket.tables.push(table);
+            } else {
+                buckets.push(Bucket { average_bytes: size, tables: vec![table] });
+            }
+        }
+        buckets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables(sizes_mib: &[u64]) -> Vec<TableSummary> {
+        let summary = |(generation, &size): (usize, &u64)| TableSummary {
+            generation: generation as u64,
+            size_bytes: size << 20,
+            ..TableSummary::default()
+        };
+        sizes_mib.iter().enumerate().map(summary).collect()
+    }
+
+    fn chosen(sizes_mib: &[u64]) -> Option<Vec<u64>> {
+        let mut inputs = SizeTiered::default().choose(&tables(sizes_mib))?.inputs;
+        inputs.sort_unstable();
+        Some(inputs)
+    }
+
+    #[test]
+    fn nothing_is_chosen_below_the_threshold() {
+        assert_eq!(chosen(&[100, 100, 100]), None);
+        assert_eq!(chosen(&[100, 200, 400, 800]), None);
+    }
+
+    #[test]
+    fn tables_of_like_size_are_chosen() {
+        assert_eq!(chosen(&[1000, 100, 110, 90, 105]), Some(vec![1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn small_tables_share_a_bucket_and_go_first() {
+        assert_eq!(chosen(&[100, 100, 100, 100, 1, 10, 20, 40]), Some(vec![4, 5, 6, 7]));
+    }
+
+    #[test]
+    fn no_more_than_the_maximum_is_chosen() {
+        assert_eq!(chosen(&[1; 40]).map(|inputs| inputs.len()), Some(32));
+    }
+}
