@@ -7,7 +7,7 @@ use super::{
     compression::Compression,
     consistency::Consistency,
     error::DecodeError,
-    event::{Event, EventType, SchemaChange, put_event_types},
+    event::{Event, SchemaChange, put_event_types},
     header::{self, Flags, Header, Opcode, ProtocolVersion},
     request::{
         Batch, BatchQuery, Execute, PREPARE_KEYSPACE, Prepare, Query, QueryParameters, Request, Value,
@@ -16,7 +16,7 @@ use super::{
     response::result_kind,
     rows::metadata_flags,
     type_codes,
-    wire::{self, Reader},
+    wire::{self, BytesMap, Reader},
 };
 use crate::types::CqlType;
 
@@ -216,7 +216,7 @@ fn put_batch(out: &mut BytesMut, version: ProtocolVersion, batch: &Batch<'_>) {
 pub struct DecodedResponse<'a> {
     pub tracing_id: Option<[u8; 16]>,
     pub warnings: Vec<&'a str>,
-    pub custom_payload: Vec<(&'a str, Option<&'a [u8]>)>,
+    pub custom_payload: BytesMap<'a>,
     pub response: Response<'a>,
 }
 

@@ -1,7 +1,9 @@
 //! Compression of message bodies in v3 and v4, and the LZ4 block functions that v5 segments share.
 //!
-//!     lz4     uncompressed length (i32, big endian) | LZ4 block
-//!     snappy  raw Snappy block (it starts with its own length)
+//! ```text
+//! lz4     uncompressed length (i32, big endian) | LZ4 block
+//! snappy  raw Snappy block (it starts with its own length)
+//! ```
 //!
 //! A declared uncompressed length is held against the limit and against the best ratio the format can reach
 //! before room is made for it, so a few bytes cannot demand a lot of memory.

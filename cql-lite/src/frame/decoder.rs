@@ -125,8 +125,9 @@ impl Decoder {
         self.segments.is_some()
     }
 
-    /// The next envelope in `input`, or `None` if more bytes are needed. After an error that is not
-    /// [fatal](FrameError::is_fatal) the refused envelope is skipped and decoding goes on.
+    /// The next envelope in `input`, or `None` if more bytes are needed. Every call must be given the same buffer,
+    /// with new bytes only appended to it. After an error that is not [fatal](FrameError::is_fatal) the refused
+    /// envelope is skipped and decoding goes on.
     pub fn next<'b>(&'b mut self, input: &'b mut BytesMut) -> Result<Option<Envelope<'b>>, FrameError> {
         self.release(input);
         let found = match self.segments {

@@ -1,6 +1,8 @@
 //! The envelope header: nine bytes, the same in every version this server speaks.
 //!
-//!     version (1; bit 0x80: a response) | flags (1) | stream (i16) | opcode (1) | body length (i32)
+//! ```text
+//! version (1; bit 0x80: a response) | flags (1) | stream (i16) | opcode (1) | body length (i32)
+//! ```
 //!
 //! All numbers are big endian. The version is judged before anything else of a header, because a client of an
 //! unknown version must get an answer that makes it step down (see [`write_unsupported_version`]).

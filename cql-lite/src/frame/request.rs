@@ -10,7 +10,7 @@ use super::{
     error::DecodeError,
     event::EventType,
     header::{Flags, Header, Opcode, ProtocolVersion},
-    wire::Reader,
+    wire::{BytesMap, Reader},
 };
 
 /// Flags of the query parameters and of BATCH.
@@ -65,7 +65,7 @@ pub struct DecodedRequest<'a> {
     /// The response should be traced.
     pub tracing: bool,
     /// Key-value pairs for custom query handlers (v4 on).
-    pub custom_payload: Vec<(&'a str, Option<&'a [u8]>)>,
+    pub custom_payload: BytesMap<'a>,
     pub request: Request<'a>,
 }
 

@@ -9,6 +9,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::{
     consistency::Consistency,
+    error::{DecodeError, FrameError},
     error_code::ErrorCode,
     event::SchemaChange,
     header::{self, Flags, HEADER_BYTES, Opcode, ProtocolVersion},
@@ -355,6 +356,22 @@ impl ErrorResponse {
     }
 }
 
+impl From<DecodeError> for ErrorResponse {
+    fn from(error: DecodeError) -> Self {
+        Self::new(ErrorKind::Protocol, error.to_string())
+    }
+}
+
+impl From<FrameError> for ErrorResponse {
+    fn from(error: FrameError) -> Self {
+        let kind = match error {
+            FrameError::TooLarge { .. } => ErrorKind::Invalid,
+            _ => ErrorKind::Protocol,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 /// Appends ERROR. Errors that the version does not know are replaced by the nearest one it does.
 pub fn encode_error(
     out: &mut BytesMut,
@@ -426,7 +443,7 @@ pub fn encode_void(out: &mut BytesMut, version: ProtocolVersion, stream: i16, pr
     begin_result(out, version, stream, result_kind::VOID).finish(prefix);
 }
 
-/// Appends RESULT SetKeyspace.
+/// Appends RESULT `SetKeyspace`.
 pub fn encode_set_keyspace(
     out: &mut BytesMut,
     version: ProtocolVersion,
@@ -439,7 +456,7 @@ pub fn encode_set_keyspace(
     envelope.finish(prefix);
 }
 
-/// Appends RESULT SchemaChange.
+/// Appends RESULT `SchemaChange`.
 pub fn encode_schema_change(
     out: &mut BytesMut,
     version: ProtocolVersion,
@@ -491,16 +508,13 @@ pub fn encode_prepared(
         }
     }
     body.put_slice(prepared.bind.encoded());
-    match prepared.result {
-        Some(columns) => {
-            body.put_u32(columns.flags());
-            body.put_i32(columns.column_count());
-            body.put_slice(columns.encoded());
-        }
-        None => {
-            body.put_u32(super::rows::metadata_flags::NO_METADATA);
-            body.put_i32(0);
-        }
+    if let Some(columns) = prepared.result {
+        body.put_u32(columns.flags());
+        body.put_i32(columns.column_count());
+        body.put_slice(columns.encoded());
+    } else {
+        body.put_u32(super::rows::metadata_flags::NO_METADATA);
+        body.put_i32(0);
     }
     envelope.finish(prefix);
 }

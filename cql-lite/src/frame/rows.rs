@@ -1,6 +1,8 @@
 //! RESULT Rows: column metadata that is encoded once and a writer that streams cells into the output buffer.
 //!
-//!     kind = 2 | flags | column count | [paging state] | [new metadata id] | [columns] | row count | cells
+//! ```text
+//! kind = 2 | flags | column count | [paging state] | [new metadata id] | [columns] | row count | cells
+//! ```
 //!
 //! The paging state lies before the rows but is known after them. Rows are written where they belong if there is
 //! none, which is the usual case; otherwise they are moved once to make room.

@@ -1,7 +1,9 @@
 //! v5 segments: the checksummed containers that envelopes travel in after the handshake.
 //!
-//!     plain  payload length : 17, self-contained : 1                              (3 bytes, little endian)
-//!     lz4    compressed length : 17, uncompressed length : 17, self-contained : 1 (5 bytes, little endian)
+//! ```text
+//! plain  payload length : 17, self-contained : 1                              (3 bytes, little endian)
+//! lz4    compressed length : 17, uncompressed length : 17, self-contained : 1 (5 bytes, little endian)
+//! ```
 //!
 //! then CRC24 of the header (3 bytes LE), the payload, CRC32 of the payload as it travels (4 bytes LE). In the lz4
 //! form an uncompressed length of 0 says that the payload is stored raw. A self-contained segment holds whole
@@ -190,7 +192,7 @@ impl SegmentEncoder {
 
     /// Appends `envelopes` (any number of whole envelopes, back to back) to `out` in as few segments as their order
     /// allows. Larger envelopes are split.
-    pub fn encode(&self, envelopes: &[u8], out: &mut BytesMut) {
+    pub fn encode(self, envelopes: &[u8], out: &mut BytesMut) {
         let mut pending: &[u8] = &[];
         let mut rest = envelopes;
         while !rest.is_empty() {
@@ -218,7 +220,7 @@ impl SegmentEncoder {
         }
     }
 
-    fn write_segment(&self, payload: &[u8], self_contained: bool, out: &mut BytesMut) {
+    fn write_segment(self, payload: &[u8], self_contained: bool, out: &mut BytesMut) {
         let start = out.len();
         let header_bytes = self.format.header_bytes();
         let payload_start = start + header_bytes;

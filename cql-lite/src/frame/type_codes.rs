@@ -74,7 +74,7 @@ fn read_nested(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, DecodeE
         return Err(DecodeError::TypesNestedTooDeep { limit: NESTING_MAX });
     }
     let code = reader.u16(WHAT)?;
-    let mut nested = |reader: &mut Reader<'_>| read_nested(reader, depth + 1);
+    let nested = |reader: &mut Reader<'_>| read_nested(reader, depth + 1);
     Ok(match code {
         CUSTOM => parse_class(reader.string("the class of a type")?, depth)?,
         LIST => CqlType::list(nested(reader)?, false),

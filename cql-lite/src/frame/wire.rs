@@ -10,6 +10,9 @@ use super::error::DecodeError;
 /// The longest [string]; longer text is cut at a character boundary when written.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 
+/// A [bytes map]: keys and values, in the order they were sent.
+pub type BytesMap<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
+
 /// Reads from the front of a slice; every read is checked. `what` names the field in errors.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
@@ -139,7 +142,7 @@ impl<'a> Reader<'a> {
     }
 
     /// [bytes map]
-    pub fn bytes_map(&mut self, what: &'static str) -> Result<Vec<(&'a str, Option<&'a [u8]>)>, DecodeError> {
+    pub fn bytes_map(&mut self, what: &'static str) -> Result<BytesMap<'a>, DecodeError> {
         let count = usize::from(self.u16(what)?);
         self.repeat(count, 6, |reader| Ok((reader.string(what)?, reader.bytes(what)?)))
     }

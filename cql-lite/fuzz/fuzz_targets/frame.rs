@@ -1,0 +1,60 @@
+//! Bytes from a socket: nothing may panic, and a request that decodes must survive being encoded again.
+//!
+//! The first byte chooses how the connection is set up (segments, compression, size of the chunks), the rest arrives.
+
+#![no_main]
+
+use bytes::BytesMut;
+use cql_lite::frame::{
+    Compression, Decoder, Envelope, Flags, HEADER_BYTES, Role,
+    client::{self, Response},
+    decode_request, header,
+    segment::SegmentFormat,
+};
+use libfuzzer_sys::fuzz_target;
+
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&setup, bytes)) = data.split_first() else { return };
+    let role = if setup & 0x80 == 0 { Role::Server } else { Role::Client };
+    let mut decoder = Decoder::new(role, BODY_BYTES_MAX);
+    match setup & 0x03 {
+        1 => decoder.start_segments(SegmentFormat::Plain),
+        2 => decoder.start_segments(SegmentFormat::Lz4),
+        3 => decoder.set_compression(if setup & 0x04 == 0 { Compression::Lz4 } else { Compression::Snappy }),
+        _ => {}
+    }
+    let mut input = BytesMut::new();
+    for chunk in bytes.chunks(usize::from(setup >> 3 & 0x0F) * 16 + 1) {
+        input.extend_from_slice(chunk);
+        loop {
+            match decoder.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(envelope)) => decode(role, &envelope),
+                Err(error) if error.is_fatal() => return,
+                Err(_) => {}
+            }
+        }
+    }
+});
+
+fn decode(role: Role, envelope: &Envelope<'_>) {
+    if role == Role::Client {
+        if let Ok(decoded) = client::decode_response(&envelope.header, envelope.body, false)
+            && let Response::Rows(rows) = decoded.response
+        {
+            let _ = rows.rows();
+        }
+        return;
+    }
+    let Ok(decoded) = decode_request(&envelope.header, envelope.body, false) else { return };
+    let mut again = BytesMut::new();
+    let version = envelope.header.version;
+    let flags = if decoded.tracing { Flags::TRACING } else { Flags::NONE };
+    client::encode_request(&mut again, version, 0, flags, &decoded.custom_payload, &decoded.request);
+    let parsed = header::parse(&again).expect("a known version").expect("a whole header");
+    let header = parsed.header.expect("a known opcode");
+    let second = decode_request(&header, &again[HEADER_BYTES..], false).expect("it decoded before");
+    assert_eq!(format!("{decoded:?}"), format!("{second:?}"));
+}
