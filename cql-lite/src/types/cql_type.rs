@@ -182,52 +182,57 @@ impl CqlType {
 
     /// A list; an element type inside a collection is always frozen.
     pub fn list(element: CqlType, frozen: bool) -> CqlType {
-        CqlType::List { element: Arc::new(element.freeze()), frozen }
+        CqlType::List { element: Arc::new(element.into_frozen()), frozen }
     }
 
     /// A set; an element type inside a collection is always frozen.
     pub fn set(element: CqlType, frozen: bool) -> CqlType {
-        CqlType::Set { element: Arc::new(element.freeze()), frozen }
+        CqlType::Set { element: Arc::new(element.into_frozen()), frozen }
     }
 
     /// A map; the types inside a collection are always frozen.
     pub fn map(key: CqlType, value: CqlType, frozen: bool) -> CqlType {
-        CqlType::Map { key: Arc::new(key.freeze()), value: Arc::new(value.freeze()), frozen }
+        CqlType::Map { key: Arc::new(key.into_frozen()), value: Arc::new(value.into_frozen()), frozen }
     }
 
     /// A tuple; everything inside is frozen.
     pub fn tuple(fields: impl IntoIterator<Item = CqlType>) -> CqlType {
-        CqlType::Tuple(fields.into_iter().map(|field| field.freeze()).collect())
+        CqlType::Tuple(fields.into_iter().map(CqlType::into_frozen).collect())
     }
 
     /// A vector; everything inside is frozen.
     pub fn vector(element: CqlType, dimension: usize) -> CqlType {
-        CqlType::Vector { element: Arc::new(element.freeze()), dimension }
+        CqlType::Vector { element: Arc::new(element.into_frozen()), dimension }
     }
 
     /// The type as one cell: `frozen<self>`, with everything inside frozen.
     #[must_use]
     pub fn freeze(&self) -> CqlType {
-        self.with_frozen(true)
+        self.clone().into_frozen()
     }
 
-    /// The type with collections and user types at its top held in many cells, where it can be.
+    /// As [`Self::freeze`], of a type that is not needed any more.
+    #[must_use]
+    pub fn into_frozen(mut self) -> CqlType {
+        self.set_frozen(true);
+        self
+    }
+
+    /// The type with a collection or user type at its top held in many cells.
     #[must_use]
     pub fn unfreeze(&self) -> CqlType {
-        self.with_frozen(false)
+        let mut unfrozen = self.clone();
+        unfrozen.set_frozen(false);
+        unfrozen
     }
 
-    fn with_frozen(&self, frozen: bool) -> CqlType {
-        match self {
-            CqlType::List { element, .. } => CqlType::List { element: element.clone(), frozen },
-            CqlType::Set { element, .. } => CqlType::Set { element: element.clone(), frozen },
-            CqlType::Map { key, value, .. } => {
-                CqlType::Map { key: key.clone(), value: value.clone(), frozen }
-            }
-            CqlType::UserType { definition, .. } => {
-                CqlType::UserType { definition: definition.clone(), frozen }
-            }
-            other => other.clone(),
+    fn set_frozen(&mut self, value: bool) {
+        if let CqlType::List { frozen, .. }
+        | CqlType::Set { frozen, .. }
+        | CqlType::Map { frozen, .. }
+        | CqlType::UserType { frozen, .. } = self
+        {
+            *frozen = value;
         }
     }
 
@@ -481,7 +486,10 @@ impl CqlType {
                 let mut class =
                     format!("{PACKAGE}UserType({},{}", definition.keyspace, hex(definition.name.as_bytes()));
                 for (name, field) in definition.field_names.iter().zip(&definition.field_types) {
-                    class.push_str(&format!(",{}:{}", hex(name.as_bytes()), field.class_name()));
+                    class.push(',');
+                    class.push_str(&hex(name.as_bytes()));
+                    class.push(':');
+                    class.push_str(&field.class_name());
                 }
                 class.push(')');
                 return frozen_class(&class, *frozen);
@@ -510,7 +518,7 @@ fn frozen_class(class: &str, frozen: bool) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    super::literal::format_hex(bytes).split_off("0x".len())
 }
 
 impl fmt::Display for CqlType {

@@ -16,9 +16,13 @@ pub mod codec;
 pub mod compare;
 pub mod cql_type;
 pub mod duration;
+pub mod json;
+pub mod literal;
 pub mod number;
 pub mod ordered;
+pub mod time;
 pub mod timeuuid;
+pub mod token;
 pub mod validate;
 pub mod value;
 

@@ -148,7 +148,7 @@ pub fn validate(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
             if matches!(length, 0 | 4 | 16) {
                 return Ok(());
             }
-            let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = super::literal::format_hex(bytes).split_off("0x".len());
             Err(ValueError::InvalidInet { hex })
         }
         CqlType::Duration => Duration::from_wire(bytes).map(|_| ()),

@@ -66,7 +66,7 @@ pub fn decode(
     descending: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), OrderedError> {
-    let mut reader = Reader { input: *input, mask: if descending { 0xFF } else { 0 } };
+    let mut reader = Reader { input, mask: if descending { 0xFF } else { 0 } };
     let marker = reader.byte()?;
     decode_after(ty, marker, &mut reader, out)?;
     *input = reader.input;
