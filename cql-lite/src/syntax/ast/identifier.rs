@@ -2,7 +2,7 @@
 //!
 //! An unquoted name is case-insensitive and is kept in lower case; a quoted one is kept as it stands, without its quotes.
 
-use std::{borrow::Borrow, fmt};
+use std::borrow::Borrow;
 
 /// A name. `Display` quotes it where it would not read back as itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,13 +70,4 @@ pub struct FunctionName {
     pub keyspace: Option<Identifier>,
     /// The name within the keyspace.
     pub name: Identifier,
-}
-
-impl fmt::Display for QualifiedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(keyspace) = &self.keyspace {
-            write!(f, "{keyspace}.")?;
-        }
-        write!(f, "{}", self.name)
-    }
 }

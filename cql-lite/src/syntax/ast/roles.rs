@@ -236,3 +236,18 @@ pub struct DropIdentity {
     /// The identity.
     pub identity: String,
 }
+
+impl RoleOption {
+    /// The option's name in lower case, as errors call it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            RoleOption::Password(_) => "password",
+            RoleOption::HashedPassword(_) => "hashed password",
+            RoleOption::Options(_) => "options",
+            RoleOption::Superuser(_) => "superuser",
+            RoleOption::Login(_) => "login",
+            RoleOption::Datacenters(_) => "access to datacenters",
+            RoleOption::Cidrs(_) => "access from cidrs",
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The parser: recursive descent over the tokens of a statement, one file a family of statements.
+//!
+//! Recursion is bounded by the nesting limit, and chains of operators (whose tree is as deep as the chain is long) by
+//! [`OPERATORS_MAX`], so that neither parsing nor walking nor dropping the tree can overflow the stack.
+
+mod cursor;
+mod describe;
+mod modify;
+mod roles;
+mod schema;
+mod select;
+mod selector;
+mod table;
+mod term;
+mod types;
+
+use super::{
+    ast::{Identifier, Statement},
+    error::SyntaxError,
+    keyword::Keyword,
+    lexer::{Symbol, Token, TokenKind, tokenize},
+};
+
+/// Limits on what is parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How deep values, selectors, types and parentheses may nest. Values over [`Limits::NESTING_CEILING`] count as it.
+    pub nesting: usize,
+}
+
+impl Limits {
+    /// The largest nesting for which a stack of 2 MiB is known to suffice.
+    pub const NESTING_CEILING: usize = 256;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { nesting: 64 }
+    }
+}
+
+/// How many arithmetic operators one expression may have, parentheses included.
+const OPERATORS_MAX: usize = 256;
+
+/// A statement and the bind markers in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// The statement.
+    pub statement: Statement,
+    /// The names of its bind markers in the order of the text; `None` for a `?`.
+    pub markers: Vec<Option<Identifier>>,
+}
+
+/// Parses one statement, which may end with semicolons.
+pub fn parse(text: &str) -> Result<Statement, SyntaxError> {
+    Ok(parse_with(text, Limits::default())?.statement)
+}
+
+/// Parses one statement under limits, and lists its bind markers.
+pub fn parse_with(text: &str, limits: Limits) -> Result<Parsed, SyntaxError> {
+    let mut parser = Parser {
+        text,
+        tokens: tokenize(text)?,
+        at: 0,
+        depth: 0,
+        depth_limit: limits.nesting.min(Limits::NESTING_CEILING),
+        operators: 0,
+        markers: Vec::new(),
+    };
+    let statement = parser.statement()?;
+    while parser.eat(Symbol::Semicolon) {}
+    parser.expect_end()?;
+    Ok(Parsed { statement, markers: parser.markers })
+}
+
+pub(super) use self::types::RESERVED_TYPE_NAMES;
+
+type Result<T, E = SyntaxError> = std::result::Result<T, E>;
+
+/// The state of parsing. Each method parses what it is named after, from the current token on.
+struct Parser<'a> {
+    text: &'a str,
+    /// Ends with [`TokenKind::End`], which is never passed.
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+    depth_limit: usize,
+    operators: usize,
+    markers: Vec<Option<Identifier>>,
+}
+
+impl Parser<'_> {
+    fn statement(&mut self) -> Result<Statement> {
+        let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
+        match keyword {
+            Keyword::Select => self.select().map(Statement::Select),
+            Keyword::Insert => self.insert().map(Statement::Insert),
+            Keyword::Update => self.update().map(Statement::Update),
+            Keyword::Delete => self.delete().map(Statement::Delete),
+            Keyword::Begin => self.batch().map(Statement::Batch),
+            Keyword::Use => {
+                self.advance();
+                self.keyspace_name().map(Statement::Use)
+            }
+            Keyword::Create => self.create(),
+            Keyword::Alter => self.alter(),
+            Keyword::Drop => self.drop(),
+            Keyword::Truncate => self.truncate(),
+            Keyword::Grant => self.grant(),
+            Keyword::Revoke => self.revoke(),
+            Keyword::List => self.list(),
+            Keyword::Add => self.add_identity(),
+            Keyword::Describe | Keyword::Desc => self.describe(),
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    /// `CREATE …`
+    fn create(&mut self) -> Result<Statement> {
+        self.advance();
+        let or_replace = self.eat_keyword(Keyword::Or);
+        if or_replace {
+            self.expect_keyword(Keyword::Replace)?;
+        }
+        let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
+        match keyword {
+            Keyword::Function => self.create_function(or_replace),
+            Keyword::Aggregate => self.create_aggregate(or_replace),
+            _ if or_replace => Err(self.no_viable_alternative()),
+            Keyword::Keyspace | Keyword::Schema => self.create_keyspace(),
+            Keyword::Table | Keyword::Columnfamily => self.create_table(),
+            Keyword::Type => self.create_type(),
+            Keyword::Index | Keyword::Custom => self.create_index(),
+            Keyword::Materialized => self.create_view(),
+            Keyword::Trigger => self.create_trigger(),
+            Keyword::Role => self.create_role(),
+            Keyword::User => self.create_user(),
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    /// `ALTER …`
+    fn alter(&mut self) -> Result<Statement> {
+        self.advance();
+        let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
+        match keyword {
+            Keyword::Keyspace | Keyword::Schema => self.alter_keyspace(),
+            Keyword::Table | Keyword::Columnfamily => self.alter_table(),
+            Keyword::Type => self.alter_type(),
+            Keyword::Materialized => self.alter_view(),
+            Keyword::Role => self.alter_role(),
+            Keyword::User => self.alter_user(),
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    /// `DROP …`
+    fn drop(&mut self) -> Result<Statement> {
+        self.advance();
+        let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
+        match keyword {
+            Keyword::Keyspace | Keyword::Schema => self.drop_keyspace(),
+            Keyword::Table | Keyword::Columnfamily => self.drop_table(),
+            Keyword::Type => self.drop_type(),
+            Keyword::Index => self.drop_index(),
+            Keyword::Materialized => self.drop_view(),
+            Keyword::Function => self.drop_function().map(Statement::DropFunction),
+            Keyword::Aggregate => self.drop_function().map(Statement::DropAggregate),
+            Keyword::Trigger => self.drop_trigger(),
+            Keyword::Role | Keyword::User => self.drop_role(),
+            Keyword::Identity => self.drop_identity(),
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+}

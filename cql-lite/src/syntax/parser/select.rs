@@ -1,0 +1,278 @@
+//! SELECT, and the WHERE clause of every statement.
+
+use super::{Parser, Result};
+use crate::syntax::{
+    ast::{
+        Comparison, Direction, Identifier, InValues, OrderBy, QualifiedName, Relation, Select, SelectClause,
+        SelectedItem, Subject, Term,
+    },
+    keyword::Keyword,
+    lexer::{Symbol, TokenKind},
+};
+
+impl Parser<'_> {
+    pub(super) fn select(&mut self) -> Result<Select> {
+        self.advance();
+        let json = self.select_modifier(Keyword::Json);
+        let distinct = self.select_modifier(Keyword::Distinct);
+        let clause = self.select_clause()?;
+        self.expect_keyword(Keyword::From)?;
+        let from = self.table_name()?;
+        let relations = if self.is_keyword(Keyword::Where) { self.where_clause()? } else { Vec::new() };
+        let group_by = if self.eat_keyword(Keyword::Group) {
+            self.expect_keyword(Keyword::By)?;
+            self.comma_separated(Self::selector)?
+        } else {
+            Vec::new()
+        };
+        let order_by = if self.eat_keyword(Keyword::Order) {
+            self.expect_keyword(Keyword::By)?;
+            self.comma_separated(Self::order_by)?
+        } else {
+            Vec::new()
+        };
+        let per_partition_limit = if self.eat_keyword(Keyword::Per) {
+            self.expect_keyword(Keyword::Partition)?;
+            self.expect_keyword(Keyword::Limit)?;
+            Some(self.integer_or_marker()?)
+        } else {
+            None
+        };
+        let limit = if self.eat_keyword(Keyword::Limit) { Some(self.integer_or_marker()?) } else { None };
+        let allow_filtering = self.eat_keyword(Keyword::Allow);
+        if allow_filtering {
+            self.expect_keyword(Keyword::Filtering)?;
+        }
+        let timeout = if self.eat_keyword(Keyword::Using) {
+            if !(self.peek() == TokenKind::Word && self.text_of(self.token()).eq_ignore_ascii_case("timeout"))
+            {
+                return Err(self.no_viable_alternative());
+            }
+            self.advance();
+            Some(self.literal_or_marker(TokenKind::Duration)?)
+        } else {
+            None
+        };
+        Ok(Select {
+            json,
+            distinct,
+            clause,
+            from,
+            relations,
+            group_by,
+            order_by,
+            per_partition_limit,
+            limit,
+            allow_filtering,
+            timeout,
+        })
+    }
+
+    /// JSON or DISTINCT, unless it is the name of a column here: then what follows cannot start a selector.
+    fn select_modifier(&mut self, keyword: Keyword) -> bool {
+        if !self.is_keyword(keyword) {
+            return false;
+        }
+        let is_column = match self.peek_at(1) {
+            TokenKind::Symbol(Symbol::Star) => !self.is_keyword_at(2, Keyword::From),
+            TokenKind::Symbol(symbol) => !matches!(
+                symbol,
+                Symbol::LeftParenthesis
+                    | Symbol::LeftBracket
+                    | Symbol::LeftBrace
+                    | Symbol::Question
+                    | Symbol::Colon
+                    | Symbol::Minus
+            ),
+            TokenKind::Keyword(Keyword::From) | TokenKind::End => true,
+            TokenKind::Keyword(Keyword::As) => {
+                !(self.is_keyword_at(2, Keyword::From) || self.is_at(2, Symbol::Comma))
+            }
+            _ => false,
+        };
+        if !is_column {
+            self.advance();
+        }
+        !is_column
+    }
+
+    pub(super) fn select_clause(&mut self) -> Result<SelectClause> {
+        if self.eat(Symbol::Star) {
+            return Ok(SelectClause::All);
+        }
+        let items = self.comma_separated(|parser| {
+            let selector = parser.selector()?;
+            let alias = if parser.eat_keyword(Keyword::As) { Some(parser.name()?) } else { None };
+            Ok(SelectedItem { selector, alias })
+        })?;
+        Ok(SelectClause::Items(items))
+    }
+
+    fn order_by(&mut self) -> Result<OrderBy> {
+        let column = self.column_name()?;
+        let nearest_to = if self.eat_keyword(Keyword::Ann) {
+            self.expect_keyword(Keyword::Of)?;
+            Some(self.term()?)
+        } else {
+            None
+        };
+        Ok(OrderBy { column, nearest_to, direction: self.direction().unwrap_or(Direction::Ascending) })
+    }
+
+    /// ASC or DESC, if it stands here.
+    pub(super) fn direction(&mut self) -> Option<Direction> {
+        if self.eat_keyword(Keyword::Asc) {
+            Some(Direction::Ascending)
+        } else if self.eat_keyword(Keyword::Desc) {
+            Some(Direction::Descending)
+        } else {
+            None
+        }
+    }
+
+    /// `WHERE relation AND …`
+    pub(super) fn where_clause(&mut self) -> Result<Vec<Relation>> {
+        self.expect_keyword(Keyword::Where)?;
+        self.and_separated(Self::relation)
+    }
+
+    fn relation(&mut self) -> Result<Relation> {
+        if self.is_keyword(Keyword::Token) {
+            self.advance();
+            let subject = Subject::Token(self.column_names()?);
+            return match self.comparison() {
+                Some(operator) => Ok(Relation::Compare { subject, operator, value: self.term()? }),
+                None => self.between(subject, Self::term),
+            };
+        }
+        if self.is(Symbol::LeftParenthesis) {
+            let is_tuple = self.is_at(2, Symbol::Comma) || self.is_at(2, Symbol::RightParenthesis);
+            if is_tuple {
+                return self.multi_column_relation();
+            }
+            return self.nested(|parser| {
+                parser.advance();
+                let relation = parser.relation()?;
+                parser.expect(Symbol::RightParenthesis)?;
+                Ok(relation)
+            });
+        }
+        let is_expression = self.peek() == TokenKind::Word
+            && self.is_at(1, Symbol::LeftParenthesis)
+            && self.text_of(self.token()).eq_ignore_ascii_case("expr");
+        if is_expression {
+            self.advance();
+            self.advance();
+            let index = QualifiedName { keyspace: None, name: self.name()? };
+            self.expect(Symbol::Comma)?;
+            let value = self.term()?;
+            self.expect(Symbol::RightParenthesis)?;
+            return Ok(Relation::CustomIndex { index, value });
+        }
+        self.column_relation()
+    }
+
+    fn column_relation(&mut self) -> Result<Relation> {
+        let column = self.column_name()?;
+        if self.eat(Symbol::LeftBracket) {
+            let key = self.term()?;
+            self.expect(Symbol::RightBracket)?;
+            let subject = Subject::Element { column, key };
+            let Some(operator) = self.comparison() else { return Err(self.no_viable_alternative()) };
+            return Ok(Relation::Compare { subject, operator, value: self.term()? });
+        }
+        if let Some(operator) = self.comparison() {
+            return Ok(Relation::Compare { subject: Subject::Column(column), operator, value: self.term()? });
+        }
+        match self.peek() {
+            TokenKind::Keyword(Keyword::Between) => self.between(Subject::Column(column), Self::term),
+            TokenKind::Keyword(Keyword::Like) => {
+                self.advance();
+                Ok(Relation::Like { column, pattern: self.term()? })
+            }
+            TokenKind::Keyword(Keyword::Is) => {
+                self.advance();
+                self.expect_keyword(Keyword::Not)?;
+                self.expect_keyword(Keyword::Null)?;
+                Ok(Relation::IsNotNull { column })
+            }
+            TokenKind::Keyword(Keyword::In | Keyword::Contains | Keyword::Not) => {
+                let negated = self.eat_keyword(Keyword::Not);
+                if self.eat_keyword(Keyword::In) {
+                    let values = self.in_values(Self::term)?;
+                    return Ok(Relation::In { subject: Subject::Column(column), negated, values });
+                }
+                self.expect_keyword(Keyword::Contains)?;
+                let key = self.eat_keyword(Keyword::Key);
+                Ok(Relation::Contains { column, key, negated, value: self.term()? })
+            }
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    fn multi_column_relation(&mut self) -> Result<Relation> {
+        let subject = Subject::Columns(self.column_names()?);
+        if let Some(operator) = self.comparison() {
+            return Ok(Relation::Compare { subject, operator, value: self.tuple_or_marker()? });
+        }
+        if self.is_keyword(Keyword::Between) {
+            return self.between(subject, Self::tuple_or_marker);
+        }
+        let negated = self.eat_keyword(Keyword::Not);
+        if !self.eat_keyword(Keyword::In) {
+            return Err(self.no_viable_alternative());
+        }
+        Ok(Relation::In { subject, negated, values: self.in_values(Self::tuple_or_marker)? })
+    }
+
+    fn between(&mut self, subject: Subject, bound: fn(&mut Self) -> Result<Term>) -> Result<Relation> {
+        if !self.eat_keyword(Keyword::Between) {
+            return Err(self.no_viable_alternative());
+        }
+        let from = bound(self)?;
+        self.expect_keyword(Keyword::And)?;
+        Ok(Relation::Between { subject, from, to: bound(self)? })
+    }
+
+    fn tuple_or_marker(&mut self) -> Result<Term> {
+        if self.is_marker() { self.marker().map(Term::Marker) } else { self.nested(Self::tuple) }
+    }
+
+    /// What follows IN.
+    fn in_values(&mut self, value: fn(&mut Self) -> Result<Term>) -> Result<InValues> {
+        if self.is_marker() {
+            return self.marker().map(InValues::Marker);
+        }
+        self.expect(Symbol::LeftParenthesis)?;
+        self.comma_separated_until(Symbol::RightParenthesis, value).map(InValues::Terms)
+    }
+
+    /// What follows IN after a single column.
+    pub(super) fn single_column_in_values(&mut self) -> Result<InValues> {
+        self.in_values(Self::term)
+    }
+
+    /// `(a, b)`
+    fn column_names(&mut self) -> Result<Vec<Identifier>> {
+        self.expect(Symbol::LeftParenthesis)?;
+        let columns = self.comma_separated(Self::column_name)?;
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(columns)
+    }
+
+    /// An operator of comparison, if one stands here.
+    pub(super) fn comparison(&mut self) -> Option<Comparison> {
+        let TokenKind::Symbol(symbol) = self.peek() else { return None };
+        let comparison = match symbol {
+            Symbol::Equal => Comparison::Equal,
+            Symbol::NotEqual => Comparison::NotEqual,
+            Symbol::Less => Comparison::Less,
+            Symbol::LessOrEqual => Comparison::LessOrEqual,
+            Symbol::Greater => Comparison::Greater,
+            Symbol::GreaterOrEqual => Comparison::GreaterOrEqual,
+            _ => return None,
+        };
+        self.advance();
+        Some(comparison)
+    }
+}

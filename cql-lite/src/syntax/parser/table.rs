@@ -1,0 +1,276 @@
+//! CREATE TABLE, ALTER TABLE and materialized views.
+
+use super::{Parser, Result};
+use crate::syntax::{
+    ast::{
+        AlterTable, AlterTableOperation, AlterView, ColumnDefinition, ColumnMask, CreateTable, CreateView,
+        Direction, DropTable, DropView, Identifier, PrimaryKey, Statement, TableOptions, Truncate,
+    },
+    error::SyntaxError,
+    keyword::Keyword,
+    lexer::{Symbol, TokenKind},
+};
+
+impl Parser<'_> {
+    pub(super) fn create_table(&mut self) -> Result<Statement> {
+        self.advance();
+        let if_not_exists = self.if_not_exists()?;
+        let table = self.table_name()?;
+        let mut columns = Vec::new();
+        let mut primary_keys = Vec::new();
+        self.expect(Symbol::LeftParenthesis)?;
+        loop {
+            if self.is_keyword(Keyword::Primary) {
+                primary_keys.push(self.primary_key()?);
+            } else {
+                let column = self.column_definition()?;
+                if self.eat_keyword(Keyword::Primary) {
+                    self.expect_keyword(Keyword::Key)?;
+                    primary_keys
+                        .push(PrimaryKey { partition: vec![column.name.clone()], clustering: Vec::new() });
+                }
+                columns.push(column);
+            }
+            // Commas may be doubled, and one may stand at the end.
+            let mut has_comma = false;
+            while self.eat(Symbol::Comma) {
+                has_comma = true;
+            }
+            if self.eat(Symbol::RightParenthesis) {
+                break;
+            }
+            if !has_comma {
+                return Err(self.mismatched("')'"));
+            }
+        }
+        let options = self.table_options(true)?;
+        Ok(Statement::CreateTable(CreateTable { if_not_exists, table, columns, primary_keys, options }))
+    }
+
+    fn column_definition(&mut self) -> Result<ColumnDefinition> {
+        let name = self.name()?;
+        let type_name = self.type_name()?;
+        let is_static = self.eat_keyword(Keyword::Static);
+        let mask = if self.is_keyword(Keyword::Masked) { Some(self.column_mask()?) } else { None };
+        Ok(ColumnDefinition { name, type_name, is_static, mask })
+    }
+
+    fn column_mask(&mut self) -> Result<ColumnMask> {
+        self.expect_keyword(Keyword::Masked)?;
+        self.expect_keyword(Keyword::With)?;
+        if self.is_keyword(Keyword::Default) && !self.is_function_call() {
+            self.advance();
+            return Ok(ColumnMask::Default);
+        }
+        let name = self.function_name()?;
+        self.expect(Symbol::LeftParenthesis)?;
+        let arguments = self.comma_separated_until(Symbol::RightParenthesis, Self::term)?;
+        Ok(ColumnMask::Function { name, arguments })
+    }
+
+    /// `PRIMARY KEY ((a, b), c)`
+    fn primary_key(&mut self) -> Result<PrimaryKey> {
+        self.expect_keyword(Keyword::Primary)?;
+        self.expect_keyword(Keyword::Key)?;
+        self.expect(Symbol::LeftParenthesis)?;
+        let partition = if self.eat(Symbol::LeftParenthesis) {
+            let columns = self.comma_separated(Self::name)?;
+            self.expect(Symbol::RightParenthesis)?;
+            columns
+        } else {
+            vec![self.name()?]
+        };
+        let clustering = if self.eat(Symbol::Comma) { self.comma_separated(Self::name)? } else { Vec::new() };
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(PrimaryKey { partition, clustering })
+    }
+
+    /// `WITH … AND …`, if it stands here.
+    fn table_options(&mut self, is_table: bool) -> Result<TableOptions> {
+        let mut options = TableOptions::default();
+        if !self.eat_keyword(Keyword::With) {
+            return Ok(options);
+        }
+        self.and_separated(|parser| {
+            if parser.is_keyword(Keyword::Compact) && parser.is_keyword_at(1, Keyword::Storage) {
+                if !is_table {
+                    return Err(SyntaxError::Rule(
+                        "COMPACT STORAGE tables are not allowed starting with version 4.0".into(),
+                    ));
+                }
+                parser.advance();
+                parser.advance();
+                options.compact_storage = true;
+            } else if parser.is_keyword(Keyword::Clustering) && parser.is_keyword_at(1, Keyword::Order) {
+                options.clustering_order.extend(parser.clustering_order()?);
+            } else {
+                let property = parser.property(&options.properties)?;
+                options.properties.push(property);
+            }
+            Ok(())
+        })?;
+        Ok(options)
+    }
+
+    fn clustering_order(&mut self) -> Result<Vec<(Identifier, Direction)>> {
+        self.advance();
+        self.advance();
+        self.expect_keyword(Keyword::By)?;
+        self.expect(Symbol::LeftParenthesis)?;
+        let order = self.comma_separated(|parser| {
+            let column = parser.name()?;
+            match parser.direction() {
+                Some(direction) => Ok((column, direction)),
+                None => Err(parser.no_viable_alternative()),
+            }
+        })?;
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(order)
+    }
+
+    pub(super) fn alter_table(&mut self) -> Result<Statement> {
+        self.advance();
+        let if_exists = self.if_exists()?;
+        let table = self.table_name()?;
+        let operation = match self.peek() {
+            TokenKind::Keyword(Keyword::Alter) => self.alter_column()?,
+            TokenKind::Keyword(Keyword::Add) => {
+                self.advance();
+                let if_not_exists = self.if_not_exists()?;
+                let columns = self.one_or_several(Self::column_definition)?;
+                AlterTableOperation::AddColumns { if_not_exists, columns }
+            }
+            TokenKind::Keyword(Keyword::Drop) => self.drop_columns()?,
+            TokenKind::Keyword(Keyword::Rename) => {
+                self.advance();
+                let if_exists = self.if_exists()?;
+                AlterTableOperation::RenameColumns { if_exists, renames: self.and_separated(Self::rename)? }
+            }
+            TokenKind::Keyword(Keyword::With) => AlterTableOperation::SetProperties(self.with_properties()?),
+            _ => return Err(self.no_viable_alternative()),
+        };
+        Ok(Statement::AlterTable(AlterTable { if_exists, table, operation }))
+    }
+
+    fn alter_column(&mut self) -> Result<AlterTableOperation> {
+        self.advance();
+        let if_exists = self.if_exists()?;
+        let column = self.column_name()?;
+        match self.peek() {
+            TokenKind::Keyword(Keyword::Type) if !if_exists => {
+                self.advance();
+                Ok(AlterTableOperation::AlterColumnType { column, type_name: self.type_name()? })
+            }
+            TokenKind::Keyword(Keyword::Masked) => {
+                let mask = Some(self.column_mask()?);
+                Ok(AlterTableOperation::AlterColumnMask { if_exists, column, mask })
+            }
+            TokenKind::Keyword(Keyword::Drop) => {
+                self.advance();
+                self.expect_keyword(Keyword::Masked)?;
+                Ok(AlterTableOperation::AlterColumnMask { if_exists, column, mask: None })
+            }
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    fn drop_columns(&mut self) -> Result<AlterTableOperation> {
+        self.advance();
+        if self.is_keyword(Keyword::Compact) && self.is_keyword_at(1, Keyword::Storage) {
+            self.advance();
+            self.advance();
+            return Ok(AlterTableOperation::DropCompactStorage);
+        }
+        let if_exists = self.if_exists()?;
+        let columns = self.one_or_several(Self::name)?;
+        let timestamp = if self.eat_keyword(Keyword::Using) {
+            self.expect_keyword(Keyword::Timestamp)?;
+            Some(self.timestamp()?)
+        } else {
+            None
+        };
+        Ok(AlterTableOperation::DropColumns { if_exists, columns, timestamp })
+    }
+
+    fn timestamp(&mut self) -> Result<i64> {
+        if self.peek() != TokenKind::Integer {
+            return Err(self.mismatched("INTEGER"));
+        }
+        let text = self.text_of(self.token());
+        let timestamp = text
+            .parse()
+            .map_err(|_| SyntaxError::Rule(format!("The timestamp {text} does not fit into 64 bits")))?;
+        self.advance();
+        Ok(timestamp)
+    }
+
+    /// One item, or several in parentheses.
+    fn one_or_several<T>(&mut self, item: fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        if !self.eat(Symbol::LeftParenthesis) {
+            return Ok(vec![item(self)?]);
+        }
+        let items = self.comma_separated(item)?;
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(items)
+    }
+
+    /// `a TO b`
+    pub(super) fn rename(&mut self) -> Result<(Identifier, Identifier)> {
+        let from = self.name()?;
+        self.expect_keyword(Keyword::To)?;
+        Ok((from, self.name()?))
+    }
+
+    pub(super) fn drop_table(&mut self) -> Result<Statement> {
+        self.advance();
+        let if_exists = self.if_exists()?;
+        Ok(Statement::DropTable(DropTable { if_exists, table: self.table_name()? }))
+    }
+
+    pub(super) fn truncate(&mut self) -> Result<Statement> {
+        self.advance();
+        if !self.eat_keyword(Keyword::Table) {
+            self.eat_keyword(Keyword::Columnfamily);
+        }
+        Ok(Statement::Truncate(Truncate { table: self.table_name()? }))
+    }
+
+    pub(super) fn create_view(&mut self) -> Result<Statement> {
+        self.advance();
+        self.expect_keyword(Keyword::View)?;
+        let if_not_exists = self.if_not_exists()?;
+        let name = self.table_name()?;
+        self.expect_keyword(Keyword::As)?;
+        self.expect_keyword(Keyword::Select)?;
+        let clause = self.select_clause()?;
+        self.expect_keyword(Keyword::From)?;
+        let from = self.table_name()?;
+        let relations = if self.is_keyword(Keyword::Where) { self.where_clause()? } else { Vec::new() };
+        let primary_key = self.primary_key()?;
+        let options = self.table_options(false)?;
+        Ok(Statement::CreateView(CreateView {
+            if_not_exists,
+            name,
+            clause,
+            from,
+            relations,
+            primary_key,
+            options,
+        }))
+    }
+
+    pub(super) fn alter_view(&mut self) -> Result<Statement> {
+        self.advance();
+        self.expect_keyword(Keyword::View)?;
+        let if_exists = self.if_exists()?;
+        let name = self.table_name()?;
+        Ok(Statement::AlterView(AlterView { if_exists, name, properties: self.with_properties()? }))
+    }
+
+    pub(super) fn drop_view(&mut self) -> Result<Statement> {
+        self.advance();
+        self.expect_keyword(Keyword::View)?;
+        let if_exists = self.if_exists()?;
+        Ok(Statement::DropView(DropView { if_exists, name: self.table_name()? }))
+    }
+}
