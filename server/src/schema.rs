@@ -1,0 +1,8 @@
+//! The schema: what keyspaces, tables and types there are, how statements change them, and how they are shown.
+
+pub mod catalog;
+pub mod ddl;
+pub mod options;
+pub mod store;
+pub mod system_keyspaces;
+pub mod virtual_tables;

@@ -1,0 +1,220 @@
+//! The catalog: keyspaces, tables, columns and types as immutable values.
+//!
+//! Invariants:
+//! * A `Catalog` never changes; a schema change makes a new one (sharing what did not change) with a new version.
+//! * Column ids are handed out by the table from `next_column_id` and never reused, so that data of a dropped
+//!   column can never show up under a column that was added later.
+//! * `Table::columns` is ordered: partition key, clustering key (both by position), static columns, regular columns
+//!   (both by name). This is also the order of `SELECT *`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql_lite::types::{CqlType, UserType};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::options::TableOptions;
+
+/// Every keyspace of the node at one moment.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// Changes with every schema change; what drivers compare for schema agreement.
+    pub version: Uuid,
+    /// By name, including the system keyspaces.
+    pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
+}
+
+/// A keyspace: a replication strategy and what lives in it.
+#[derive(Debug, Clone)]
+pub struct Keyspace {
+    pub name: String,
+    pub replication: Replication,
+    pub durable_writes: bool,
+    /// Tables are computed by the node instead of stored (`system_views`, `system_virtual_schema`).
+    pub is_virtual: bool,
+    pub tables: BTreeMap<String, Arc<Table>>,
+    pub types: BTreeMap<String, Arc<UserType>>,
+}
+
+/// Where the replicas of a keyspace live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Replication {
+    Local,
+    Simple {
+        replication_factor: u32,
+    },
+    /// Replicas a data center.
+    NetworkTopology {
+        data_centers: BTreeMap<String, u32>,
+    },
+}
+
+/// What may be asked of a table's rows, and where they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// Rows in the engine.
+    Stored,
+    /// Rows computed by the node at each read; never written by clients.
+    Virtual,
+}
+
+/// One table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub keyspace: String,
+    pub name: String,
+    pub id: Uuid,
+    pub kind: TableKind,
+    /// See the file's invariants for the order.
+    pub columns: Vec<Column>,
+    pub partition_key_count: usize,
+    pub clustering_key_count: usize,
+    pub options: TableOptions,
+    pub is_counter: bool,
+    /// By name.
+    pub indexes: BTreeMap<String, Index>,
+    pub dropped_columns: Vec<DroppedColumn>,
+    pub next_column_id: u32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Address of the column's cells in the engine; stable and unique within the table.
+    pub id: u32,
+    pub name: String,
+    pub column_type: CqlType,
+    pub kind: ColumnKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ColumnKind {
+    PartitionKey { position: usize },
+    Clustering { position: usize, descending: bool },
+    Static,
+    Regular,
+}
+
+/// A column that was dropped; its data is invisible from `dropped_at_micros` on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DroppedColumn {
+    pub id: u32,
+    pub name: String,
+    pub column_type: CqlType,
+    pub is_static: bool,
+    pub dropped_at_micros: i64,
+}
+
+/// A secondary index as declared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    pub name: String,
+    /// `COMPOSITES`, `KEYS` or `CUSTOM`.
+    pub kind: String,
+    /// With `target` and, for custom indexes, `class_name`.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Catalog {
+    pub fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(name)
+    }
+
+    pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<Table>> {
+        self.keyspaces.get(keyspace)?.tables.get(table)
+    }
+}
+
+impl Keyspace {
+    pub fn user_type(&self, name: &str) -> Option<&Arc<UserType>> {
+        self.types.get(name)
+    }
+}
+
+impl Table {
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Index of a column in [`Table::columns`].
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    pub fn partition_key(&self) -> &[Column] {
+        &self.columns[..self.partition_key_count]
+    }
+
+    pub fn clustering_key(&self) -> &[Column] {
+        &self.columns[self.partition_key_count..self.partition_key_count + self.clustering_key_count]
+    }
+
+    /// Static and regular columns.
+    pub fn value_columns(&self) -> &[Column] {
+        &self.columns[self.partition_key_count + self.clustering_key_count..]
+    }
+
+    pub fn has_static_columns(&self) -> bool {
+        self.value_columns().iter().any(|column| column.kind == ColumnKind::Static)
+    }
+
+    /// Puts the columns into the order that the invariants ask for and counts the key columns again.
+    pub fn arrange_columns(&mut self) {
+        fn rank(column: &Column) -> (u8, usize) {
+            match column.kind {
+                ColumnKind::PartitionKey { position } => (0, position),
+                ColumnKind::Clustering { position, .. } => (1, position),
+                ColumnKind::Static => (2, 0),
+                ColumnKind::Regular => (3, 0),
+            }
+        }
+        self.columns.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
+        self.partition_key_count = self.columns.iter().filter(|c| c.is_partition_key()).count();
+        self.clustering_key_count = self.columns.iter().filter(|c| c.is_clustering()).count();
+    }
+
+    /// `keyspace.table`, as error messages name it.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.keyspace, self.name)
+    }
+}
+
+impl Column {
+    pub fn is_partition_key(&self) -> bool {
+        matches!(self.kind, ColumnKind::PartitionKey { .. })
+    }
+
+    pub fn is_clustering(&self) -> bool {
+        matches!(self.kind, ColumnKind::Clustering { .. })
+    }
+
+    pub fn is_primary_key(&self) -> bool {
+        self.is_partition_key() || self.is_clustering()
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.kind == ColumnKind::Static
+    }
+
+    pub fn is_descending(&self) -> bool {
+        matches!(self.kind, ColumnKind::Clustering { descending: true, .. })
+    }
+
+    /// The column as `system_schema.columns.kind` names it.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind {
+            ColumnKind::PartitionKey { .. } => "partition_key",
+            ColumnKind::Clustering { .. } => "clustering",
+            ColumnKind::Static => "static",
+            ColumnKind::Regular => "regular",
+        }
+    }
+
+    /// Position within the key, -1 for other columns.
+    pub fn key_position(&self) -> i32 {
+        match self.kind {
+            ColumnKind::PartitionKey { position } | ColumnKind::Clustering { position, .. } => position as i32,
+            ColumnKind::Static | ColumnKind::Regular => -1,
+        }
+    }
+}

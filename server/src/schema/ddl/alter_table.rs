@@ -1,0 +1,236 @@
+//! ALTER TABLE: columns come, go and are renamed; options change. Keys stay what they are.
+
+use cql_lite::syntax::ast::{AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
+use cql_lite::types::CqlType;
+
+use super::table::{STATIC_WITHOUT_CLUSTERING, new_column, refuse_time_to_live_of_counters};
+use super::user_type::nested_multi_cell_field;
+use super::{Change, Ddl, configuration, index, invalid, refuse_system_keyspace};
+use crate::error::Result;
+use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Table};
+use crate::schema::options::Properties;
+
+impl Ddl<'_> {
+    pub(super) fn alter_table(&self, alter: &AlterTable) -> Result<Change> {
+        let keyspace_name = self.keyspace_name(alter.table.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace_name)?;
+        let name = alter.table.name.as_str();
+        let found = self.catalog.keyspace(keyspace_name).and_then(|keyspace| Some((keyspace, keyspace.tables.get(name)?)));
+        let Some((keyspace, table)) = found else {
+            return if alter.if_exists {
+                Ok(self.unchanged())
+            } else {
+                invalid(format!("Table '{keyspace_name}.{name}' doesn't exist"))
+            };
+        };
+        let mut altered = Table::clone(table);
+        let is_changed = match &alter.operation {
+            AlterTableOperation::AddColumns { if_not_exists, columns } => {
+                add_columns(&mut altered, keyspace, columns, *if_not_exists)?
+            }
+            AlterTableOperation::DropColumns { if_exists, columns, timestamp } => {
+                let dropped_at_micros = timestamp.unwrap_or(self.context.now_micros);
+                drop_columns(&mut altered, columns, *if_exists, dropped_at_micros)?
+            }
+            AlterTableOperation::RenameColumns { if_exists, renames } => {
+                rename_columns(&mut altered, renames, *if_exists)?
+            }
+            AlterTableOperation::AlterColumnType { .. } => {
+                return invalid("Altering column types is no longer supported");
+            }
+            AlterTableOperation::AlterColumnMask { .. } => {
+                return invalid("Dynamic data masking is not supported by Helenus yet");
+            }
+            AlterTableOperation::DropCompactStorage => {
+                return invalid("Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE");
+            }
+            AlterTableOperation::SetProperties(properties) => set_properties(&mut altered, properties)?,
+        };
+        if !is_changed {
+            return Ok(self.unchanged());
+        }
+        altered.arrange_columns();
+        Ok(self.table_changed(keyspace, altered))
+    }
+}
+
+fn add_columns(
+    table: &mut Table,
+    keyspace: &Keyspace,
+    definitions: &[ColumnDefinition],
+    if_not_exists: bool,
+) -> Result<bool> {
+    let mut is_changed = false;
+    for definition in definitions {
+        let mut column = new_column(definition, keyspace)?;
+        if table.column(&column.name).is_some() {
+            if if_not_exists {
+                continue;
+            }
+            return invalid(format!("Column with name '{}' already exists", column.name));
+        }
+        check_added(table, &column)?;
+        column.id = table.next_column_id;
+        table.next_column_id += 1;
+        table.columns.push(column);
+        is_changed = true;
+    }
+    Ok(is_changed)
+}
+
+fn check_added(table: &Table, column: &Column) -> Result<()> {
+    let name = &column.name;
+    let column_type = &column.column_type;
+    if column.is_static() && table.clustering_key_count == 0 {
+        return invalid(STATIC_WITHOUT_CLUSTERING);
+    }
+    if nested_multi_cell_field(column_type).is_some() {
+        return invalid(format!(
+            "Non-frozen UDTs with nested non-frozen collections are not supported for column {name}"
+        ));
+    }
+    let dropped = table.dropped_columns.iter().rev().find(|dropped| dropped.name == *name);
+    if let Some(dropped) = dropped {
+        check_added_again(table, column, dropped)?;
+    }
+    if table.is_counter && *column_type != CqlType::Counter {
+        return configuration(format!(
+            "{}: Cannot have a non counter column (\"{name}\") in a counter table",
+            table.full_name()
+        ));
+    }
+    if !table.is_counter && *column_type == CqlType::Counter {
+        return configuration(format!(
+            "{}: Cannot have a counter column (\"{name}\") in a non counter table",
+            table.full_name()
+        ));
+    }
+    Ok(())
+}
+
+fn check_added_again(table: &Table, column: &Column, dropped: &DroppedColumn) -> Result<()> {
+    let name = &column.name;
+    let (now, before) = (&column.column_type, &dropped.column_type);
+    let is_compatible = without_user_types(now).is_value_compatible_with(before);
+    if now.is_multi_cell() != before.is_multi_cell() || !is_compatible {
+        return invalid(format!(
+            "Cannot re-add previously dropped column '{name}' of type {now}, incompatible with previous type {before}"
+        ));
+    }
+    if column.is_static() != dropped.is_static {
+        let kind = |is_static: bool| if is_static { "STATIC" } else { "REGULAR" };
+        return invalid(format!(
+            "Cannot re-add previously dropped column '{name}' of kind {}, incompatible with previous kind {}",
+            kind(column.is_static()),
+            kind(dropped.is_static)
+        ));
+    }
+    if table.is_counter {
+        return invalid(format!("Cannot re-add previously dropped counter column {name}"));
+    }
+    Ok(())
+}
+
+fn drop_columns(
+    table: &mut Table,
+    names: &[Identifier],
+    if_exists: bool,
+    dropped_at_micros: i64,
+) -> Result<bool> {
+    let mut is_changed = false;
+    for name in names {
+        let name = name.as_str();
+        let Some(position) = table.column_index(name) else {
+            if if_exists {
+                continue;
+            }
+            return invalid(format!("Column {name} was not found in table '{}'", table.full_name()));
+        };
+        let column = &table.columns[position];
+        if column.is_primary_key() {
+            return invalid(format!("Cannot drop PRIMARY KEY column {name}"));
+        }
+        if column.column_type.is_user_type() && column.column_type.is_multi_cell() {
+            return invalid(format!("Cannot drop non-frozen column {name} of user type {}", column.column_type));
+        }
+        refuse_if_indexed(table, name, "drop")?;
+        let column = table.columns.remove(position);
+        let is_static = column.is_static();
+        table.dropped_columns.push(DroppedColumn {
+            id: column.id,
+            name: column.name,
+            column_type: without_user_types(&column.column_type),
+            is_static,
+            dropped_at_micros,
+        });
+        is_changed = true;
+    }
+    Ok(is_changed)
+}
+
+/// The type with user types written out as tuples: a dropped column does not keep a user type from being dropped.
+fn without_user_types(column_type: &CqlType) -> CqlType {
+    match column_type {
+        CqlType::UserType { definition, .. } => {
+            CqlType::tuple(definition.field_types.iter().map(without_user_types))
+        }
+        CqlType::Tuple(fields) => CqlType::tuple(fields.iter().map(without_user_types)),
+        CqlType::List { element, frozen } => CqlType::list(without_user_types(element), *frozen),
+        CqlType::Set { element, frozen } => CqlType::set(without_user_types(element), *frozen),
+        CqlType::Map { key, value, frozen } => {
+            CqlType::map(without_user_types(key), without_user_types(value), *frozen)
+        }
+        CqlType::Vector { element, dimension } => CqlType::vector(without_user_types(element), *dimension),
+        native => native.clone(),
+    }
+}
+
+fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_exists: bool) -> Result<bool> {
+    let mut is_changed = false;
+    for (old, new) in renames {
+        let (old, new) = (old.as_str(), new.as_str());
+        let Some(position) = table.column_index(old) else {
+            if if_exists {
+                continue;
+            }
+            return invalid(format!("Column {old} was not found in table {}", table.full_name()));
+        };
+        if !table.columns[position].is_primary_key() {
+            return invalid(format!("Cannot rename non PRIMARY KEY column {old}"));
+        }
+        if table.column(new).is_some() {
+            return invalid(format!(
+                "Cannot rename column {old} to {new} in table '{}'; another column with that name already exists",
+                table.full_name()
+            ));
+        }
+        refuse_if_indexed(table, old, "rename")?;
+        new.clone_into(&mut table.columns[position].name);
+        is_changed = true;
+    }
+    Ok(is_changed)
+}
+
+fn refuse_if_indexed(table: &Table, column: &str, action: &str) -> Result<()> {
+    let is_dependent = |target: &String| index::target_column(target).is_none_or(|target| target == column);
+    let indexes = table.indexes.values();
+    let names: Vec<&str> = indexes
+        .filter(|index| index.options.get("target").is_none_or(is_dependent))
+        .map(|index| index.name.as_str())
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    invalid(format!(
+        "Cannot {action} column {column} because it has dependent secondary indexes ({})",
+        names.join(", ")
+    ))
+}
+
+fn set_properties(table: &mut Table, properties: &[Property]) -> Result<bool> {
+    let options = table.options.alter(&Properties::from_ast(properties)?)?;
+    let is_changed = options != table.options;
+    table.options = options;
+    refuse_time_to_live_of_counters(table)?;
+    Ok(is_changed)
+}

@@ -1,0 +1,378 @@
+//! The options of a table, typed: Cassandra 5.0's names, defaults, checks and error texts.
+//!
+//! Invariants:
+//! * A `TableOptions` that came from [`TableOptions::create`] or [`TableOptions::alter`] is valid.
+//! * An option whose effect Helenus does not have is refused unless it keeps its default. Options that only advise
+//!   (caching, index intervals, retries between replicas) are kept and shown.
+
+pub mod caching;
+pub mod compaction;
+pub mod compression;
+pub mod properties;
+pub mod replication;
+pub mod speculative_retry;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+pub use self::caching::Caching;
+pub use self::compaction::{Compaction, CompactionClass};
+pub use self::compression::{Compression, Compressor};
+pub use self::properties::Properties;
+pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
+pub use self::speculative_retry::SpeculativeRetry;
+use crate::error::{RequestError, Result};
+
+/// The longest time to live: 20 years of 365 days.
+pub const MAX_TIME_TO_LIVE_SECONDS: i32 = 20 * 365 * 24 * 3_600;
+/// Bloom filters get too large below this chance of a false positive.
+const MIN_BLOOM_FILTER_FP_CHANCE: f64 = 6.71e-5;
+
+const ADDITIONAL_WRITE_POLICY: &str = "additional_write_policy";
+const ALLOW_AUTO_SNAPSHOT: &str = "allow_auto_snapshot";
+const BLOOM_FILTER_FP_CHANCE: &str = "bloom_filter_fp_chance";
+const CACHING: &str = "caching";
+const CDC: &str = "cdc";
+const COMMENT: &str = "comment";
+const COMPACTION: &str = "compaction";
+const COMPRESSION: &str = "compression";
+const CRC_CHECK_CHANCE: &str = "crc_check_chance";
+const DEFAULT_TIME_TO_LIVE: &str = "default_time_to_live";
+const EXTENSIONS: &str = "extensions";
+const GC_GRACE_SECONDS: &str = "gc_grace_seconds";
+const ID: &str = "id";
+const INCREMENTAL_BACKUPS: &str = "incremental_backups";
+const MAX_INDEX_INTERVAL: &str = "max_index_interval";
+const MEMTABLE: &str = "memtable";
+const MEMTABLE_FLUSH_PERIOD_IN_MS: &str = "memtable_flush_period_in_ms";
+const MIN_INDEX_INTERVAL: &str = "min_index_interval";
+const READ_REPAIR: &str = "read_repair";
+const SPECULATIVE_RETRY: &str = "speculative_retry";
+
+const KNOWN: [&str; 20] = [
+    ADDITIONAL_WRITE_POLICY,
+    ALLOW_AUTO_SNAPSHOT,
+    BLOOM_FILTER_FP_CHANCE,
+    CACHING,
+    CDC,
+    COMMENT,
+    COMPACTION,
+    COMPRESSION,
+    CRC_CHECK_CHANCE,
+    DEFAULT_TIME_TO_LIVE,
+    EXTENSIONS,
+    GC_GRACE_SECONDS,
+    ID,
+    INCREMENTAL_BACKUPS,
+    MAX_INDEX_INTERVAL,
+    MEMTABLE,
+    MEMTABLE_FLUSH_PERIOD_IN_MS,
+    MIN_INDEX_INTERVAL,
+    READ_REPAIR,
+    SPECULATIVE_RETRY,
+];
+
+/// What a coordinator does about replicas that turn out to differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadRepair {
+    Blocking,
+    None,
+}
+
+impl ReadRepair {
+    /// The name in `system_schema.tables`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Blocking => "BLOCKING",
+            Self::None => "NONE",
+        }
+    }
+}
+
+/// Every option of a table. The field names are those of the options.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableOptions {
+    pub additional_write_policy: SpeculativeRetry,
+    pub allow_auto_snapshot: bool,
+    /// In (0, 1].
+    pub bloom_filter_fp_chance: f64,
+    pub caching: Caching,
+    pub cdc: bool,
+    pub comment: String,
+    pub compaction: Compaction,
+    pub compression: Compression,
+    /// In [0, 1].
+    pub crc_check_chance: f64,
+    /// In seconds; 0: values live for ever.
+    pub default_time_to_live: u32,
+    /// Opaque bytes by name.
+    pub extensions: BTreeMap<String, Vec<u8>>,
+    pub gc_grace_seconds: u32,
+    pub incremental_backups: bool,
+    pub max_index_interval: u32,
+    /// The name of a memtable configuration; only `default`.
+    pub memtable: String,
+    pub memtable_flush_period_in_ms: u32,
+    pub min_index_interval: u32,
+    pub read_repair: ReadRepair,
+    pub speculative_retry: SpeculativeRetry,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            additional_write_policy: SpeculativeRetry::default(),
+            allow_auto_snapshot: true,
+            bloom_filter_fp_chance: 0.01,
+            caching: Caching::default(),
+            cdc: false,
+            comment: String::new(),
+            compaction: Compaction::default(),
+            compression: Compression::default(),
+            crc_check_chance: 1.0,
+            default_time_to_live: 0,
+            extensions: BTreeMap::new(),
+            gc_grace_seconds: 864_000,
+            incremental_backups: true,
+            max_index_interval: 2_048,
+            memtable: "default".to_owned(),
+            memtable_flush_period_in_ms: 0,
+            min_index_interval: 128,
+            read_repair: ReadRepair::Blocking,
+            speculative_retry: SpeculativeRetry::default(),
+        }
+    }
+}
+
+impl TableOptions {
+    /// The options of a new table, and the id that was asked for (`WITH id = …`).
+    pub fn create(properties: &Properties) -> Result<(Self, Option<Uuid>)> {
+        properties.refuse_unknown(&KNOWN)?;
+        let id = match properties.text(ID)? {
+            None => None,
+            Some(text) => {
+                let id = Uuid::parse_str(text);
+                Some(id.map_err(|_| RequestError::Configuration("Invalid table id".to_owned()))?)
+            }
+        };
+        let mut options = Self::default();
+        options.apply(properties)?;
+        if !properties.contains(BLOOM_FILTER_FP_CHANCE) && options.compaction.class == CompactionClass::Leveled {
+            options.bloom_filter_fp_chance = 0.1;
+        }
+        options.validate()?;
+        Ok((options, id))
+    }
+
+    /// These options with the given ones replaced.
+    pub fn alter(&self, properties: &Properties) -> Result<Self> {
+        properties.refuse_unknown(&KNOWN)?;
+        if properties.contains(ID) {
+            return configuration("Cannot alter table id.");
+        }
+        let mut options = self.clone();
+        options.apply(properties)?;
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn apply(&mut self, properties: &Properties) -> Result<()> {
+        set(&mut self.allow_auto_snapshot, properties.boolean(ALLOW_AUTO_SNAPSHOT)?);
+        set(&mut self.bloom_filter_fp_chance, properties.double(BLOOM_FILTER_FP_CHANCE)?);
+        if let Some(map) = properties.map(CACHING)? {
+            self.caching = Caching::from_map(map)?;
+        }
+        set(&mut self.cdc, properties.boolean(CDC)?);
+        set(&mut self.comment, properties.text(COMMENT)?.map(str::to_owned));
+        if let Some(map) = properties.map(COMPACTION)? {
+            self.compaction = Compaction::from_map(map)?;
+        }
+        if let Some(map) = properties.map(COMPRESSION)? {
+            self.compression = Compression::from_map(map)?;
+        }
+        set(&mut self.crc_check_chance, properties.double(CRC_CHECK_CHANCE)?);
+        set(&mut self.default_time_to_live, not_negative(properties, DEFAULT_TIME_TO_LIVE)?);
+        if properties.map(EXTENSIONS)?.is_some_and(|map| !map.is_empty()) {
+            return configuration("Table extensions are not supported by Helenus");
+        }
+        set(&mut self.gc_grace_seconds, not_negative(properties, GC_GRACE_SECONDS)?);
+        set(&mut self.incremental_backups, properties.boolean(INCREMENTAL_BACKUPS)?);
+        set(&mut self.memtable, properties.text(MEMTABLE)?.map(str::to_owned));
+        set(&mut self.memtable_flush_period_in_ms, not_negative(properties, MEMTABLE_FLUSH_PERIOD_IN_MS)?);
+        self.apply_index_intervals(properties)?;
+        if let Some(text) = properties.text(READ_REPAIR)? {
+            self.read_repair = read_repair(text)?;
+        }
+        if let Some(text) = properties.text(SPECULATIVE_RETRY)? {
+            self.speculative_retry = SpeculativeRetry::parse(text)?;
+        }
+        if let Some(text) = properties.text(ADDITIONAL_WRITE_POLICY)? {
+            self.additional_write_policy = SpeculativeRetry::parse(text)?;
+        }
+        Ok(())
+    }
+
+    fn apply_index_intervals(&mut self, properties: &Properties) -> Result<()> {
+        let min = properties.integer(MIN_INDEX_INTERVAL)?;
+        let max = properties.integer(MAX_INDEX_INTERVAL)?;
+        let min = min.unwrap_or(self.min_index_interval as i32);
+        let max = max.unwrap_or(self.max_index_interval as i32);
+        if min < 1 {
+            return configuration(format!(
+                "{MIN_INDEX_INTERVAL} must be greater than or equal to 1 (got {min})"
+            ));
+        }
+        if max < min {
+            return configuration(format!(
+                "{MAX_INDEX_INTERVAL} must be greater than or equal to {MIN_INDEX_INTERVAL} ({min}) (got {max})"
+            ));
+        }
+        self.min_index_interval = min.unsigned_abs();
+        self.max_index_interval = max.unsigned_abs();
+        Ok(())
+    }
+
+    fn validate(&self) -> Result<()> {
+        let chance = self.bloom_filter_fp_chance;
+        if !(chance > MIN_BLOOM_FILTER_FP_CHANCE && chance <= 1.0) {
+            return configuration(format!(
+                "{BLOOM_FILTER_FP_CHANCE} must be larger than 6.71E-5 and less than or equal to 1.0 (got {chance:?})"
+            ));
+        }
+        let chance = self.crc_check_chance;
+        if !(0.0..=1.0).contains(&chance) {
+            return configuration(format!(
+                "{CRC_CHECK_CHANCE} must be larger than or equal to 0 and smaller than or equal to 1.0 (got {chance:?})"
+            ));
+        }
+        if self.default_time_to_live > MAX_TIME_TO_LIVE_SECONDS as u32 {
+            return configuration(format!(
+                "{DEFAULT_TIME_TO_LIVE} must be less than or equal to {MAX_TIME_TO_LIVE_SECONDS} (got {})",
+                self.default_time_to_live
+            ));
+        }
+        if self.cdc {
+            return configuration("Change data capture (cdc = true) is not supported by Helenus yet");
+        }
+        if self.memtable != "default" {
+            return configuration(format!(
+                "Memtable configuration \"{}\" not found. Helenus has only \"default\"",
+                self.memtable
+            ));
+        }
+        if self.memtable_flush_period_in_ms > 0 {
+            return configuration(format!("{MEMTABLE_FLUSH_PERIOD_IN_MS} is not supported by Helenus: it must be 0"));
+        }
+        Ok(())
+    }
+}
+
+fn set<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
+    }
+}
+
+fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
+    let Some(value) = properties.integer(name)? else { return Ok(None) };
+    u32::try_from(value)
+        .map(Some)
+        .map_err(|_| RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})")))
+}
+
+fn read_repair(text: &str) -> Result<ReadRepair> {
+    match text.to_uppercase().as_str() {
+        "BLOCKING" => Ok(ReadRepair::Blocking),
+        "NONE" => Ok(ReadRepair::None),
+        _ => configuration(format!("Invalid value {text} for option '{READ_REPAIR}': use BLOCKING or NONE")),
+    }
+}
+
+fn configuration<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Configuration(message.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::properties::tests::{one_map, texts};
+    use super::*;
+
+    fn create(entries: &[(&str, &str)]) -> Result<TableOptions> {
+        TableOptions::create(&texts(entries)).map(|(options, _)| options)
+    }
+
+    fn error(entries: &[(&str, &str)]) -> String {
+        create(entries).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_properties_are_cassandras_defaults() {
+        let options = create(&[]).unwrap();
+        assert_eq!(options, TableOptions::default());
+        assert_eq!(options.speculative_retry.to_string(), "99p");
+        assert_eq!(options.read_repair.name(), "BLOCKING");
+    }
+
+    #[test]
+    fn given_properties_replace_the_rest_stays() {
+        let before = create(&[("comment", "a"), ("gc_grace_seconds", "10")]).unwrap();
+        let after = before.alter(&texts(&[("comment", "b"), ("default_time_to_live", "60")])).unwrap();
+        assert_eq!((after.comment.as_str(), after.gc_grace_seconds, after.default_time_to_live), ("b", 10, 60));
+    }
+
+    #[test]
+    fn leveled_compaction_lowers_the_default_of_the_bloom_filter() {
+        let leveled = one_map("compaction", &[("class", "LeveledCompactionStrategy")]);
+        let (options, _) = TableOptions::create(&leveled).unwrap();
+        assert!((options.bloom_filter_fp_chance - 0.1).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn an_id_may_be_asked_for_at_creation_only() {
+        let id = "5bc52802-de25-35ed-aeab-188eecebb090";
+        let properties = texts(&[("id", id)]);
+        let (options, chosen) = TableOptions::create(&properties).unwrap();
+        assert_eq!(chosen.unwrap().to_string(), id);
+        assert_eq!(options.alter(&properties).unwrap_err().to_string(), "Cannot alter table id.");
+        assert_eq!(error(&[("id", "x")]), "Invalid table id");
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_cassandras_texts() {
+        assert!(matches!(create(&[("default_validation", "x")]), Err(RequestError::Syntax(_))));
+        assert_eq!(error(&[("default_validation", "x")]), "Unknown property 'default_validation'");
+        assert_eq!(
+            error(&[("bloom_filter_fp_chance", "0")]),
+            "bloom_filter_fp_chance must be larger than 6.71E-5 and less than or equal to 1.0 (got 0.0)"
+        );
+        assert_eq!(
+            error(&[("default_time_to_live", "-1")]),
+            "default_time_to_live must be greater than or equal to 0 (got -1)"
+        );
+        assert_eq!(
+            error(&[("default_time_to_live", "630720001")]),
+            "default_time_to_live must be less than or equal to 630720000 (got 630720001)"
+        );
+        assert_eq!(
+            error(&[("min_index_interval", "10"), ("max_index_interval", "5")]),
+            "max_index_interval must be greater than or equal to min_index_interval (10) (got 5)"
+        );
+        assert_eq!(error(&[("gc_grace_seconds", "soon")]), "Invalid integer value soon for 'gc_grace_seconds'");
+        assert!(error(&[("crc_check_chance", "1.5")]).ends_with("(got 1.5)"));
+        assert!(error(&[("crc_check_chance", "NaN")]).starts_with("crc_check_chance must be"));
+        assert!(error(&[("read_repair", "ASYNC")]).contains("BLOCKING or NONE"));
+    }
+
+    #[test]
+    fn what_helenus_does_not_do_is_refused() {
+        assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
+        assert!(error(&[("memtable", "trie")]).contains("\"trie\" not found"));
+        assert!(error(&[("memtable_flush_period_in_ms", "100")]).contains("it must be 0"));
+        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "0")]).unwrap();
+        TableOptions::create(&one_map("extensions", &[])).unwrap();
+        TableOptions::create(&one_map("extensions", &[("a", "0x00")])).unwrap_err();
+    }
+}

@@ -1,0 +1,524 @@
+//! The `compaction` option of a table: which strategy, with which sub-options.
+//!
+//! Invariant: the sub-options of a [`Compaction`] have been checked as the strategy checks them in Cassandra, so an
+//! accessor that finds none or an unreadable one may fall back on the default.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{RequestError, Result};
+
+const PACKAGE: &str = "org.apache.cassandra.db.compaction.";
+const DEFAULT_MIN_THRESHOLD: u32 = 4;
+const DEFAULT_MAX_THRESHOLD: u32 = 32;
+const DEFAULT_SSTABLE_SIZE_MIB: u64 = 160;
+const MIN_UNIFIED_TARGET_SIZE_BYTES: f64 = 1_048_576.0;
+
+/// A compaction strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CompactionClass {
+    SizeTiered,
+    Leveled,
+    TimeWindow,
+    Unified,
+}
+
+/// The `compaction` option.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compaction {
+    pub class: CompactionClass,
+    /// Every sub-option besides `class`, as written or filled in with a default.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self { class: CompactionClass::SizeTiered, options: with_thresholds(BTreeMap::new()) }
+    }
+}
+
+impl CompactionClass {
+    /// The class name without its package.
+    pub fn simple_name(self) -> &'static str {
+        match self {
+            Self::SizeTiered => "SizeTieredCompactionStrategy",
+            Self::Leveled => "LeveledCompactionStrategy",
+            Self::TimeWindow => "TimeWindowCompactionStrategy",
+            Self::Unified => "UnifiedCompactionStrategy",
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self> {
+        let simple_name = name.strip_prefix(PACKAGE).unwrap_or(name);
+        let all = [Self::SizeTiered, Self::Leveled, Self::TimeWindow, Self::Unified];
+        all.into_iter().find(|class| class.simple_name() == simple_name).ok_or_else(|| {
+            let class = if name.contains('.') { name.to_owned() } else { format!("{PACKAGE}{name}") };
+            RequestError::Configuration(format!("Unable to find compaction strategy class '{class}'"))
+        })
+    }
+
+    /// Whether `min_threshold` and `max_threshold` mean something to the strategy.
+    fn has_thresholds(self) -> bool {
+        matches!(self, Self::SizeTiered | Self::TimeWindow)
+    }
+}
+
+impl Compaction {
+    /// Reads and checks the map of the `compaction` option.
+    pub fn from_map(map: &BTreeMap<String, String>) -> Result<Self> {
+        let mut options = map.clone();
+        let Some(class) = options.remove("class") else {
+            return configuration("Missing sub-option 'class' for the 'compaction' option");
+        };
+        let class = CompactionClass::parse(&class)?;
+        if class.has_thresholds() {
+            options = with_thresholds(options);
+        }
+        Check { options: &options, understood: Vec::new() }.all(class)?;
+        Ok(Self { class, options })
+    }
+
+    /// The option as `system_schema.tables` and `DESCRIBE` show it.
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        let mut map = self.options.clone();
+        map.insert("class".to_owned(), format!("{PACKAGE}{}", self.class.simple_name()));
+        map
+    }
+
+    /// Whether tables are compacted in the background at all.
+    pub fn is_enabled(&self) -> bool {
+        self.options.get("enabled").is_none_or(|text| text.eq_ignore_ascii_case("true"))
+    }
+
+    /// How many similar tables are worth a compaction.
+    pub fn min_threshold(&self) -> u32 {
+        self.number("min_threshold").unwrap_or(DEFAULT_MIN_THRESHOLD)
+    }
+
+    /// The most tables of one compaction.
+    pub fn max_threshold(&self) -> u32 {
+        self.number("max_threshold").unwrap_or(DEFAULT_MAX_THRESHOLD)
+    }
+
+    /// Size-tiered: a table belongs to a tier if its size is above this share of the tier's average.
+    pub fn bucket_low(&self) -> f64 {
+        self.number("bucket_low").unwrap_or(0.5)
+    }
+
+    /// Size-tiered: a table belongs to a tier if its size is below this share of the tier's average.
+    pub fn bucket_high(&self) -> f64 {
+        self.number("bucket_high").unwrap_or(1.5)
+    }
+
+    /// Size-tiered: tables below this size form one tier.
+    pub fn min_sstable_size_bytes(&self) -> u64 {
+        self.number("min_sstable_size").unwrap_or(50 << 20)
+    }
+
+    /// Leveled: the size that tables aim at.
+    pub fn sstable_size_bytes(&self) -> u64 {
+        self.number::<u64>("sstable_size_in_mb").unwrap_or(DEFAULT_SSTABLE_SIZE_MIB) << 20
+    }
+
+    /// Leveled: how many times larger a level is than the one above it.
+    pub fn fanout_size(&self) -> u32 {
+        self.number("fanout_size").unwrap_or(10)
+    }
+
+    /// Time-window: the length of a window.
+    pub fn window_seconds(&self) -> u64 {
+        let unit = match self.options.get("compaction_window_unit").map(String::as_str) {
+            Some("MINUTES") => 60,
+            Some("HOURS") => 3_600,
+            _ => 86_400,
+        };
+        self.number::<u64>("compaction_window_size").unwrap_or(1).saturating_mul(unit)
+    }
+
+    /// Unified: the scaling parameters as written, a comma between levels.
+    pub fn scaling_parameters(&self) -> &str {
+        self.options.get("scaling_parameters").map_or("T4", String::as_str)
+    }
+
+    /// Unified: the size that tables aim at.
+    pub fn target_sstable_size_bytes(&self) -> u64 {
+        self.options
+            .get("target_sstable_size")
+            .and_then(|text| data_size_bytes(text))
+            .map_or(1 << 30, |size| size as u64)
+    }
+
+    /// The share of droppable tombstones from which a single table is compacted.
+    pub fn tombstone_threshold(&self) -> f64 {
+        self.number("tombstone_threshold").unwrap_or(0.2)
+    }
+
+    /// The least age of a table that is compacted for its tombstones alone.
+    pub fn tombstone_compaction_interval_seconds(&self) -> u64 {
+        self.number("tombstone_compaction_interval").unwrap_or(86_400)
+    }
+
+    fn number<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.options.get(name)?.parse().ok()
+    }
+}
+
+fn with_thresholds(mut options: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let defaults = [("min_threshold", DEFAULT_MIN_THRESHOLD), ("max_threshold", DEFAULT_MAX_THRESHOLD)];
+    for (name, default) in defaults {
+        options.entry(name.to_owned()).or_insert_with(|| default.to_string());
+    }
+    options
+}
+
+/// Checks sub-options and remembers the names it was asked about, so that the rest can be refused.
+struct Check<'a> {
+    options: &'a BTreeMap<String, String>,
+    understood: Vec<&'static str>,
+}
+
+impl Check<'_> {
+    fn all(mut self, class: CompactionClass) -> Result<()> {
+        self.common()?;
+        match class {
+            CompactionClass::SizeTiered => self.size_tiered()?,
+            CompactionClass::Leveled => {
+                self.leveled()?;
+                self.size_tiered()?;
+            }
+            CompactionClass::TimeWindow => {
+                self.time_window()?;
+                self.size_tiered()?;
+            }
+            CompactionClass::Unified => self.unified()?,
+        }
+        if class.has_thresholds() {
+            self.thresholds()?;
+        }
+        let unknown: Vec<&str> =
+            self.options.keys().map(String::as_str).filter(|name| !self.understood.contains(name)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let class = class.simple_name();
+        configuration(format!("Properties specified [{}] are not understood by {class}", unknown.join(", ")))
+    }
+
+    fn text(&mut self, name: &'static str) -> Option<&str> {
+        self.understood.push(name);
+        self.options.get(name).map(String::as_str)
+    }
+
+    fn integer(&mut self, name: &'static str) -> Result<Option<i64>> {
+        self.number(name, "a parsable int (base10)")
+    }
+
+    fn double(&mut self, name: &'static str) -> Result<Option<f64>> {
+        self.number(name, "a parsable float")
+    }
+
+    fn number<T: FromStr>(&mut self, name: &'static str, what: &str) -> Result<Option<T>> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let parsed = text.parse();
+        parsed
+            .map(Some)
+            .map_err(|_| RequestError::Configuration(format!("{text} is not {what} for {name}")))
+    }
+
+    fn boolean(&mut self, name: &'static str) -> Result<Option<bool>> {
+        match self.text(name) {
+            None => Ok(None),
+            Some(text) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
+            Some(text) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
+            Some(text) => {
+                configuration(format!("'{name}' should be either 'true' or 'false', not '{text}'"))
+            }
+        }
+    }
+
+    fn common(&mut self) -> Result<()> {
+        if let Some(share) = self.double("tombstone_threshold")?
+            && !(share >= 0.0)
+        {
+            return configuration(format!("tombstone_threshold must be greater than 0, but was {share:.6}"));
+        }
+        if let Some(seconds) = self.integer("tombstone_compaction_interval")?
+            && seconds < 0
+        {
+            return configuration(format!(
+                "tombstone_compaction_interval must be greater than 0, but was {seconds}"
+            ));
+        }
+        self.boolean("unchecked_tombstone_compaction")?;
+        self.boolean("only_purge_repaired_tombstones")?;
+        self.boolean("log_all")?;
+        if let Some(text) = self.text("enabled")
+            && !text.eq_ignore_ascii_case("true")
+            && !text.eq_ignore_ascii_case("false")
+        {
+            return configuration(format!("enabled should either be 'true' or 'false', not {text}"));
+        }
+        match self.text("provide_overlapping_tombstones").map(str::to_uppercase).as_deref() {
+            None | Some("NONE") => Ok(()),
+            Some("ROW" | "CELL") => {
+                configuration("The compaction sub-option 'provide_overlapping_tombstones' is not supported by Helenus")
+            }
+            Some(other) => configuration(format!(
+                "Invalid value {other} for 'provide_overlapping_tombstones' compaction sub-option - must be one \
+                 of the following [NONE, ROW, CELL]."
+            )),
+        }
+    }
+
+    fn thresholds(&mut self) -> Result<()> {
+        let min = self.threshold("min_threshold")?;
+        let max = self.threshold("max_threshold")?;
+        if min == 0 || max == 0 {
+            return configuration(
+                "Disabling compaction by setting compaction thresholds to 0 has been removed, set the compaction \
+                 option 'enabled' to false instead.",
+            );
+        }
+        if min < 2 {
+            return configuration(format!("Min compaction threshold cannot be less than 2 (got {min})"));
+        }
+        if min > max {
+            return configuration(format!(
+                "Min compaction threshold (got {min}) cannot be greater than max compaction threshold (got {max})"
+            ));
+        }
+        Ok(())
+    }
+
+    fn threshold(&mut self, name: &'static str) -> Result<u32> {
+        let text = self.text(name).unwrap_or_default();
+        text.parse().map_err(|_| {
+            RequestError::Configuration(format!(
+                "Invalid value {text} for '{name}' compaction sub-option - must be an integer"
+            ))
+        })
+    }
+
+    fn size_tiered(&mut self) -> Result<()> {
+        if let Some(bytes) = self.integer("min_sstable_size")?
+            && bytes < 0
+        {
+            return configuration(format!("min_sstable_size must be non negative: {bytes}"));
+        }
+        let low = self.double("bucket_low")?.unwrap_or(0.5);
+        let high = self.double("bucket_high")?.unwrap_or(1.5);
+        if !(high > low) {
+            return configuration(format!(
+                "bucket_high value ({high:?}) is less than or equal to the bucket_low value ({low:?})"
+            ));
+        }
+        Ok(())
+    }
+
+    fn leveled(&mut self) -> Result<()> {
+        self.boolean("single_sstable_uplevel")?;
+        for name in ["sstable_size_in_mb", "fanout_size"] {
+            if let Some(size) = self.integer(name)?
+                && !(1..=i64::from(i32::MAX)).contains(&size)
+            {
+                return configuration(format!("{name} must be larger than 0, but was {size}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn time_window(&mut self) -> Result<()> {
+        if let Some(text) = self.text("timestamp_resolution") {
+            match text {
+                "MICROSECONDS" => {}
+                "SECONDS" | "MILLISECONDS" | "NANOSECONDS" => {
+                    return configuration(format!(
+                        "timestamp_resolution {text} is not supported by Helenus: timestamps are microseconds"
+                    ));
+                }
+                _ => return configuration(format!("{text} is not valid for timestamp_resolution")),
+            }
+        }
+        if let Some(text) = self.text("compaction_window_unit")
+            && !["MINUTES", "HOURS", "DAYS"].contains(&text)
+        {
+            return configuration(format!("{text} is not valid for compaction_window_unit"));
+        }
+        if let Some(size) = self.integer("compaction_window_size")?
+            && !(1..=i64::from(i32::MAX)).contains(&size)
+        {
+            return configuration(format!("{size} must be greater than 1 for compaction_window_size"));
+        }
+        self.expired_tables()
+    }
+
+    fn expired_tables(&mut self) -> Result<()> {
+        if let Some(seconds) = self.integer("expired_sstable_check_frequency_seconds")?
+            && seconds < 0
+        {
+            return configuration(format!(
+                "expired_sstable_check_frequency_seconds must not be negative, but was {seconds}"
+            ));
+        }
+        if self.boolean("unsafe_aggressive_sstable_expiration")? == Some(true) {
+            return configuration(
+                "unsafe_aggressive_sstable_expiration is requested but not allowed by Helenus: it can bring \
+                 deleted data back",
+            );
+        }
+        Ok(())
+    }
+
+    fn unified(&mut self) -> Result<()> {
+        if let Some(text) = self.text("scaling_parameters")
+            && let Some(wrong) = text.split(',').map(str::trim).find(|one| !is_scaling_parameter(one))
+        {
+            return configuration(format!(
+                "Scaling parameter {wrong} must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"
+            ));
+        }
+        for name in ["base_shard_count", "max_sstables_to_compact"] {
+            if let Some(count) = self.integer(name)?
+                && (count < 0 || (count == 0 && name == "base_shard_count"))
+            {
+                return configuration(format!("Invalid configuration, {name} should be positive: {count}"));
+            }
+        }
+        if let Some(text) = self.text("target_sstable_size") {
+            match data_size_bytes(text) {
+                Some(size) if size >= MIN_UNIFIED_TARGET_SIZE_BYTES => {}
+                Some(_) => {
+                    return configuration(format!("target_sstable_size {text} is not acceptable, size must be at least 1MiB"));
+                }
+                None => return configuration(format!("target_sstable_size {text} is not a valid size in bytes")),
+            }
+        }
+        for name in ["min_sstable_size", "flush_size_override"] {
+            if let Some(text) = self.text(name)
+                && data_size_bytes(text).is_none()
+            {
+                return configuration(format!("{name} {text} is not a valid size in bytes"));
+            }
+        }
+        if let Some(text) = self.text("sstable_growth") {
+            let (digits, scale) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+            if !digits.parse::<f64>().is_ok_and(|growth| (0.0..=1.0).contains(&(growth / scale))) {
+                return configuration(format!("sstable_growth {text} must be between 0 and 1"));
+            }
+        }
+        if let Some(text) = self.text("overlap_inclusion_method")
+            && !["NONE", "SINGLE", "TRANSITIVE"].contains(&text.to_uppercase().as_str())
+        {
+            return configuration(format!(
+                "Invalid overlap inclusion method {text}. The valid options are [NONE, SINGLE, TRANSITIVE]."
+            ));
+        }
+        self.expired_tables()
+    }
+}
+
+/// `N`, `T4`, `L10`, `-8`.
+fn is_scaling_parameter(text: &str) -> bool {
+    if text == "N" {
+        return true;
+    }
+    if let Some(fanout) = text.strip_prefix(['T', 'L']) {
+        return fanout.parse::<u32>().is_ok_and(|fanout| fanout >= 2);
+    }
+    text.parse::<i32>().is_ok()
+}
+
+/// A size such as `100MiB`, `1 GB`, `4096` in bytes; nothing if it is none or negative.
+fn data_size_bytes(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 12] = [
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("TiB", 1_099_511_627_776.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("K", 1024.0),
+        ("M", 1_048_576.0),
+        ("G", 1_073_741_824.0),
+        ("B", 1.0),
+    ];
+    let text = text.trim();
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, *unit)))
+        .unwrap_or((text, 1.0));
+    let size = digits.trim().parse::<f64>().ok()? * unit;
+    (size.is_finite() && size >= 0.0).then_some(size)
+}
+
+fn configuration<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Configuration(message.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::properties::tests::map_of;
+    use super::*;
+
+    fn with(class: &str, entries: &[(&str, &str)]) -> Result<Compaction> {
+        let mut map = map_of(entries);
+        map.insert("class".to_owned(), class.to_owned());
+        Compaction::from_map(&map)
+    }
+
+    fn error(class: &str, entries: &[(&str, &str)]) -> String {
+        with(class, entries).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn thresholds_are_filled_in_where_the_strategy_has_them() {
+        let compaction = with("SizeTieredCompactionStrategy", &[("min_threshold", "7")]).unwrap();
+        let expected = [
+            ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),
+            ("max_threshold", "32"),
+            ("min_threshold", "7"),
+        ];
+        assert_eq!(compaction.to_map(), map_of(&expected));
+        assert_eq!((compaction.min_threshold(), compaction.max_threshold()), (7, 32));
+        assert!(with("LeveledCompactionStrategy", &[]).unwrap().options.is_empty());
+    }
+
+    #[test]
+    fn sub_options_are_read() {
+        let window = [("compaction_window_unit", "HOURS"), ("compaction_window_size", "6")];
+        assert_eq!(with("TimeWindowCompactionStrategy", &window).unwrap().window_seconds(), 6 * 3_600);
+        let leveled = with("LeveledCompactionStrategy", &[("sstable_size_in_mb", "10")]).unwrap();
+        assert_eq!((leveled.sstable_size_bytes(), leveled.fanout_size()), (10 << 20, 10));
+        let unified = [("scaling_parameters", "T4, L8, N, -2"), ("target_sstable_size", "256MiB")];
+        let unified = with("UnifiedCompactionStrategy", &unified).unwrap();
+        assert_eq!(unified.target_sstable_size_bytes(), 256 << 20);
+        assert!(!with("SizeTieredCompactionStrategy", &[("enabled", "false")]).unwrap().is_enabled());
+    }
+
+    #[test]
+    fn wrong_sub_options_are_refused_with_cassandras_texts() {
+        let size_tiered = "SizeTieredCompactionStrategy";
+        let cases = [
+            (size_tiered, ("tombstone_threshold", "-0.4"), "tombstone_threshold must be greater than 0, but was -0.400000"),
+            (size_tiered, ("enabled", "certainly"), "enabled should either be 'true' or 'false', not certainly"),
+            (size_tiered, ("min_sstable_size", "-1"), "min_sstable_size must be non negative: -1"),
+            (size_tiered, ("min_threshold", "1"), "Min compaction threshold cannot be less than 2 (got 1)"),
+            (size_tiered, ("abc", "1"), "Properties specified [abc] are not understood by SizeTieredCompactionStrategy"),
+            ("LeveledCompactionStrategy", ("sstable_size_in_mb", "-5"), "sstable_size_in_mb must be larger than 0, but was -5"),
+            ("LeveledCompactionStrategy", ("unchecked_tombstone_compaction", "maybe"), "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'maybe'"),
+            ("TimeWindowCompactionStrategy", ("compaction_window_unit", "SECONDS"), "SECONDS is not valid for compaction_window_unit"),
+            ("TimeWindowCompactionStrategy", ("compaction_window_size", "-8"), "-8 must be greater than 1 for compaction_window_size"),
+            ("UnifiedCompactionStrategy", ("scaling_parameters", "X2"), "Scaling parameter X2 must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"),
+        ];
+        for (class, option, text) in cases {
+            assert_eq!(error(class, &[option]), text);
+        }
+        assert!(error("Nope", &[]).starts_with("Unable to find compaction strategy class 'org.apache.cassandra"));
+        let missing = Compaction::from_map(&map_of(&[("min_threshold", "4")])).unwrap_err();
+        assert_eq!(missing.to_string(), "Missing sub-option 'class' for the 'compaction' option");
+    }
+}

@@ -1,0 +1,176 @@
+//! The catalog as rows: `system_schema`, `system_virtual_schema` and `system."IndexInfo"`.
+
+use std::collections::BTreeMap;
+
+use super::row::{RowFields, RowWriter};
+use crate::schema::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table};
+use crate::schema::options::TableOptions;
+
+/// The keyspaces that one of the two schema keyspaces shows.
+fn keyspaces_of(catalog: &Catalog, is_virtual: bool) -> impl Iterator<Item = &Keyspace> {
+    catalog.keyspaces.values().map(AsRef::as_ref).filter(move |keyspace| keyspace.is_virtual == is_virtual)
+}
+
+fn tables_of(catalog: &Catalog, is_virtual: bool) -> impl Iterator<Item = &Table> {
+    keyspaces_of(catalog, is_virtual).flat_map(|keyspace| keyspace.tables.values().map(AsRef::as_ref))
+}
+
+/// `system_schema.keyspaces`.
+pub fn keyspaces(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, false) {
+        writer
+            .row()
+            .set("keyspace_name", keyspace.name.as_str())
+            .set("durable_writes", keyspace.durable_writes)
+            .set("replication", keyspace.replication.to_map());
+    }
+}
+
+/// `system_schema.tables`.
+pub fn tables(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        // Drivers take a table without `compound` for one with COMPACT STORAGE.
+        let flags: &[&str] = if table.is_counter { &["compound", "counter"] } else { &["compound"] };
+        let mut row = writer.row();
+        row.set("keyspace_name", table.keyspace.as_str())
+            .set("table_name", table.name.as_str())
+            .set("flags", flags)
+            .set("id", table.id);
+        options(&mut row, &table.options);
+    }
+}
+
+fn options(row: &mut RowFields, options: &TableOptions) {
+    row.set("additional_write_policy", options.additional_write_policy.to_string())
+        .set("bloom_filter_fp_chance", options.bloom_filter_fp_chance)
+        .set("caching", options.caching.to_map())
+        .set("cdc", options.cdc)
+        .set("comment", options.comment.as_str())
+        .set("compaction", options.compaction.to_map())
+        .set("compression", options.compression.to_map())
+        .set("crc_check_chance", options.crc_check_chance)
+        .set("dclocal_read_repair_chance", 0.0)
+        .set("default_time_to_live", options.default_time_to_live as i32)
+        .set("extensions", &options.extensions)
+        .set("gc_grace_seconds", options.gc_grace_seconds as i32)
+        .set("max_index_interval", options.max_index_interval as i32)
+        .set("memtable_flush_period_in_ms", options.memtable_flush_period_in_ms as i32)
+        .set("min_index_interval", options.min_index_interval as i32)
+        .set("read_repair", options.read_repair.name())
+        .set("read_repair_chance", 0.0)
+        .set("speculative_retry", options.speculative_retry.to_string());
+    // As in Cassandra, these are null where they have their default.
+    if !options.allow_auto_snapshot {
+        row.set("allow_auto_snapshot", false);
+    }
+    if !options.incremental_backups {
+        row.set("incremental_backups", false);
+    }
+    if options.memtable != "default" {
+        row.set("memtable", options.memtable.as_str());
+    }
+}
+
+/// `system_schema.columns`, or `system_virtual_schema.columns`.
+pub fn columns(writer: &mut RowWriter, catalog: &Catalog, is_virtual: bool) {
+    for table in tables_of(catalog, is_virtual) {
+        let mut columns: Vec<&Column> = table.columns.iter().collect();
+        columns.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for column in columns {
+            let clustering_order = match column.kind {
+                ColumnKind::Clustering { descending: true, .. } => "desc",
+                ColumnKind::Clustering { descending: false, .. } => "asc",
+                _ => "none",
+            };
+            writer
+                .row()
+                .set("keyspace_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("column_name", column.name.as_str())
+                .set("clustering_order", clustering_order)
+                .set("column_name_bytes", column.name.as_bytes())
+                .set("kind", column.kind_name())
+                .set("position", column.key_position())
+                .set("type", column.column_type.to_string());
+        }
+    }
+}
+
+/// `system_schema.dropped_columns`: the latest drop of each name.
+pub fn dropped_columns(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        let by_name: BTreeMap<&str, &DroppedColumn> =
+            table.dropped_columns.iter().map(|column| (column.name.as_str(), column)).collect();
+        for (name, column) in by_name {
+            writer
+                .row()
+                .set("keyspace_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("column_name", name)
+                .set("dropped_time", column.dropped_at_micros.div_euclid(1_000))
+                .set("kind", if column.is_static { "static" } else { "regular" })
+                .set("type", column.column_type.to_string());
+        }
+    }
+}
+
+/// `system_schema.types`.
+pub fn types(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, false) {
+        for (name, definition) in &keyspace.types {
+            let field_names: Vec<String> = definition.field_names.iter().map(ToString::to_string).collect();
+            let field_types: Vec<String> = definition.field_types.iter().map(ToString::to_string).collect();
+            writer
+                .row()
+                .set("keyspace_name", keyspace.name.as_str())
+                .set("type_name", name.as_str())
+                .set("field_names", field_names)
+                .set("field_types", field_types);
+        }
+    }
+}
+
+/// `system_schema.indexes`.
+pub fn indexes(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        for index in table.indexes.values() {
+            writer
+                .row()
+                .set("keyspace_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("index_name", index.name.as_str())
+                .set("kind", index.kind.as_str())
+                .set("options", &index.options);
+        }
+    }
+}
+
+/// `system."IndexInfo"`: the indexes that may be used. Its `table_name` holds the name of the keyspace.
+pub fn built_indexes(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, false) {
+        let mut names: Vec<&str> =
+            keyspace.tables.values().flat_map(|table| table.indexes.keys().map(String::as_str)).collect();
+        names.sort_unstable();
+        for name in names {
+            writer.row().set("table_name", keyspace.name.as_str()).set("index_name", name);
+        }
+    }
+}
+
+/// `system_virtual_schema.keyspaces`.
+pub fn virtual_keyspaces(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, true) {
+        writer.row().set("keyspace_name", keyspace.name.as_str());
+    }
+}
+
+/// `system_virtual_schema.tables`.
+pub fn virtual_tables(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, true) {
+        writer
+            .row()
+            .set("keyspace_name", table.keyspace.as_str())
+            .set("table_name", table.name.as_str())
+            .set("comment", table.options.comment.as_str());
+    }
+}
