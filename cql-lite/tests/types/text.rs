@@ -65,7 +65,7 @@ fn dates_and_times() {
 
 #[test]
 fn durations_in_three_formats() {
-    let duration = |text| Duration::parse(text).unwrap();
+    let duration = |text: &str| Duration::parse(text).unwrap();
     let expected = Duration { months: 14, days: 3, nanoseconds: 4 * 3_600_000_000_000 + 5 * 60_000_000_000 };
     for text in ["1y2mo3d4h5m", "1Y2MO3D4H5M", "P1Y2M3DT4H5M", "P0001-02-03T04:05:00"] {
         assert_eq!(duration(text), expected, "{text}");
