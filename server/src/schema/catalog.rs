@@ -213,7 +213,9 @@ impl Column {
     /// Position within the key, -1 for other columns.
     pub fn key_position(&self) -> i32 {
         match self.kind {
-            ColumnKind::PartitionKey { position } | ColumnKind::Clustering { position, .. } => position as i32,
+            ColumnKind::PartitionKey { position } | ColumnKind::Clustering { position, .. } => {
+                position as i32
+            }
             ColumnKind::Static | ColumnKind::Regular => -1,
         }
     }

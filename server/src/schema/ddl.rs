@@ -112,7 +112,7 @@ impl ChangeTarget {
     }
 }
 
-/// Carries out a statement that changes the schema. Other statements are refused.
+/// Carries out a statement that changes the schema. Other statements are refused, those on roles by their feature's name.
 pub fn execute(
     catalog: &Catalog,
     statement: &Statement,
@@ -141,6 +141,19 @@ pub fn execute(
         Statement::DropAggregate(drop) => ddl.absent_function("Aggregate", &drop.name, drop.if_exists),
         Statement::CreateTrigger(_) => unsupported("Triggers"),
         Statement::DropTrigger(drop) => ddl.absent_trigger(&drop.name, &drop.table, drop.if_exists),
+        Statement::CreateRole(_)
+        | Statement::AlterRole(_)
+        | Statement::DropRole(_)
+        | Statement::GrantRole(_)
+        | Statement::RevokeRole(_)
+        | Statement::ListRoles(_)
+        | Statement::ListUsers
+        | Statement::ListSuperusers
+        | Statement::Grant(_)
+        | Statement::Revoke(_)
+        | Statement::ListPermissions(_)
+        | Statement::AddIdentity(_)
+        | Statement::DropIdentity(_) => unsupported("Roles and permissions"),
         _ => invalid("This statement does not change the schema"),
     }
 }
@@ -273,4 +286,4 @@ fn quoted(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

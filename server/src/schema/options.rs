@@ -160,7 +160,9 @@ impl TableOptions {
         };
         let mut options = Self::default();
         options.apply(properties)?;
-        if !properties.contains(BLOOM_FILTER_FP_CHANCE) && options.compaction.class == CompactionClass::Leveled {
+        if !properties.contains(BLOOM_FILTER_FP_CHANCE)
+            && options.compaction.class == CompactionClass::Leveled
+        {
             options.bloom_filter_fp_chance = 0.1;
         }
         options.validate()?;
@@ -264,7 +266,9 @@ impl TableOptions {
             ));
         }
         if self.memtable_flush_period_in_ms > 0 {
-            return configuration(format!("{MEMTABLE_FLUSH_PERIOD_IN_MS} is not supported by Helenus: it must be 0"));
+            return configuration(format!(
+                "{MEMTABLE_FLUSH_PERIOD_IN_MS} is not supported by Helenus: it must be 0"
+            ));
         }
         Ok(())
     }
@@ -278,9 +282,9 @@ fn set<T>(target: &mut T, value: Option<T>) {
 
 fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
     let Some(value) = properties.integer(name)? else { return Ok(None) };
-    u32::try_from(value)
-        .map(Some)
-        .map_err(|_| RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})")))
+    u32::try_from(value).map(Some).map_err(|_| {
+        RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})"))
+    })
 }
 
 fn read_repair(text: &str) -> Result<ReadRepair> {
@@ -320,7 +324,10 @@ mod tests {
     fn given_properties_replace_the_rest_stays() {
         let before = create(&[("comment", "a"), ("gc_grace_seconds", "10")]).unwrap();
         let after = before.alter(&texts(&[("comment", "b"), ("default_time_to_live", "60")])).unwrap();
-        assert_eq!((after.comment.as_str(), after.gc_grace_seconds, after.default_time_to_live), ("b", 10, 60));
+        assert_eq!(
+            (after.comment.as_str(), after.gc_grace_seconds, after.default_time_to_live),
+            ("b", 10, 60)
+        );
     }
 
     #[test]
@@ -360,7 +367,10 @@ mod tests {
             error(&[("min_index_interval", "10"), ("max_index_interval", "5")]),
             "max_index_interval must be greater than or equal to min_index_interval (10) (got 5)"
         );
-        assert_eq!(error(&[("gc_grace_seconds", "soon")]), "Invalid integer value soon for 'gc_grace_seconds'");
+        assert_eq!(
+            error(&[("gc_grace_seconds", "soon")]),
+            "Invalid integer value soon for 'gc_grace_seconds'"
+        );
         assert!(error(&[("crc_check_chance", "1.5")]).ends_with("(got 1.5)"));
         assert!(error(&[("crc_check_chance", "NaN")]).starts_with("crc_check_chance must be"));
         assert!(error(&[("read_repair", "ASYNC")]).contains("BLOCKING or NONE"));

@@ -1,6 +1,8 @@
 //! The catalog as bytes, for the disk.
 //!
-//!     "HELENUSCATALOG" | format version (u16) | length of the document (u32) | CRC-32 of the document (u32) | document
+//! ```text
+//! "HELENUSCATALOG" | format version (u16) | length of the document (u32) | CRC-32 of the document (u32) | document
+//! ```
 //!
 //! Numbers are big endian. The document is JSON with types as CQL text. It holds the keyspaces of the users whole and
 //! of the system keyspaces only what may be altered: replication and durable writes. Everything else about them comes
@@ -14,7 +16,9 @@ use cql_lite::types::{CqlType, UserType};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Index, Keyspace, Replication, Table, TableKind};
+use super::catalog::{
+    Catalog, Column, ColumnKind, DroppedColumn, Index, Keyspace, Replication, Table, TableKind,
+};
 use super::options::TableOptions;
 use super::system_keyspaces;
 
@@ -29,7 +33,9 @@ pub enum StoreError {
     NotACatalog,
     #[error("the catalog has format version {found}; this program reads version {FORMAT_VERSION}")]
     Version { found: u16 },
-    #[error("the catalog is damaged: {expected} bytes with CRC {expected_crc:08x} announced, {found} with {found_crc:08x} found")]
+    #[error(
+        "the catalog is damaged: {expected} bytes with CRC {expected_crc:08x} announced, {found} with {found_crc:08x} found"
+    )]
     Damaged { expected: usize, expected_crc: u32, found: usize, found_crc: u32 },
     #[error("the catalog cannot be read: {0}")]
     Document(#[from] serde_json::Error),
@@ -310,4 +316,57 @@ fn parse_type(
 
 fn uuid(text: &str) -> Result<Uuid, StoreError> {
     Uuid::parse_str(text).map_err(|_| StoreError::Id { text: text.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::ddl::tests::Session;
+
+    fn catalog() -> Catalog {
+        let session = Session::with(&[
+            "CREATE TYPE zz (x int, \"Odd name\" frozen<list<text>>)",
+            "CREATE TYPE aa (z frozen<zz>, v vector<float, 3>)",
+            "CREATE TABLE t (k1 int, k2 text, c frozen<aa>, s int STATIC, m map<text, frozen<zz>>, u zz, \
+             t tuple<int, text>, old frozen<zz>, PRIMARY KEY ((k1, k2), c)) WITH CLUSTERING ORDER BY (c DESC) AND \
+             comment = 'it''s' AND speculative_retry = 'MIN(99p,50ms)' AND compression = {'class': 'ZstdCompressor'}",
+            "CREATE TABLE n (k int PRIMARY KEY, c counter)",
+            "CREATE INDEX i ON t (KEYS(m))",
+            "ALTER TABLE t DROP old",
+            "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+        ]);
+        Catalog::clone(&session.catalog)
+    }
+
+    #[test]
+    fn a_catalog_reads_back_as_itself() {
+        let catalog = catalog();
+        let read = decode(&encode(&catalog).unwrap()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{catalog:?}"));
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let bytes = encode(&catalog()).unwrap();
+        assert!(matches!(decode(b""), Err(StoreError::NotACatalog)));
+        assert!(matches!(decode(&bytes[..HEADER_BYTES - 1]), Err(StoreError::NotACatalog)));
+        assert!(matches!(decode(&bytes[..bytes.len() - 1]), Err(StoreError::Damaged { .. })));
+        for position in HEADER_BYTES..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[position] ^= 1;
+            assert!(matches!(decode(&damaged), Err(StoreError::Damaged { .. })));
+        }
+        let mut newer = bytes;
+        newer[MAGIC.len() + 1] = 2;
+        assert!(matches!(decode(&newer), Err(StoreError::Version { found: 2 })));
+    }
+
+    #[test]
+    fn the_header_is_as_described() {
+        let bytes = encode(&system_keyspaces::initial_catalog(Uuid::nil())).unwrap();
+        assert_eq!(&bytes[..16], b"HELENUSCATALOG\x00\x01");
+        let length = u32::from_be_bytes(bytes[16..20].try_into().unwrap());
+        assert_eq!(length as usize, bytes.len() - HEADER_BYTES);
+        assert!(bytes[HEADER_BYTES..].starts_with(b"{\"version\":\"00000000-"));
+    }
 }

@@ -25,7 +25,8 @@ pub const SYSTEM_VIRTUAL_SCHEMA: &str = "system_virtual_schema";
 
 /// Whether the keyspace belongs to the node: clients may not change what is in it.
 pub fn is_system(keyspace: &str) -> bool {
-    [SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&keyspace) || is_replicated(keyspace)
+    [SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&keyspace)
+        || is_replicated(keyspace)
 }
 
 /// Whether the keyspace belongs to the cluster: its replication may be altered.
@@ -410,7 +411,12 @@ fn system_virtual_schema() -> Vec<Definition> {
             column_columns(),
         ),
         of_keyspace("keyspaces", "virtual keyspace definitions", vec![], vec![]),
-        of_keyspace("tables", "virtual table definitions", vec![("table_name", Text)], vec![("comment", Text)]),
+        of_keyspace(
+            "tables",
+            "virtual table definitions",
+            vec![("table_name", Text)],
+            vec![("comment", Text)],
+        ),
     ]
 }
 
@@ -502,19 +508,40 @@ fn system_auth() -> Vec<Definition> {
             vec![("cidr_groups", CqlType::set(Text, true))],
         ),
         of("identity_to_role", "mtls authorized identities", "identity", None, vec![("role", Text)]),
-        of("network_permissions", "user network permissions", "role", None, vec![("dcs", CqlType::set(Text, true))]),
-        of("resource_role_permissons_index", "index of db roles with permissions", "resource", Some("role"), vec![]),
+        of(
+            "network_permissions",
+            "user network permissions",
+            "role",
+            None,
+            vec![("dcs", CqlType::set(Text, true))],
+        ),
+        of(
+            "resource_role_permissons_index",
+            "index of db roles with permissions",
+            "resource",
+            Some("role"),
+            vec![],
+        ),
         of("role_members", "role memberships lookup table", "role", Some("member"), vec![]),
-        of("role_permissions", "permissions granted to db roles", "role", Some("resource"), vec![(
-            "permissions",
-            set_of_text(),
-        )]),
-        of("roles", "role definitions", "role", None, vec![
-            ("can_login", Boolean),
-            ("is_superuser", Boolean),
-            ("member_of", set_of_text()),
-            ("salted_hash", Text),
-        ]),
+        of(
+            "role_permissions",
+            "permissions granted to db roles",
+            "role",
+            Some("resource"),
+            vec![("permissions", set_of_text())],
+        ),
+        of(
+            "roles",
+            "role definitions",
+            "role",
+            None,
+            vec![
+                ("can_login", Boolean),
+                ("is_superuser", Boolean),
+                ("member_of", set_of_text()),
+                ("salted_hash", Text),
+            ],
+        ),
     ]
 }
 

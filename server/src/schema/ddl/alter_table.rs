@@ -15,7 +15,10 @@ impl Ddl<'_> {
         let keyspace_name = self.keyspace_name(alter.table.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace_name)?;
         let name = alter.table.name.as_str();
-        let found = self.catalog.keyspace(keyspace_name).and_then(|keyspace| Some((keyspace, keyspace.tables.get(name)?)));
+        let found = self
+            .catalog
+            .keyspace(keyspace_name)
+            .and_then(|keyspace| Some((keyspace, keyspace.tables.get(name)?)));
         let Some((keyspace, table)) = found else {
             return if alter.if_exists {
                 Ok(self.unchanged())
@@ -151,7 +154,10 @@ fn drop_columns(
             return invalid(format!("Cannot drop PRIMARY KEY column {name}"));
         }
         if column.column_type.is_user_type() && column.column_type.is_multi_cell() {
-            return invalid(format!("Cannot drop non-frozen column {name} of user type {}", column.column_type));
+            return invalid(format!(
+                "Cannot drop non-frozen column {name} of user type {}",
+                column.column_type
+            ));
         }
         refuse_if_indexed(table, name, "drop")?;
         let column = table.columns.remove(position);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use cql_lite::syntax::ast::{CreateIndex, DropIndex, IndexTarget};
+use cql_lite::syntax::ast::{CreateIndex, DropIndex, Identifier, IndexTarget};
 use cql_lite::types::CqlType;
 
 use super::{Change, Ddl, configuration, invalid, quoted, refuse_system_keyspace};
@@ -40,7 +40,7 @@ impl Ddl<'_> {
         let Some(table) = keyspace.tables.get(table_name) else {
             return invalid(format!("Table '{table_name}' doesn't exist"));
         };
-        let name = create.name.as_ref().map(|name| name.as_str());
+        let name = create.name.as_ref().map(Identifier::as_str);
         if let Some(name) = name
             && find(keyspace, name).is_some()
         {
@@ -76,7 +76,8 @@ impl Ddl<'_> {
             None => available_name(keyspace, table_name, &target.column.name),
         };
         let index = Index { name: name.clone(), kind: kind.to_owned(), options };
-        let twin = table.indexes.values().find(|other| other.kind == index.kind && other.options == index.options);
+        let twin =
+            table.indexes.values().find(|other| other.kind == index.kind && other.options == index.options);
         if let Some(twin) = twin {
             return if create.if_not_exists {
                 Ok(self.unchanged())
@@ -93,7 +94,8 @@ impl Ddl<'_> {
         let keyspace_name = self.keyspace_name(drop.name.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace_name)?;
         let name = drop.name.name.as_str();
-        let found = self.catalog.keyspace(keyspace_name).and_then(|keyspace| Some((keyspace, find(keyspace, name)?)));
+        let found =
+            self.catalog.keyspace(keyspace_name).and_then(|keyspace| Some((keyspace, find(keyspace, name)?)));
         let Some((keyspace, table)) = found else {
             return if drop.if_exists {
                 Ok(self.unchanged())
@@ -158,7 +160,9 @@ fn class_options(create: &CreateIndex) -> Result<Option<BTreeMap<String, String>
         };
     };
     if !STORAGE_ATTACHED.contains(&class.to_lowercase().as_str()) {
-        return invalid(format!("The index class '{class}' is not supported by Helenus; use 'StorageAttachedIndex'"));
+        return invalid(format!(
+            "The index class '{class}' is not supported by Helenus; use 'StorageAttachedIndex'"
+        ));
     }
     for reserved in [CLASS_NAME, TARGET] {
         if options.contains_key(reserved) {
@@ -166,7 +170,9 @@ fn class_options(create: &CreateIndex) -> Result<Option<BTreeMap<String, String>
         }
     }
     if let Some(unknown) = options.keys().find(|name| !STORAGE_ATTACHED_OPTIONS.contains(&name.as_str())) {
-        return configuration(format!("Properties specified [{unknown}] are not understood by StorageAttachedIndex"));
+        return configuration(format!(
+            "Properties specified [{unknown}] are not understood by StorageAttachedIndex"
+        ));
     }
     let mut options = options;
     options.insert(CLASS_NAME.to_owned(), class.clone());
@@ -232,7 +238,9 @@ impl<'a> Target<'a> {
         let kind = self.kind;
         if column_type.any(&|inner| *inner == CqlType::Duration) {
             let place = match column_type {
-                CqlType::List { .. } | CqlType::Set { .. } | CqlType::Map { .. } => "collections containing durations",
+                CqlType::List { .. } | CqlType::Set { .. } | CqlType::Map { .. } => {
+                    "collections containing durations"
+                }
                 CqlType::Tuple(_) => "tuples containing durations",
                 CqlType::UserType { .. } => "UDTs containing durations",
                 _ => "duration columns",
@@ -240,7 +248,9 @@ impl<'a> Target<'a> {
             return invalid(format!("Secondary indexes are not supported on {place}"));
         }
         if self.column.is_partition_key() && table.partition_key_count == 1 {
-            return invalid(format!("Cannot create secondary index on the only partition key column {column}"));
+            return invalid(format!(
+                "Cannot create secondary index on the only partition key column {column}"
+            ));
         }
         let is_frozen_collection = column_type.is_collection() && !column_type.is_multi_cell();
         if is_frozen_collection && kind != TargetKind::Full {

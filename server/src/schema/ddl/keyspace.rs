@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cql_lite::syntax::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 
 use super::{
-    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid, is_valid_name,
-    refuse_system_keyspace,
+    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid,
+    is_valid_name, refuse_system_keyspace,
 };
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Keyspace, TableKind};

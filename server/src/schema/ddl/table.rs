@@ -9,8 +9,8 @@ use cql_lite::types::CqlType;
 use super::type_name::resolve;
 use super::user_type::nested_multi_cell_field;
 use super::{
-    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid, is_valid_name,
-    refuse_system_keyspace, unsupported,
+    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid,
+    is_valid_name, refuse_system_keyspace, unsupported,
 };
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, ColumnKind, Keyspace, Table, TableKind};
@@ -28,7 +28,10 @@ impl Ddl<'_> {
             return if create.if_not_exists {
                 Ok(self.unchanged())
             } else {
-                Err(RequestError::AlreadyExists { keyspace: keyspace_name.to_owned(), table: name.to_owned() })
+                Err(RequestError::AlreadyExists {
+                    keyspace: keyspace_name.to_owned(),
+                    table: name.to_owned(),
+                })
             };
         }
         if create.options.compact_storage {
@@ -90,7 +93,10 @@ impl Ddl<'_> {
         let keyspace_name = self.keyspace_name(drop.table.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace_name)?;
         let name = drop.table.name.as_str();
-        let found = self.catalog.keyspace(keyspace_name).and_then(|keyspace| Some((keyspace, keyspace.tables.get(name)?)));
+        let found = self
+            .catalog
+            .keyspace(keyspace_name)
+            .and_then(|keyspace| Some((keyspace, keyspace.tables.get(name)?)));
         let Some((keyspace, table)) = found else {
             return if drop.if_exists {
                 Ok(self.unchanged())
@@ -196,7 +202,9 @@ fn check_key_column(column: &Column) -> Result<()> {
     let column_type = &column.column_type;
     if column_type.is_multi_cell() {
         let what = if column_type.is_collection() { "collection" } else { "user-defined" };
-        return invalid(format!("Invalid non-frozen {what} type {column_type} for PRIMARY KEY column '{name}'"));
+        return invalid(format!(
+            "Invalid non-frozen {what} type {column_type} for PRIMARY KEY column '{name}'"
+        ));
     }
     if *column_type == CqlType::Counter {
         return invalid(format!("counter type is not supported for PRIMARY KEY column '{name}'"));

@@ -137,6 +137,10 @@ struct Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.frozen { write!(formatter, "frozen<{}>", self.name) } else { write!(formatter, "{}", self.name) }
+        if self.frozen {
+            write!(formatter, "frozen<{}>", self.name)
+        } else {
+            write!(formatter, "{}", self.name)
+        }
     }
 }

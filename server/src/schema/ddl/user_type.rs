@@ -6,11 +6,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cql_lite::syntax::ast::{AlterType, AlterTypeOperation, CqlTypeName, CreateType, DropType, Identifier, NativeType};
+use cql_lite::syntax::ast::{
+    AlterType, AlterTypeOperation, CqlTypeName, CreateType, DropType, Identifier, NativeType,
+};
 use cql_lite::types::{CqlType, UserType};
 
 use super::type_name::resolve;
-use super::{Change, ChangeTarget, ChangeType, Ddl, TableAction, event, invalid, quoted, refuse_system_keyspace};
+use super::{
+    Change, ChangeTarget, ChangeType, Ddl, TableAction, event, invalid, quoted, refuse_system_keyspace,
+};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Keyspace, Table};
 
@@ -72,7 +76,9 @@ impl Ddl<'_> {
                 }
                 add_field(keyspace, before, field, type_name)?
             }
-            AlterTypeOperation::RenameFields { if_exists, renames } => rename_fields(before, renames, *if_exists)?,
+            AlterTypeOperation::RenameFields { if_exists, renames } => {
+                rename_fields(before, renames, *if_exists)?
+            }
             AlterTypeOperation::AlterField { .. } => {
                 return invalid("Altering field types is no longer supported");
             }
@@ -94,7 +100,8 @@ impl Ddl<'_> {
         let keyspace_name = self.keyspace_name(drop.name.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace_name)?;
         let name = drop.name.name.as_str();
-        let found = self.catalog.keyspace(keyspace_name).filter(|keyspace| keyspace.user_type(name).is_some());
+        let found =
+            self.catalog.keyspace(keyspace_name).filter(|keyspace| keyspace.user_type(name).is_some());
         let Some(keyspace) = found else {
             return if drop.if_exists {
                 Ok(self.unchanged())
@@ -105,8 +112,10 @@ impl Ddl<'_> {
         let is_used = |candidate: &CqlType| candidate.references_user_type(keyspace_name, name);
         let types = keyspace.types.values().filter(|other| other.field_types.iter().any(is_used));
         refuse_use(keyspace_name, name, "user types", types.map(|other| other.name.as_ref()))?;
-        let tables =
-            keyspace.tables.values().filter(|table| table.columns.iter().any(|column| is_used(&column.column_type)));
+        let tables = keyspace
+            .tables
+            .values()
+            .filter(|table| table.columns.iter().any(|column| is_used(&column.column_type)));
         refuse_use(keyspace_name, name, "tables", tables.map(|table| table.name.as_str()))?;
 
         let effect = event(ChangeType::Dropped, ChangeTarget::Type, keyspace_name, name);
@@ -121,7 +130,12 @@ impl Ddl<'_> {
     }
 }
 
-fn refuse_use<'a>(keyspace: &str, name: &str, what: &str, users: impl Iterator<Item = &'a str>) -> Result<()> {
+fn refuse_use<'a>(
+    keyspace: &str,
+    name: &str,
+    what: &str,
+    users: impl Iterator<Item = &'a str>,
+) -> Result<()> {
     let users: Vec<&str> = users.collect();
     if users.is_empty() {
         return Ok(());
@@ -198,7 +212,11 @@ fn circular(before: &UserType, field: &str, type_name: &CqlTypeName) -> String {
     )
 }
 
-fn rename_fields(before: &UserType, renames: &[(Identifier, Identifier)], if_exists: bool) -> Result<UserType> {
+fn rename_fields(
+    before: &UserType,
+    renames: &[(Identifier, Identifier)],
+    if_exists: bool,
+) -> Result<UserType> {
     let mut after = before.clone();
     for (old, new) in renames {
         match before.field_index(old.as_str()).and_then(|index| after.field_names.get_mut(index)) {

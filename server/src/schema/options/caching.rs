@@ -30,8 +30,11 @@ impl Default for Caching {
 impl Caching {
     /// Reads and checks the map of the `caching` option.
     pub fn from_map(map: &BTreeMap<String, String>) -> Result<Self> {
-        let unknown: Vec<&str> =
-            map.keys().map(String::as_str).filter(|name| !["keys", "rows_per_partition"].contains(name)).collect();
+        let unknown: Vec<&str> = map
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !["keys", "rows_per_partition"].contains(name))
+            .collect();
         if !unknown.is_empty() {
             return Err(RequestError::Configuration(format!(
                 "Invalid caching sub-options [{}]: only 'keys' and 'rows_per_partition' are allowed",

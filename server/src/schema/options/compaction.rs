@@ -222,9 +222,7 @@ impl Check<'_> {
     fn number<T: FromStr>(&mut self, name: &'static str, what: &str) -> Result<Option<T>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let parsed = text.parse();
-        parsed
-            .map(Some)
-            .map_err(|_| RequestError::Configuration(format!("{text} is not {what} for {name}")))
+        parsed.map(Some).map_err(|_| RequestError::Configuration(format!("{text} is not {what} for {name}")))
     }
 
     fn boolean(&mut self, name: &'static str) -> Result<Option<bool>> {
@@ -232,15 +230,13 @@ impl Check<'_> {
             None => Ok(None),
             Some(text) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
             Some(text) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
-            Some(text) => {
-                configuration(format!("'{name}' should be either 'true' or 'false', not '{text}'"))
-            }
+            Some(text) => configuration(format!("'{name}' should be either 'true' or 'false', not '{text}'")),
         }
     }
 
     fn common(&mut self) -> Result<()> {
         if let Some(share) = self.double("tombstone_threshold")?
-            && !(share >= 0.0)
+            && (share < 0.0 || share.is_nan())
         {
             return configuration(format!("tombstone_threshold must be greater than 0, but was {share:.6}"));
         }
@@ -262,9 +258,9 @@ impl Check<'_> {
         }
         match self.text("provide_overlapping_tombstones").map(str::to_uppercase).as_deref() {
             None | Some("NONE") => Ok(()),
-            Some("ROW" | "CELL") => {
-                configuration("The compaction sub-option 'provide_overlapping_tombstones' is not supported by Helenus")
-            }
+            Some("ROW" | "CELL") => configuration(
+                "The compaction sub-option 'provide_overlapping_tombstones' is not supported by Helenus",
+            ),
             Some(other) => configuration(format!(
                 "Invalid value {other} for 'provide_overlapping_tombstones' compaction sub-option - must be one \
                  of the following [NONE, ROW, CELL]."
@@ -309,7 +305,7 @@ impl Check<'_> {
         }
         let low = self.double("bucket_low")?.unwrap_or(0.5);
         let high = self.double("bucket_high")?.unwrap_or(1.5);
-        if !(high > low) {
+        if high <= low || high.is_nan() || low.is_nan() {
             return configuration(format!(
                 "bucket_high value ({high:?}) is less than or equal to the bucket_low value ({low:?})"
             ));
@@ -390,9 +386,13 @@ impl Check<'_> {
             match data_size_bytes(text) {
                 Some(size) if size >= MIN_UNIFIED_TARGET_SIZE_BYTES => {}
                 Some(_) => {
-                    return configuration(format!("target_sstable_size {text} is not acceptable, size must be at least 1MiB"));
+                    return configuration(format!(
+                        "target_sstable_size {text} is not acceptable, size must be at least 1MiB"
+                    ));
                 }
-                None => return configuration(format!("target_sstable_size {text} is not a valid size in bytes")),
+                None => {
+                    return configuration(format!("target_sstable_size {text} is not a valid size in bytes"));
+                }
             }
         }
         for name in ["min_sstable_size", "flush_size_override"] {
@@ -503,21 +503,55 @@ mod tests {
     fn wrong_sub_options_are_refused_with_cassandras_texts() {
         let size_tiered = "SizeTieredCompactionStrategy";
         let cases = [
-            (size_tiered, ("tombstone_threshold", "-0.4"), "tombstone_threshold must be greater than 0, but was -0.400000"),
-            (size_tiered, ("enabled", "certainly"), "enabled should either be 'true' or 'false', not certainly"),
+            (
+                size_tiered,
+                ("tombstone_threshold", "-0.4"),
+                "tombstone_threshold must be greater than 0, but was -0.400000",
+            ),
+            (
+                size_tiered,
+                ("enabled", "certainly"),
+                "enabled should either be 'true' or 'false', not certainly",
+            ),
             (size_tiered, ("min_sstable_size", "-1"), "min_sstable_size must be non negative: -1"),
             (size_tiered, ("min_threshold", "1"), "Min compaction threshold cannot be less than 2 (got 1)"),
-            (size_tiered, ("abc", "1"), "Properties specified [abc] are not understood by SizeTieredCompactionStrategy"),
-            ("LeveledCompactionStrategy", ("sstable_size_in_mb", "-5"), "sstable_size_in_mb must be larger than 0, but was -5"),
-            ("LeveledCompactionStrategy", ("unchecked_tombstone_compaction", "maybe"), "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'maybe'"),
-            ("TimeWindowCompactionStrategy", ("compaction_window_unit", "SECONDS"), "SECONDS is not valid for compaction_window_unit"),
-            ("TimeWindowCompactionStrategy", ("compaction_window_size", "-8"), "-8 must be greater than 1 for compaction_window_size"),
-            ("UnifiedCompactionStrategy", ("scaling_parameters", "X2"), "Scaling parameter X2 must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"),
+            (
+                size_tiered,
+                ("abc", "1"),
+                "Properties specified [abc] are not understood by SizeTieredCompactionStrategy",
+            ),
+            (
+                "LeveledCompactionStrategy",
+                ("sstable_size_in_mb", "-5"),
+                "sstable_size_in_mb must be larger than 0, but was -5",
+            ),
+            (
+                "LeveledCompactionStrategy",
+                ("unchecked_tombstone_compaction", "maybe"),
+                "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'maybe'",
+            ),
+            (
+                "TimeWindowCompactionStrategy",
+                ("compaction_window_unit", "SECONDS"),
+                "SECONDS is not valid for compaction_window_unit",
+            ),
+            (
+                "TimeWindowCompactionStrategy",
+                ("compaction_window_size", "-8"),
+                "-8 must be greater than 1 for compaction_window_size",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("scaling_parameters", "X2"),
+                "Scaling parameter X2 must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)",
+            ),
         ];
         for (class, option, text) in cases {
             assert_eq!(error(class, &[option]), text);
         }
-        assert!(error("Nope", &[]).starts_with("Unable to find compaction strategy class 'org.apache.cassandra"));
+        assert!(
+            error("Nope", &[]).starts_with("Unable to find compaction strategy class 'org.apache.cassandra")
+        );
         let missing = Compaction::from_map(&map_of(&[("min_threshold", "4")])).unwrap_err();
         assert_eq!(missing.to_string(), "Missing sub-option 'class' for the 'compaction' option");
     }

@@ -240,11 +240,19 @@ mod tests {
     #[test]
     fn wrong_options_are_refused_with_cassandras_texts() {
         let snappy = ("class", "SnappyCompressor");
-        assert_eq!(error(&[("chunk_length_in_kb", "32")]), "Missing sub-option 'class' for the 'compression' option.");
+        assert_eq!(
+            error(&[("chunk_length_in_kb", "32")]),
+            "Missing sub-option 'class' for the 'compression' option."
+        );
         assert!(error(&[("class", "")]).starts_with("The 'class' option must not be empty"));
-        assert!(error(&[("enabled", "false"), snappy]).starts_with("If the 'enabled' option is set to false"));
+        assert!(
+            error(&[("enabled", "false"), snappy]).starts_with("If the 'enabled' option is set to false")
+        );
         assert_eq!(error(&[snappy, ("chunk_length_in_kb", "31")]), "chunk_length_in_kb must be a power of 2");
-        assert_eq!(error(&[snappy, ("chunk_length_in_kb", "-1")]), "Invalid negative or null chunk_length_in_kb");
+        assert_eq!(
+            error(&[snappy, ("chunk_length_in_kb", "-1")]),
+            "Invalid negative or null chunk_length_in_kb"
+        );
         assert_eq!(error(&[snappy, ("min_compress_ratio", "-1")]), "Invalid negative min_compress_ratio");
         assert_eq!(error(&[snappy, ("unknownOption", "32")]), "Unknown compression options unknownOption");
         assert!(error(&[snappy]).contains("is not supported by Helenus; use LZ4Compressor"));

@@ -109,12 +109,16 @@ impl Properties {
     pub fn double(&self, name: &str) -> Result<Option<f64>> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         let parsed = text.parse();
-        parsed.map(Some).map_err(|_| RequestError::Syntax(format!("Invalid double value {text} for '{name}'")))
+        parsed
+            .map(Some)
+            .map_err(|_| RequestError::Syntax(format!("Invalid double value {text} for '{name}'")))
     }
 }
 
 fn text_of(name: &str, literal: &ast::Literal) -> Result<String> {
-    literal.raw_text().ok_or_else(|| RequestError::Syntax(format!("Invalid null value for property '{name}'")))
+    literal
+        .raw_text()
+        .ok_or_else(|| RequestError::Syntax(format!("Invalid null value for property '{name}'")))
 }
 
 #[cfg(test)]
@@ -123,7 +127,8 @@ pub(crate) mod tests {
 
     /// Properties whose values are texts.
     pub fn texts(entries: &[(&str, &str)]) -> Properties {
-        let values = entries.iter().map(|(name, value)| ((*name).to_owned(), Value::Text((*value).to_owned())));
+        let values =
+            entries.iter().map(|(name, value)| ((*name).to_owned(), Value::Text((*value).to_owned())));
         Properties { values: values.collect() }
     }
 

@@ -73,7 +73,9 @@ fn simple(
         (Some(text), _) => factor(&text)?,
         (None, None) => DEFAULT_FACTOR,
         (None, Some(Replication::Simple { replication_factor })) => *replication_factor,
-        (None, Some(_)) => return configuration("SimpleStrategy requires a replication_factor strategy option."),
+        (None, Some(_)) => {
+            return configuration("SimpleStrategy requires a replication_factor strategy option.");
+        }
     };
     match options.keys().next() {
         Some(unknown) => unrecognized(unknown, "SimpleStrategy", keyspace),
@@ -90,7 +92,9 @@ fn network_topology(
     let spread = match (options.remove(FACTOR), previous) {
         (Some(text), _) => Some(factor(&text)?),
         (None, None) if options.is_empty() => Some(DEFAULT_FACTOR),
-        (None, Some(Replication::Simple { replication_factor })) if options.is_empty() => Some(*replication_factor),
+        (None, Some(Replication::Simple { replication_factor })) if options.is_empty() => {
+            Some(*replication_factor)
+        }
         (None, _) => None,
     };
     let mut replicas = BTreeMap::new();
@@ -141,7 +145,11 @@ fn configuration<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// What Cassandra warns of when more replicas are asked for than there are nodes.
-pub fn replication_warnings(replication: &Replication, keyspace: &str, data_centers: &DataCenters) -> Vec<String> {
+pub fn replication_warnings(
+    replication: &Replication,
+    keyspace: &str,
+    data_centers: &DataCenters,
+) -> Vec<String> {
     let text = |factor: u32, nodes: usize| {
         format!(
             "Your replication factor {factor} for keyspace {keyspace} is higher than the number of nodes {nodes}"
@@ -206,7 +214,8 @@ mod tests {
         for class in ["SimpleStrategy", "org.apache.cassandra.locator.SimpleStrategy"] {
             let replication = read(&[("class", class), ("replication_factor", "3")], None).unwrap();
             assert_eq!(replication, Replication::Simple { replication_factor: 3 });
-            let shown = [("class", "org.apache.cassandra.locator.SimpleStrategy"), ("replication_factor", "3")];
+            let shown =
+                [("class", "org.apache.cassandra.locator.SimpleStrategy"), ("replication_factor", "3")];
             assert_eq!(replication.to_map(), map_of(&shown));
         }
     }
@@ -231,12 +240,15 @@ mod tests {
             error(&[("class", "NetworkTopologyStrategy"), ("dc1", "1"), ("nowhere", "1")]),
             "Unrecognized strategy option {nowhere} passed to NetworkTopologyStrategy for keyspace ks"
         );
-        assert!(error(&[("class", "Nope")]).starts_with("Unable to find replication strategy class 'org.apache"));
+        assert!(
+            error(&[("class", "Nope")]).starts_with("Unable to find replication strategy class 'org.apache")
+        );
         assert!(error(&[("class", "LocalStrategy")]).contains("reserved for internal use"));
         let simple = ("class", "SimpleStrategy");
         assert!(error(&[simple, ("replication_factor", "x")]).contains("must be numeric"));
         assert!(error(&[simple, ("replication_factor", "-1")]).contains("must be non-negative"));
-        let without = read(&[("class", "NetworkTopologyStrategy")], Some(&topology(&[("dc1", 3)]))).unwrap_err();
+        let without =
+            read(&[("class", "NetworkTopologyStrategy")], Some(&topology(&[("dc1", 3)]))).unwrap_err();
         assert_eq!(without.to_string(), "Configuration for at least one datacenter must be present");
         read(&[simple], Some(&topology(&[("dc1", 3)]))).unwrap_err();
     }

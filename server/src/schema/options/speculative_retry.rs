@@ -38,7 +38,8 @@ impl SpeculativeRetry {
             return Ok(Self::Always);
         }
         for (name, is_min) in [("MIN", true), ("MAX", false)] {
-            let arguments = upper.strip_prefix(name).and_then(|rest| rest.strip_prefix('(')?.strip_suffix(')'));
+            let arguments =
+                upper.strip_prefix(name).and_then(|rest| rest.strip_prefix('(')?.strip_suffix(')'));
             let Some((first, second)) = arguments.and_then(|arguments| arguments.split_once(',')) else {
                 continue;
             };

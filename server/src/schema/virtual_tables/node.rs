@@ -1,9 +1,7 @@
 //! What the node says of itself, of its peers and of its clients.
 
 use super::row::RowWriter;
-use super::{
-    CQL_VERSION, NATIVE_PROTOCOL_VERSION, NodeInformation, PARTITIONER, RELEASE_VERSION,
-};
+use super::{CQL_VERSION, NATIVE_PROTOCOL_VERSION, NodeInformation, PARTITIONER, RELEASE_VERSION};
 use crate::schema::catalog::{Catalog, TableKind};
 
 /// `system.local`: one row.
@@ -74,12 +72,19 @@ fn tokens(tokens: &[i64]) -> Vec<String> {
 }
 
 /// `system.size_estimates`, or `system.table_estimates` with the type of the range in its key.
-pub fn size_estimates(writer: &mut RowWriter, catalog: &Catalog, node: &NodeInformation, with_range_type: bool) {
+pub fn size_estimates(
+    writer: &mut RowWriter,
+    catalog: &Catalog,
+    node: &NodeInformation,
+    with_range_type: bool,
+) {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     for table in tables.filter(|table| table.kind == TableKind::Stored) {
         let mut estimates = node.live.size_estimates(table);
         // The range bounds are texts in the key.
-        estimates.sort_by_cached_key(|estimate| (estimate.range_start.to_string(), estimate.range_end.to_string()));
+        estimates.sort_by_cached_key(|estimate| {
+            (estimate.range_start.to_string(), estimate.range_end.to_string())
+        });
         for estimate in estimates {
             let mut row = writer.row();
             if with_range_type {

@@ -39,73 +39,73 @@ pub struct RowFields<'a> {
 
 impl RowFields<'_> {
     /// Sets a column. A name that the table lacks is a mistake in the table's definition.
-    pub fn set(&mut self, column: &str, value: impl ToWire) -> &mut Self {
+    pub fn set(&mut self, column: &str, value: impl IntoWire) -> &mut Self {
         let index = self.table.column_index(column);
         debug_assert!(index.is_some(), "{} has no column {column}", self.table.full_name());
         if let Some(row) = self.row.as_deref_mut()
             && let Some(field) = index.and_then(|index| row.get_mut(index))
         {
-            *field = value.to_wire();
+            *field = value.into_wire();
         }
         self
     }
 }
 
 /// A value in the wire encoding of the CQL type that it is for.
-pub trait ToWire {
-    fn to_wire(&self) -> Option<Vec<u8>>;
+pub trait IntoWire {
+    fn into_wire(self) -> Option<Vec<u8>>;
 }
 
-impl ToWire for &str {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for &str {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.as_bytes().to_vec())
     }
 }
 
-impl ToWire for String {
-    fn to_wire(&self) -> Option<Vec<u8>> {
-        Some(self.as_bytes().to_vec())
+impl IntoWire for String {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        Some(self.into_bytes())
     }
 }
 
-impl ToWire for &[u8] {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for &[u8] {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.to_vec())
     }
 }
 
-impl ToWire for bool {
-    fn to_wire(&self) -> Option<Vec<u8>> {
-        Some(vec![u8::from(*self)])
+impl IntoWire for bool {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        Some(vec![u8::from(self)])
     }
 }
 
-impl ToWire for i32 {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for i32 {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.to_be_bytes().to_vec())
     }
 }
 
-impl ToWire for i64 {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for i64 {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.to_be_bytes().to_vec())
     }
 }
 
-impl ToWire for f64 {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for f64 {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.to_be_bytes().to_vec())
     }
 }
 
-impl ToWire for Uuid {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for Uuid {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.as_bytes().to_vec())
     }
 }
 
-impl ToWire for IpAddr {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for IpAddr {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(match self {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
@@ -113,39 +113,39 @@ impl ToWire for IpAddr {
     }
 }
 
-impl<T: ToWire> ToWire for Option<T> {
-    fn to_wire(&self) -> Option<Vec<u8>> {
-        self.as_ref().and_then(ToWire::to_wire)
+impl<T: IntoWire> IntoWire for Option<T> {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        self.and_then(IntoWire::into_wire)
     }
 }
 
-impl ToWire for &BTreeMap<String, String> {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for &BTreeMap<String, String> {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_entries(self.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()))))
     }
 }
 
-impl ToWire for BTreeMap<String, String> {
-    fn to_wire(&self) -> Option<Vec<u8>> {
-        (&self).to_wire()
+impl IntoWire for BTreeMap<String, String> {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        (&self).into_wire()
     }
 }
 
-impl ToWire for &BTreeMap<String, Vec<u8>> {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for &BTreeMap<String, Vec<u8>> {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_entries(self.iter().map(|(key, value)| (key.as_bytes(), value.as_slice()))))
     }
 }
 
 /// A list of texts, or a set where they are sorted.
-impl ToWire for Vec<String> {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for Vec<String> {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_elements(self.iter().map(String::as_bytes)))
     }
 }
 
-impl ToWire for &[&str] {
-    fn to_wire(&self) -> Option<Vec<u8>> {
+impl IntoWire for &[&str] {
+    fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_elements(self.iter().map(|text| text.as_bytes())))
     }
 }

@@ -1,0 +1,229 @@
+//! Rows as a client would decode them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use cql_lite::types::Value;
+
+use super::*;
+use crate::schema::ddl::tests::Session;
+
+struct Busy;
+
+impl LiveState for Busy {
+    fn clients(&self) -> Vec<ConnectedClient> {
+        vec![ConnectedClient {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 50_000,
+            options: BTreeMap::from([("CQL_VERSION".to_owned(), "3.0.0".to_owned())]),
+            driver_name: Some("driver".to_owned()),
+            driver_version: None,
+            keyspace: None,
+            protocol_version: 4,
+            request_count: 7,
+            username: None,
+        }]
+    }
+
+    fn size_estimates(&self, table: &Table) -> Vec<SizeEstimate> {
+        let estimate = |range_start, range_end| SizeEstimate {
+            range_start,
+            range_end,
+            mean_partition_size_bytes: 100,
+            partitions_count: 5,
+        };
+        if table.keyspace == "ks" { vec![estimate(5, 9), estimate(-5, 5)] } else { Vec::new() }
+    }
+}
+
+fn node() -> NodeInformation {
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    NodeInformation {
+        cluster_name: "test".to_owned(),
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        host_id: Uuid::from_u128(1),
+        listen_address: address,
+        broadcast_address: address,
+        rpc_address: address,
+        storage_port: 7000,
+        native_port: 9042,
+        tokens: vec![10, -3],
+        generation: 1,
+        settings: vec![("shards".to_owned(), "2".to_owned()), ("listen".to_owned(), "x".to_owned())],
+        peers: Vec::new(),
+        live: Arc::new(Busy),
+    }
+}
+
+fn session() -> Session {
+    Session::with(&[
+        "CREATE TYPE p (x int, y frozen<list<text>>)",
+        "CREATE TABLE t (k int, c timeuuid, v text, u p, old int, PRIMARY KEY (k, c)) WITH CLUSTERING ORDER BY (c DESC)",
+        "CREATE TABLE n (k int PRIMARY KEY, c counter)",
+        "CREATE INDEX i ON t (v)",
+        "ALTER TABLE t DROP old USING TIMESTAMP 5000",
+    ])
+}
+
+/// The rows of a table as maps from column to CQL literal-like text; null columns are absent.
+fn read(session: &Session, keyspace: &str, table: &str) -> Vec<BTreeMap<String, Value>> {
+    let table = session.catalog.table(keyspace, table).unwrap();
+    let decode = |row: Row| {
+        assert_eq!(row.len(), table.columns.len());
+        let fields = table.columns.iter().zip(row);
+        let fields = fields.filter_map(|(column, value)| {
+            let value = Value::decode(&column.column_type, &value?).unwrap();
+            Some((column.name.clone(), value))
+        });
+        fields.collect()
+    };
+    rows(table, &session.catalog, &node()).into_iter().map(decode).collect()
+}
+
+fn text(value: &str) -> Value {
+    Value::Text(value.into())
+}
+
+/// The only row with these texts.
+fn find<'a>(rows: &'a [BTreeMap<String, Value>], wanted: &[(&str, &str)]) -> &'a BTreeMap<String, Value> {
+    let mut found = rows.iter().filter(|row| wanted.iter().all(|(name, value)| row[*name] == text(value)));
+    let row = found.next().unwrap();
+    assert!(found.next().is_none());
+    row
+}
+
+#[test]
+fn every_virtual_table_has_rows_that_decode_with_a_complete_key() {
+    let session = session();
+    for keyspace in session.catalog.keyspaces.values() {
+        for table in keyspace.tables.values() {
+            for row in read(&session, &keyspace.name, &table.name) {
+                for column in table.columns.iter().filter(|column| column.is_primary_key()) {
+                    assert!(row.contains_key(&column.name), "{} {}", table.full_name(), column.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn local_has_what_drivers_need() {
+    let rows = read(&session(), "system", "local");
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(row["key"], text("local"));
+    assert_eq!(row["release_version"], text("5.0.0"));
+    assert_eq!(row["partitioner"], text("org.apache.cassandra.dht.Murmur3Partitioner"));
+    assert_eq!(row["tokens"], Value::Set(vec![text("-3"), text("10")]));
+    for column in
+        ["cluster_name", "host_id", "rpc_address", "rpc_port", "schema_version", "data_center", "rack"]
+    {
+        assert!(row.contains_key(column), "{column}");
+    }
+    assert!(read(&session(), "system", "peers").is_empty());
+    assert!(read(&session(), "system", "peers_v2").is_empty());
+}
+
+#[test]
+fn peers_are_in_both_tables() {
+    let session = session();
+    let mut node = node();
+    node.peers.push(Peer {
+        address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
+        storage_port: 7000,
+        native_address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
+        native_port: 9042,
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        host_id: Uuid::from_u128(2),
+        release_version: RELEASE_VERSION.to_owned(),
+        schema_version: session.catalog.version,
+        tokens: vec![7],
+    });
+    for name in ["peers", "peers_v2"] {
+        let table = session.catalog.table("system", name).unwrap();
+        let rows = rows(table, &session.catalog, &node);
+        assert_eq!(rows.len(), 1);
+        assert!(rows[0][table.column_index("host_id").unwrap()].is_some());
+        assert!(rows[0][table.column_index("tokens").unwrap()].is_some());
+    }
+}
+
+#[test]
+fn tables_have_flags_and_options() {
+    let rows = read(&session(), "system_schema", "tables");
+    let plain = find(&rows, &[("keyspace_name", "ks"), ("table_name", "t")]);
+    assert_eq!(plain["flags"], Value::Set(vec![text("compound")]));
+    assert_eq!(plain["gc_grace_seconds"], Value::Int(864_000));
+    assert_eq!(plain["speculative_retry"], text("99p"));
+    let counter = find(&rows, &[("keyspace_name", "ks"), ("table_name", "n")]);
+    assert_eq!(counter["flags"], Value::Set(vec![text("compound"), text("counter")]));
+    assert!(rows.iter().all(|row| row["keyspace_name"] != text("system_views")));
+    find(&rows, &[("keyspace_name", "system"), ("table_name", "local")]);
+}
+
+#[test]
+fn columns_have_kinds_positions_orders_and_types() {
+    let rows = read(&session(), "system_schema", "columns");
+    let column =
+        |name: &str| find(&rows, &[("keyspace_name", "ks"), ("table_name", "t"), ("column_name", name)]);
+    let cases = [
+        ("k", "partition_key", 0, "none", "int"),
+        ("c", "clustering", 0, "desc", "timeuuid"),
+        ("v", "regular", -1, "none", "text"),
+        ("u", "regular", -1, "none", "p"),
+    ];
+    for (name, kind, position, order, type_text) in cases {
+        let row = column(name);
+        assert_eq!(row["kind"], text(kind));
+        assert_eq!(row["position"], Value::Int(position));
+        assert_eq!(row["clustering_order"], text(order));
+        assert_eq!(row["type"], text(type_text));
+    }
+    let dropped = read(&session(), "system_schema", "dropped_columns");
+    assert_eq!(dropped.len(), 1);
+    assert_eq!(
+        (&dropped[0]["column_name"], &dropped[0]["dropped_time"]),
+        (&text("old"), &Value::Timestamp(5))
+    );
+}
+
+#[test]
+fn keyspaces_types_and_indexes_are_shown() {
+    let keyspaces = read(&session(), "system_schema", "keyspaces");
+    let replication = Value::Map(vec![
+        (text("class"), text("org.apache.cassandra.locator.SimpleStrategy")),
+        (text("replication_factor"), text("1")),
+    ]);
+    assert_eq!(find(&keyspaces, &[("keyspace_name", "ks")])["replication"], replication);
+    let types = read(&session(), "system_schema", "types");
+    assert_eq!(types[0]["field_names"], Value::List(vec![text("x"), text("y")]));
+    assert_eq!(types[0]["field_types"], Value::List(vec![text("int"), text("frozen<list<text>>")]));
+    let indexes = read(&session(), "system_schema", "indexes");
+    assert_eq!(indexes[0]["options"], Value::Map(vec![(text("target"), text("v"))]));
+    let built = read(&session(), "system", "IndexInfo");
+    assert_eq!((&built[0]["table_name"], &built[0]["index_name"]), (&text("ks"), &text("i")));
+}
+
+#[test]
+fn virtual_keyspaces_are_in_their_own_schema() {
+    let keyspaces = read(&session(), "system_virtual_schema", "keyspaces");
+    let names: Vec<&Value> = keyspaces.iter().map(|row| &row["keyspace_name"]).collect();
+    assert_eq!(names, [&text("system_views"), &text("system_virtual_schema")]);
+    let tables = read(&session(), "system_virtual_schema", "tables");
+    find(&tables, &[("keyspace_name", "system_views"), ("table_name", "clients")]);
+    assert!(!read(&session(), "system_virtual_schema", "columns").is_empty());
+}
+
+#[test]
+fn live_state_is_asked_at_each_read() {
+    let clients = read(&session(), "system_views", "clients");
+    assert_eq!(clients[0]["request_count"], Value::Bigint(7));
+    let settings = read(&session(), "system_views", "settings");
+    assert_eq!(settings[0]["name"], text("listen"));
+    let estimates = read(&session(), "system", "size_estimates");
+    assert_eq!(estimates.len(), 4);
+    assert_eq!(estimates[0]["range_start"], text("-5"));
+    assert_eq!(read(&session(), "system", "table_estimates")[0]["range_type"], text("primary"));
+}
