@@ -9,6 +9,7 @@ pub mod compaction;
 pub mod counter;
 pub mod io;
 pub mod key;
+pub mod memtable;
 pub mod mutation;
 pub mod reconcile;
 pub mod row;

@@ -1,0 +1,96 @@
+//! A bump allocator of byte strings that are addressed by location.
+//!
+//! Memory is taken in chunks that grow from 4 KiB to 1 MiB and freed all at once with the arena. A location is
+//! only meaningful to the arena that gave it.
+
+const FIRST_CHUNK_BYTES: usize = 4 << 10;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
+
+/// Where a byte string lies in its arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Location {
+    pub chunk: u32,
+    pub offset: u32,
+    pub length: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    chunks: Vec<Vec<u8>>,
+    reserved_bytes: usize,
+}
+
+impl Arena {
+    /// Bytes taken from the system.
+    #[inline]
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes
+    }
+
+    #[inline]
+    pub fn get(&self, location: Location) -> &[u8] {
+        self.slice(location.chunk, location.offset, location.length)
+    }
+
+    #[inline]
+    pub fn slice(&self, chunk: u32, offset: u32, length: u32) -> &[u8] {
+        self.chunks
+            .get(chunk as usize)
+            .and_then(|bytes| bytes.get(offset as usize..)?.get(..length as usize))
+            .unwrap_or_default()
+    }
+
+    #[inline]
+    pub fn slice_mut(&mut self, chunk: u32, offset: u32, length: u32) -> &mut [u8] {
+        self.chunks
+            .get_mut(chunk as usize)
+            .and_then(|bytes| bytes.get_mut(offset as usize..)?.get_mut(..length as usize))
+            .unwrap_or_default()
+    }
+
+    /// Stores the concatenation of `parts` (less than 4 GiB together).
+    #[inline]
+    pub fn put(&mut self, parts: [&[u8]; 2]) -> Location {
+        let length = parts[0].len() + parts[1].len();
+        let fits = self.chunks.last().is_some_and(|chunk| chunk.capacity() - chunk.len() >= length);
+        if !fits {
+            self.add_chunk(length);
+        }
+        let index = self.chunks.len().saturating_sub(1);
+        let Some(chunk) = self.chunks.last_mut() else { return Location::default() };
+        let offset = chunk.len();
+        chunk.extend_from_slice(parts[0]);
+        chunk.extend_from_slice(parts[1]);
+        Location { chunk: index as u32, offset: offset as u32, length: length as u32 }
+    }
+
+    fn add_chunk(&mut self, at_least: usize) {
+        let usual = (FIRST_CHUNK_BYTES << self.chunks.len().min(8)).min(MAX_CHUNK_BYTES);
+        let capacity = usual.max(at_least);
+        self.chunks.push(Vec::with_capacity(capacity));
+        self.reserved_bytes += capacity;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_of_all_sizes_are_found_again() {
+        let mut arena = Arena::default();
+        let strings: Vec<Vec<u8>> = [0, 1, 100, 5000, 3 << 20, 7, 900_000, 300_000]
+            .iter()
+            .map(|&size| vec![size as u8; size])
+            .collect();
+        let locations: Vec<_> = strings
+            .iter()
+            .map(|bytes| arena.put([&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]]))
+            .collect();
+        for (bytes, location) in strings.iter().zip(locations) {
+            assert_eq!(arena.get(location), bytes);
+        }
+        assert!(arena.reserved_bytes() >= strings.iter().map(Vec::len).sum());
+        assert_eq!(arena.get(Location { chunk: 99, offset: 0, length: 1 }), b"");
+    }
+}

@@ -1,0 +1,400 @@
+//! Reading a memtable that goes on changing: a cursor over a range of full keys, in both directions.
+//!
+//! A cursor holds no borrow between steps. It copies the row it stands on, and when the memtable has changed
+//! since the last step it looks its place up again by key. So a scan may stay open across writes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::rows::{RowIndex, Rows};
+use super::{Memtable, Partition};
+use crate::codec::DecodeError;
+use crate::commit_log::LogPosition;
+use crate::key;
+use crate::mutation::MutationRef;
+use crate::row::RowRef;
+use crate::span::{Span, SpanSet};
+
+#[derive(Debug)]
+enum State {
+    Active(Box<Memtable>),
+    Frozen(Arc<Memtable>),
+}
+
+/// A memtable that its shard, its readers and finally its flush share.
+#[derive(Debug)]
+pub struct SharedMemtable {
+    state: RefCell<State>,
+}
+
+impl Default for SharedMemtable {
+    fn default() -> Self {
+        Self { state: RefCell::new(State::Active(Box::default())) }
+    }
+}
+
+impl SharedMemtable {
+    /// Runs `read` on the memtable as it is now.
+    #[inline]
+    pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
+        match &*self.state.borrow() {
+            State::Active(memtable) => read(memtable),
+            State::Frozen(memtable) => read(memtable),
+        }
+    }
+
+    /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
+    pub fn apply(
+        &self,
+        mutation: &MutationRef<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<usize, DecodeError> {
+        match &mut *self.state.borrow_mut() {
+            State::Active(memtable) => memtable.apply(mutation, position),
+            State::Frozen(_) => Err(DecodeError::Invalid { what: "mutation of a frozen memtable", value: 0 }),
+        }
+    }
+
+    /// Ends all changes; the memtable can now be read from other threads.
+    pub fn freeze(&self) -> Arc<Memtable> {
+        let mut state = self.state.borrow_mut();
+        let frozen = match &mut *state {
+            State::Frozen(memtable) => return Arc::clone(memtable),
+            State::Active(memtable) => {
+                memtable.order_partitions();
+                Arc::new(std::mem::take(&mut **memtable))
+            }
+        };
+        *state = State::Frozen(Arc::clone(&frozen));
+        frozen
+    }
+
+    fn order_partitions(&self) {
+        if let State::Active(memtable) = &mut *self.state.borrow_mut() {
+            memtable.order_partitions();
+        }
+    }
+}
+
+/// One partition of a frozen memtable.
+#[derive(Debug, Clone, Copy)]
+pub struct PartitionView<'a> {
+    memtable: &'a Memtable,
+    partition: &'a Partition,
+}
+
+impl<'a> PartitionView<'a> {
+    /// The partition prefix of the keys.
+    pub fn prefix(&self) -> &'a [u8] {
+        self.memtable.arena.get(self.partition.prefix)
+    }
+
+    /// Fragmented deletions.
+    pub fn spans(&self) -> &'a [Span] {
+        self.partition.spans.as_ref().map_or(&[], |spans| spans.as_slice())
+    }
+
+    /// The deletion that covers a position.
+    pub fn covering(&self, position: &[u8]) -> Option<crate::cell::Deletion> {
+        self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
+    }
+
+    /// The rows in order, with their positions.
+    pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>)> + use<'a> {
+        let (rows, arena) = (&self.partition.rows, &self.memtable.arena);
+        let mut index = RowIndex::default();
+        std::iter::from_fn(move || {
+            let entry = rows.get(index)?;
+            index = rows.after(index);
+            Some((entry.position(arena), RowRef::new(entry.row(arena), 0)))
+        })
+    }
+}
+
+impl Memtable {
+    /// The partitions in key order. Complete for a frozen memtable.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
+        self.ordered
+            .iter()
+            .filter_map(|&id| self.partitions.get(id as usize))
+            .map(|partition| PartitionView { memtable: self, partition })
+    }
+
+    fn rows_of(&self, id: u32) -> &Rows {
+        self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
+    }
+
+    /// Adds the deletions of the partition with this prefix that touch the positions `[start, end)`.
+    fn add_spans(&self, id: u32, start: &[u8], end: &[u8], into: &mut SpanSet) {
+        let spans = self.partitions.get(id as usize).and_then(|partition| partition.spans.as_deref());
+        let Some(spans) = spans else { return };
+        let spans = spans.as_slice();
+        let first = spans.partition_point(|span| *span.end <= *start);
+        for span in spans.iter().skip(first).take_while(|span| *span.start < *end) {
+            into.add(&span.start, &span.end, span.deletion);
+        }
+    }
+
+    fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
+        let parsed = key::KeyRef::parse(prefix).ok()?;
+        self.find_partition(parsed.token, parsed.partition_key)
+    }
+}
+
+/// The partitions that a cursor walks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// One partition; its number once it is known.
+    One(Option<u32>),
+    /// All in order; the rank of the present one.
+    Many(usize),
+}
+
+/// The buffers of a cursor, reusable.
+#[derive(Debug, Default)]
+pub struct CursorBuffers {
+    key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// Walks the rows of a memtable whose full keys lie in a half-open range.
+#[derive(Debug)]
+pub struct MemtableCursor {
+    memtable: Rc<SharedMemtable>,
+    extent: Extent,
+    index: RowIndex,
+    version: u64,
+    reversed: bool,
+    is_valid: bool,
+    prefix_length: usize,
+    buffers: CursorBuffers,
+}
+
+impl MemtableCursor {
+    /// A cursor on the first row (`reversed`: the last) of `[start, end)`. `prefix_length` is that of the
+    /// partition prefix which both bounds share, if the range lies within one partition.
+    #[inline]
+    pub fn new(
+        memtable: Rc<SharedMemtable>,
+        start: &[u8],
+        end: &[u8],
+        prefix_length: Option<usize>,
+        reversed: bool,
+        mut buffers: CursorBuffers,
+    ) -> Self {
+        buffers.key.clear();
+        buffers.row.clear();
+        if prefix_length.is_none() {
+            memtable.order_partitions();
+        }
+        let extent = if prefix_length.is_some() { Extent::One(None) } else { Extent::Many(0) };
+        let mut cursor = Self {
+            memtable,
+            extent,
+            index: RowIndex::default(),
+            version: 0,
+            reversed,
+            is_valid: false,
+            prefix_length: prefix_length.unwrap_or(0),
+            buffers,
+        };
+        cursor.seek(start, end);
+        cursor
+    }
+
+    /// The full key of the present row; `None` behind the last one.
+    #[inline]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.is_valid.then_some(&self.buffers.key)
+    }
+
+    /// The present row.
+    #[inline]
+    pub fn row(&self) -> RowRef<'_> {
+        RowRef::new(&self.buffers.row, 0)
+    }
+
+    /// Whether the memtable has changed since the cursor last looked.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.memtable.read(|memtable| memtable.version != self.version)
+    }
+
+    /// Adds the deletions of the partition `prefix` that touch `[start, end)`.
+    #[inline]
+    pub fn add_spans(&self, prefix: &[u8], start: &[u8], end: &[u8], into: &mut SpanSet) {
+        self.memtable.read(|memtable| {
+            let known = match self.extent {
+                Extent::One(id) => id,
+                Extent::Many(_) => None,
+            };
+            if let Some(id) = known.or_else(|| memtable.find_by_prefix(prefix)) {
+                memtable.add_spans(id, start, end, into);
+            }
+        });
+    }
+
+    /// Goes to the next row (`reversed`: the one before), within `[start, end)`.
+    #[inline]
+    pub fn advance(&mut self, start: &[u8], end: &[u8]) {
+        if !self.is_valid {
+            return;
+        }
+        if self.is_stale() {
+            self.find_again(start, end, false);
+            return;
+        }
+        let memtable = Rc::clone(&self.memtable);
+        memtable.read(|memtable| {
+            if self.reversed {
+                self.step_back(memtable, start);
+            } else {
+                let id = self.partition(memtable);
+                self.index = memtable.rows_of(id.unwrap_or(u32::MAX)).after(self.index);
+                self.settle_forward(memtable, end);
+            }
+        });
+    }
+
+    /// Looks the place up again after changes; the row it stands on is read anew if it is still the present.
+    pub fn refresh(&mut self, start: &[u8], end: &[u8]) {
+        if self.is_valid {
+            self.find_again(start, end, true);
+        }
+    }
+
+    /// Looks up the present key, or what comes after it.
+    fn find_again(&mut self, start: &[u8], end: &[u8], include_present: bool) {
+        let mut bound = std::mem::take(&mut self.buffers.key);
+        // The least key behind `bound` is `bound` with a zero byte.
+        if self.reversed == include_present {
+            bound.push(0);
+        }
+        if self.reversed {
+            self.seek(start, &bound);
+        } else {
+            self.seek(&bound, end);
+        }
+    }
+
+    /// Positions the cursor on the first (last) row of `[start, end)`.
+    pub fn seek(&mut self, start: &[u8], end: &[u8]) {
+        let memtable = Rc::clone(&self.memtable);
+        if let Extent::Many(_) = self.extent
+            && !memtable.read(Memtable::is_ordered)
+        {
+            memtable.order_partitions();
+        }
+        memtable.read(|memtable| {
+            self.version = memtable.version;
+            self.is_valid = false;
+            self.buffers.key.clear();
+            if let Extent::One(id) = &mut self.extent {
+                if id.is_none() {
+                    *id = start.get(..self.prefix_length).and_then(|prefix| memtable.find_by_prefix(prefix));
+                }
+                let Some(id) = *id else { return };
+                let rows = memtable.rows_of(id);
+                let bound = if self.reversed { end } else { start };
+                let bound = bound.get(self.prefix_length..).unwrap_or_default();
+                self.index = rows.lower_bound(&memtable.arena, bound);
+            } else if self.reversed {
+                let rank = memtable.ordered.partition_point(|&id| memtable.prefix(id) < end);
+                let Some(rank) = rank.checked_sub(1) else { return };
+                self.extent = Extent::Many(rank);
+                self.index = memtable.bound_in(rank, end).unwrap_or(RowIndex { chunk: u32::MAX, entry: 0 });
+            } else {
+                let rank = memtable.ordered.partition_point(|&id| {
+                    let prefix = memtable.prefix(id);
+                    prefix < start && !start.starts_with(prefix)
+                });
+                self.extent = Extent::Many(rank);
+                self.index = memtable.bound_in(rank, start).unwrap_or_default();
+            }
+            if self.reversed {
+                self.step_back(memtable, start);
+            } else {
+                self.settle_forward(memtable, end);
+            }
+        });
+    }
+
+    #[inline]
+    fn partition(&self, memtable: &Memtable) -> Option<u32> {
+        match self.extent {
+            Extent::One(id) => id,
+            Extent::Many(rank) => memtable.ordered.get(rank).copied(),
+        }
+    }
+
+    /// Takes the row at the present index, or the next there is.
+    fn settle_forward(&mut self, memtable: &Memtable, end: &[u8]) {
+        loop {
+            let Some(id) = self.partition(memtable) else { break };
+            if self.load(memtable, id) {
+                self.is_valid = self.buffers.key.as_slice() < end;
+                return;
+            }
+            let Extent::Many(rank) = &mut self.extent else { break };
+            *rank += 1;
+            self.index = RowIndex::default();
+            self.buffers.key.clear();
+        }
+        self.is_valid = false;
+    }
+
+    /// Takes the last row before the present index.
+    fn step_back(&mut self, memtable: &Memtable, start: &[u8]) {
+        loop {
+            let Some(id) = self.partition(memtable) else { break };
+            let rows = memtable.rows_of(id);
+            let before = if self.index.chunk == u32::MAX { rows.last() } else { rows.before(self.index) };
+            if let Some(before) = before {
+                self.index = before;
+                if self.load(memtable, id) {
+                    self.is_valid = self.buffers.key.as_slice() >= start;
+                    return;
+                }
+            }
+            let Extent::Many(rank) = &mut self.extent else { break };
+            let Some(previous) = rank.checked_sub(1) else { break };
+            *rank = previous;
+            self.index = RowIndex { chunk: u32::MAX, entry: 0 };
+            self.buffers.key.clear();
+        }
+        self.is_valid = false;
+    }
+
+    /// Copies the row at the present index; false when there is none.
+    #[inline]
+    fn load(&mut self, memtable: &Memtable, id: u32) -> bool {
+        let Some(entry) = memtable.rows_of(id).get(self.index) else { return false };
+        let CursorBuffers { key, row } = &mut self.buffers;
+        if key.is_empty() {
+            let prefix = memtable.prefix(id);
+            self.prefix_length = prefix.len();
+            key.extend_from_slice(prefix);
+        } else {
+            key.truncate(self.prefix_length);
+        }
+        key.extend_from_slice(entry.position(&memtable.arena));
+        row.clear();
+        row.extend_from_slice(entry.row(&memtable.arena));
+        true
+    }
+
+    /// Gives the buffers back.
+    pub fn into_buffers(self) -> CursorBuffers {
+        self.buffers
+    }
+}
+
+impl Memtable {
+    /// The place of `bound` in the partition of this rank; `None` when the bound lies outside of it.
+    fn bound_in(&self, rank: usize, bound: &[u8]) -> Option<RowIndex> {
+        let id = *self.ordered.get(rank)?;
+        let position = bound.strip_prefix(self.prefix(id))?;
+        Some(self.rows_of(id).lower_bound(&self.arena, position))
+    }
+}

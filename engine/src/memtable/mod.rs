@@ -1,0 +1,284 @@
+//! The newest rows of one table, in memory.
+//!
+//! Partitions are found by a hash of their token; their rows are sorted inside ([`rows`]). Rows are kept merged:
+//! one version per position, encoded with base 0 in a bump arena. Deletions of ranges are kept beside the rows
+//! and not applied to them; readers and the flush do that.
+//!
+//! The order of partitions, needed for scans over tokens and for the flush, is made when it is asked for.
+
+mod arena;
+mod cursor;
+mod rows;
+
+use hashbrown::HashTable;
+
+use self::arena::{Arena, Location};
+use self::rows::{Entry, Rows};
+use crate::cell::Deletion;
+use crate::codec::DecodeError;
+use crate::commit_log::LogPosition;
+use crate::key;
+use crate::mutation::{MutationRef, Operation};
+use crate::reconcile::{Purpose, merge_rows};
+use crate::row::RowRef;
+use crate::span::SpanSet;
+
+pub use self::cursor::{CursorBuffers, MemtableCursor, PartitionView, SharedMemtable};
+
+/// Memory that an empty partition takes besides the arena: itself, its hash slot with the table's slack, and
+/// its place in the order.
+const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<Slot>() + 16;
+
+#[derive(Debug)]
+struct Partition {
+    token: i64,
+    prefix: Location,
+    rows: Rows,
+    spans: Option<Box<SpanSet>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    token: i64,
+    partition: u32,
+}
+
+/// The memtable of one table. Mutable while it is the active one, frozen for the flush.
+#[derive(Debug, Default)]
+pub struct Memtable {
+    arena: Arena,
+    partitions: Vec<Partition>,
+    by_token: HashTable<Slot>,
+    /// Partition numbers in key order; those from `ordered.len()` on are not in yet.
+    ordered: Vec<u32>,
+    /// Counts changes, so that cursors notice them.
+    version: u64,
+    side_bytes: usize,
+    row_count: usize,
+    min_timestamp: Option<i64>,
+    max_timestamp: Option<i64>,
+    lowest_position: Option<LogPosition>,
+    scratch: Vec<u8>,
+}
+
+/// Spreads tokens, whose upper bits are alike within a shard, over the hash table.
+#[inline]
+fn spread(token: i64) -> u64 {
+    let mixed = (token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 32)
+}
+
+impl Memtable {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
+    /// Memory taken, in bytes.
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        self.arena.reserved_bytes() + self.side_bytes
+    }
+
+    pub fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// The oldest timestamp of anything inside, deletions included.
+    pub fn min_timestamp(&self) -> Option<i64> {
+        self.min_timestamp
+    }
+
+    /// The newest timestamp of anything inside, deletions included.
+    pub fn max_timestamp(&self) -> Option<i64> {
+        self.max_timestamp
+    }
+
+    /// The first commit-log position whose mutation is in here.
+    pub fn lowest_position(&self) -> Option<LogPosition> {
+        self.lowest_position
+    }
+
+    /// Applies a mutation that was validated before; returns by how many bytes the memtable has grown.
+    /// `position` is where the commit log has it, if it is logged.
+    pub fn apply(
+        &mut self,
+        mutation: &MutationRef<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<usize, DecodeError> {
+        let bytes_before = self.size_bytes();
+        let id = self.partition_for(mutation.token, mutation.partition_key)?;
+        self.version += 1;
+        self.lowest_position = self.lowest_position.into_iter().chain(position).min();
+        for operation in mutation.operations() {
+            match operation? {
+                Operation::Row { position, row } => self.put_row(id, position, row)?,
+                Operation::Span { start, end, deletion } => self.put_span(id, start, end, deletion),
+            }
+        }
+        Ok(self.size_bytes().saturating_sub(bytes_before))
+    }
+
+    fn note_timestamp(&mut self, timestamp: i64) {
+        self.min_timestamp = Some(self.min_timestamp.map_or(timestamp, |least| least.min(timestamp)));
+        self.max_timestamp = Some(self.max_timestamp.map_or(timestamp, |most| most.max(timestamp)));
+    }
+
+    #[inline]
+    fn find_partition(&self, token: i64, partition_key: &[u8]) -> Option<u32> {
+        self.by_token
+            .find(spread(token), |slot| {
+                slot.token == token && self.partition_key(slot.partition) == partition_key
+            })
+            .map(|slot| slot.partition)
+    }
+
+    #[inline]
+    fn partition_key(&self, id: u32) -> &[u8] {
+        self.prefix(id).get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn prefix(&self, id: u32) -> &[u8] {
+        self.partitions.get(id as usize).map_or(&[], |partition| self.arena.get(partition.prefix))
+    }
+
+    fn partition_for(&mut self, token: i64, partition_key: &[u8]) -> Result<usize, DecodeError> {
+        if let Some(id) = self.find_partition(token, partition_key) {
+            return Ok(id as usize);
+        }
+        let mut prefix = std::mem::take(&mut self.scratch);
+        prefix.clear();
+        let put = key::put_partition_prefix(&mut prefix, token, partition_key);
+        let location = self.arena.put([&prefix, &[]]);
+        self.scratch = prefix;
+        put.map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
+        let id = self.partitions.len();
+        self.partitions.push(Partition { token, prefix: location, rows: Rows::Empty, spans: None });
+        let slot = Slot { token, partition: id as u32 };
+        self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
+        self.side_bytes += PARTITION_BYTES;
+        Ok(id)
+    }
+
+    fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), DecodeError> {
+        let (mut least, mut most) = (i64::MAX, i64::MIN);
+        row.for_each_timestamp(|timestamp| {
+            least = least.min(timestamp);
+            most = most.max(timestamp);
+        });
+        if least > most {
+            return Ok(());
+        }
+        self.note_timestamp(least);
+        self.note_timestamp(most);
+        let Some(partition) = self.partitions.get_mut(id) else { return Ok(()) };
+        match partition.rows.find(&self.arena, position) {
+            Err(index) => {
+                let entry = Entry::store(&mut self.arena, position, row.bytes);
+                // An approximation that never runs behind: capacities of vectors double.
+                self.side_bytes +=
+                    if matches!(partition.rows, Rows::Empty) { 0 } else { 2 * size_of::<Entry>() };
+                partition.rows.insert(index, entry);
+                self.row_count += 1;
+            }
+            Ok(index) => {
+                let Some(entry) = partition.rows.get_mut(index) else { return Ok(()) };
+                self.scratch.clear();
+                let present = RowRef::new(entry.row(&self.arena), 0);
+                merge_rows(&[present, row], None, Purpose::Keep, 0, &mut self.scratch)?;
+                entry.rewrite(&mut self.arena, position, &self.scratch);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_span(&mut self, id: usize, start: &[u8], end: &[u8], deletion: Deletion) {
+        self.note_timestamp(deletion.timestamp);
+        let Some(partition) = self.partitions.get_mut(id) else { return };
+        let spans = partition.spans.get_or_insert_default();
+        let before = spans.as_slice().len();
+        spans.add(start, end, deletion);
+        let added = spans.as_slice().len().saturating_sub(before);
+        self.side_bytes += added * (size_of::<crate::span::Span>() + start.len() + end.len());
+    }
+
+    /// Whether the order of partitions covers them all.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.len() == self.partitions.len()
+    }
+
+    /// Brings the order of partitions up to date.
+    pub fn order_partitions(&mut self) {
+        if self.is_ordered() {
+            return;
+        }
+        let (partitions, arena) = (&self.partitions, &self.arena);
+        let compare = |left: &u32, right: &u32| {
+            let of =
+                |id: &u32| partitions.get(*id as usize).map(|partition| (partition.token, partition.prefix));
+            let (left, right) = (of(left), of(right));
+            left.map(|entry| entry.0).cmp(&right.map(|entry| entry.0)).then_with(|| {
+                left.map(|entry| arena.get(entry.1)).cmp(&right.map(|entry| arena.get(entry.1)))
+            })
+        };
+        let first_new = self.ordered.len() as u32;
+        self.ordered.extend(first_new..partitions.len() as u32);
+        // The stable sort finds the sorted run in front and merges the rest into it.
+        self.ordered.sort_by(compare);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::{Cell, CellKind};
+    use crate::mutation::{MutationBuilder, TableId};
+    use crate::row_writer::RowBuilder;
+
+    fn put(memtable: &mut Memtable, token: i64, position: &[u8], timestamp: i64, value: &[u8]) {
+        let mut builder = MutationBuilder::new(TableId([0; 16]), token, &token.to_be_bytes()).unwrap();
+        let mut row = RowBuilder::new();
+        row.cell(Cell { column: 1, path: &[], timestamp, kind: CellKind::Live, value });
+        builder.row(position, &mut row);
+        let mutation = builder.build();
+        memtable.apply(&mutation.view().unwrap(), None).unwrap();
+    }
+
+    #[test]
+    fn a_row_is_merged_with_what_is_there() {
+        let mut memtable = Memtable::new();
+        put(&mut memtable, 7, &[2], 10, b"new");
+        put(&mut memtable, 7, &[2], 9, b"older and longer");
+        put(&mut memtable, 7, &[2], 11, b"newest and longer");
+        assert_eq!(memtable.row_count(), 1);
+        let id = memtable.find_partition(7, &7_i64.to_be_bytes()).unwrap();
+        let partition = &memtable.partitions[id as usize];
+        let entry = partition.rows.get(rows::RowIndex::default()).unwrap();
+        let row = RowRef::new(entry.row(&memtable.arena), 0);
+        assert_eq!(row.cells().next().unwrap().value, b"newest and longer");
+        assert_eq!((memtable.min_timestamp(), memtable.max_timestamp()), (Some(9), Some(11)));
+    }
+
+    #[test]
+    fn partitions_are_ordered_by_token() {
+        let mut memtable = Memtable::new();
+        for token in [5, -3, 9] {
+            put(&mut memtable, token, &[2], 1, b"");
+        }
+        memtable.order_partitions();
+        put(&mut memtable, 0, &[2], 1, b"");
+        assert!(!memtable.is_ordered());
+        memtable.order_partitions();
+        let tokens: Vec<_> =
+            memtable.ordered.iter().map(|&id| memtable.partitions[id as usize].token).collect();
+        assert_eq!(tokens, [-3, 0, 5, 9]);
+    }
+}
