@@ -1,0 +1,129 @@
+//! What each of the blog's designs must do: the ten requests, plus loading and renaming.
+//!
+//! A design answers with the same values whatever its tables are, so that one run measures and checks all of them.
+
+use scylla::value::CqlTimeuuid;
+use uuid::Uuid;
+
+use super::generate::{Comment, Post, User};
+use crate::client::Client;
+use crate::error::Error;
+use crate::measure::Answer;
+
+/// A post as read: whole (Q2) or with its body cut to an excerpt (Q3, Q6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostView {
+    pub id: CqlTimeuuid,
+    pub author_id: Uuid,
+    pub username: String,
+    pub title: String,
+    pub body: String,
+    pub comment_count: i32,
+    pub like_count: i32,
+}
+
+/// A comment as read (Q4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentView {
+    pub id: Uuid,
+    pub maker_id: Uuid,
+    pub username: String,
+    pub text: String,
+}
+
+/// A like as read (Q5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LikeView {
+    pub maker_id: Uuid,
+    pub username: String,
+}
+
+/// A post with all that is loaded with it.
+#[derive(Debug, Clone)]
+pub struct LoadedPost {
+    pub post: Post,
+    pub username: String,
+    /// Comments and the names of their makers, oldest first.
+    pub comments: Vec<(Comment, String)>,
+    /// Makers of the likes.
+    pub likes: Vec<LikeView>,
+}
+
+impl LoadedPost {
+    /// The short form.
+    pub fn short(&self) -> PostView {
+        PostView {
+            id: self.post.id,
+            author_id: self.post.author_id,
+            username: self.username.clone(),
+            title: self.post.title.clone(),
+            body: super::generate::excerpt(&self.post.body),
+            comment_count: self.comments.len() as i32,
+            like_count: self.likes.len() as i32,
+        }
+    }
+}
+
+/// A user with their posts, the unit of loading.
+#[derive(Debug, Clone)]
+pub struct LoadedUser {
+    pub user: User,
+    pub posts: Vec<LoadedPost>,
+}
+
+/// One design. Lists come back newest first; likes in order of their maker's id as the table has it.
+pub(crate) trait Design<'a>: Sized {
+    /// As printed.
+    const NAME: &'static str;
+    const KEYSPACE: &'static str;
+    /// The `.cql` file of its tables.
+    const SCHEMA: &'static str;
+
+    /// Prepares the design's statements; its tables exist.
+    async fn prepare(client: &'a Client) -> Result<Self, Error>;
+
+    /// Writes a user with all their posts, comments and likes; the number of rows.
+    async fn load(&self, user: &LoadedUser) -> Result<u64, Error>;
+
+    /// Called once after the last `load` with the newest posts in short form.
+    async fn finish_load(&self, newest: &[PostView]) -> Result<u64, Error>;
+
+    /// C1: creates a user, or edits what has no copies.
+    async fn put_user(&self, user: &User) -> Result<Answer<()>, Error>;
+
+    /// C1 for a user's name, with all its copies.
+    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<Answer<()>, Error>;
+
+    /// Q1: a user.
+    async fn user(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error>;
+
+    /// C2: creates a post.
+    async fn create_post(&self, post: &Post) -> Result<Answer<()>, Error>;
+
+    /// C2: changes title and body of a post.
+    async fn edit_post(&self, post: &Post) -> Result<Answer<()>, Error>;
+
+    /// Q2: a post.
+    async fn post(&self, post_id: CqlTimeuuid) -> Result<Answer<Option<PostView>>, Error>;
+
+    /// Q3: a user's posts in short form, newest first.
+    async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error>;
+
+    /// C3: comments on a post.
+    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Answer<()>, Error>;
+
+    /// Q4: a post's comments, newest first.
+    async fn comments(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<CommentView>>, Error>;
+
+    /// C4: likes a post; once for each user.
+    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Answer<()>, Error>;
+
+    /// Q5: a post's likes.
+    async fn likes(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<LikeView>>, Error>;
+
+    /// Q6: the newest posts in short form.
+    async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error>;
+
+    /// Number of rows of the feed table, for designs that have one.
+    async fn feed_rows(&self) -> Result<Option<u64>, Error>;
+}
