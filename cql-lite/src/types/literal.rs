@@ -64,9 +64,6 @@ impl LiteralKind {
                 _ => CqlType::Decimal,
             },
             LiteralKind::Boolean => CqlType::Boolean,
-            LiteralKind::Uuid if Uuid::parse_str(text).is_ok_and(|uuid| uuid.get_version_num() == 1) => {
-                CqlType::Timeuuid
-            }
             LiteralKind::Uuid => CqlType::Uuid,
             LiteralKind::Hex => CqlType::Blob,
             LiteralKind::Duration => CqlType::Duration,
@@ -98,10 +95,10 @@ impl LiteralKind {
     }
 }
 
-/// Whether a double holds the decimal exactly as written.
+/// Whether the decimal is exactly what its nearest double prints as, digits after the point included.
 fn fits_double(decimal: &Decimal) -> bool {
-    let double = decimal.to_f64();
-    double.is_finite() && Decimal::from_f64(double).is_ok_and(|back| back == *decimal)
+    Decimal::from_f64(decimal.to_f64())
+        .is_ok_and(|back| back.unscaled == decimal.unscaled && back.scale == decimal.scale)
 }
 
 /// Why text is not a value of a type. The texts are Cassandra's.

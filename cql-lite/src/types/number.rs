@@ -206,7 +206,7 @@ impl Decimal {
         Ok(Decimal { unscaled: &self.unscaled * &other.unscaled, scale })
     }
 
-    /// The quotient as Cassandra computes it: at least 32 digits after the point, at most 10,000, rounded half up,
+    /// The quotient as Cassandra computes it: at least 32 digits after the point, at most 1,000, rounded half up,
     /// without trailing zeros.
     pub fn divide(&self, other: &Decimal) -> Result<Decimal, NumberError> {
         const MINIMUM_SIGNIFICANT_DIGITS: i64 = 32;

@@ -8,13 +8,13 @@ use proptest::prelude::*;
 #[test]
 fn known_times() {
     let uuid = uuid::Uuid::parse_str("6bddc89a-5644-11e4-97fc-56847afe9799").unwrap();
-    assert_eq!(unix_millis(&uuid), 1_413_563_841_211);
-    assert_eq!(minimum(1_413_563_841_211).to_string(), minimum_text());
+    assert_eq!(unix_millis(&uuid), 1_413_581_259_541);
+    assert_eq!(minimum(1_413_581_259_541).to_string(), minimum_text());
     assert_eq!(unix_millis(&minimum(-5)), -5);
 }
 
 fn minimum_text() -> String {
-    let time = from_micros(1_413_563_841_211_000, 0, 0, [0; 6]).to_string();
+    let time = from_micros(1_413_581_259_541_000, 0, 0, [0; 6]).to_string();
     format!("{}-8080-808080808080", &time[..18])
 }
 
