@@ -3,6 +3,8 @@
 //!
 //! Whatever the text, parsing does not panic, and what it yields prints as CQL that parses to the same tree.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{fmt::Write, fs, path::PathBuf};
 
 use cql_lite::syntax::{self, Limits, SyntaxError, ast};

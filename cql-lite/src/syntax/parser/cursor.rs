@@ -266,8 +266,9 @@ impl<'a> Parser<'a> {
     /// Whether a token is a name that a function can have.
     fn is_function_name_at(&self, offset: usize) -> bool {
         match self.peek_at(offset) {
-            TokenKind::Word | TokenKind::QuotedName => true,
-            TokenKind::Keyword(Keyword::Token | Keyword::Count) => true,
+            TokenKind::Word | TokenKind::QuotedName | TokenKind::Keyword(Keyword::Token | Keyword::Count) => {
+                true
+            }
             TokenKind::Keyword(keyword) => {
                 matches!(keyword.class(), KeywordClass::Unreserved | KeywordClass::Native(_))
             }

@@ -184,12 +184,12 @@ impl Parser<'_> {
     /// `ACCESS …`
     fn access(&mut self) -> Result<RoleOption> {
         self.advance();
-        let (option, places): (fn(Option<Vec<String>>) -> RoleOption, _) = if self.eat_keyword(Keyword::To) {
-            (RoleOption::Datacenters, Keyword::Datacenters)
-        } else {
+        let is_to = self.eat_keyword(Keyword::To);
+        if !is_to {
             self.expect_keyword(Keyword::From)?;
-            (RoleOption::Cidrs, Keyword::Cidrs)
-        };
+        }
+        let places = if is_to { Keyword::Datacenters } else { Keyword::Cidrs };
+        let option = if is_to { RoleOption::Datacenters } else { RoleOption::Cidrs };
         if self.eat_keyword(Keyword::All) {
             self.expect_keyword(places)?;
             return Ok(option(None));

@@ -85,18 +85,14 @@ impl Parser<'_> {
             }
             TokenKind::Symbol(Symbol::LeftBrace) => self.selector_braces(),
             TokenKind::Symbol(Symbol::LeftParenthesis) => {
-                match self.type_hint(Self::starts_simple_selector) {
-                    Some(type_name) => {
-                        let selector = Box::new(self.nested(Self::simple_selector)?);
-                        Ok(Selector::TypeHint { type_name, selector })
-                    }
-                    None => {
-                        self.advance();
-                        let elements = self.comma_separated(Self::selector)?;
-                        self.expect(Symbol::RightParenthesis)?;
-                        Ok(Selector::Tuple(elements))
-                    }
+                if let Some(type_name) = self.type_hint(Self::starts_simple_selector) {
+                    let selector = Box::new(self.nested(Self::simple_selector)?);
+                    return Ok(Selector::TypeHint { type_name, selector });
                 }
+                self.advance();
+                let elements = self.comma_separated(Self::selector)?;
+                self.expect(Symbol::RightParenthesis)?;
+                Ok(Selector::Tuple(elements))
             }
             TokenKind::Keyword(keyword) if self.is_at(1, Symbol::LeftParenthesis) => {
                 self.keyword_function(keyword)
@@ -119,9 +115,8 @@ impl Parser<'_> {
             ),
             // `(a) AS b` is a selector in parentheses with an alias.
             TokenKind::Keyword(Keyword::As | Keyword::From) | TokenKind::End => false,
-            TokenKind::Keyword(Keyword::Null | Keyword::True | Keyword::False | Keyword::Token) => true,
-            TokenKind::Keyword(Keyword::Nan | Keyword::Infinity) => true,
-            TokenKind::Keyword(_) => self.is_name(),
+            TokenKind::Keyword(Keyword::Token) => true,
+            TokenKind::Keyword(_) => self.is_literal() || self.is_name(),
             _ => true,
         }
     }

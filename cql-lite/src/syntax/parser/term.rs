@@ -195,7 +195,7 @@ impl Parser<'_> {
         Err(self.no_viable_alternative())
     }
 
-    fn is_literal(&self) -> bool {
+    pub(super) fn is_literal(&self) -> bool {
         match self.peek() {
             TokenKind::Keyword(keyword) => {
                 matches!(

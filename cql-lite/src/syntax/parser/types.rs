@@ -69,9 +69,11 @@ impl Parser<'_> {
         let token = self.advance();
         let text = self.text_of(token);
         text.parse().map_err(|_| {
-            SyntaxError::Rule(format!(
-                "A vector has a positive number of dimensions below 2^32; given {text}"
-            ))
+            SyntaxError::Rule(if text.starts_with('-') {
+                format!("vectors may only have positive dimensions; given {text}")
+            } else {
+                format!("the dimension of a vector must fit into 32 bits; given {text}")
+            })
         })
     }
 
