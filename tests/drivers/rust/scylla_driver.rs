@@ -327,7 +327,7 @@ async fn schema_metadata() -> TestResult {
     let described = keyspace.tables.get("described").ok_or("the table is not in the metadata")?;
     assert_eq!(described.partition_key, ["a", "b"]);
     assert_eq!(described.clustering_key, ["c", "d"]);
-    assert_eq!(described.columns.get("s").map(|column| column.kind), Some(ColumnKind::Static));
+    assert_eq!(described.columns.get("s").map(|column| column.kind.clone()), Some(ColumnKind::Static));
     assert!(keyspace.user_defined_types.contains_key("pair"));
     Ok(())
 }
