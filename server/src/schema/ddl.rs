@@ -22,8 +22,10 @@ use super::options::DataCenters;
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
 
-/// The longest name of a keyspace or table, in characters.
-const MAX_NAME_LENGTH: usize = 48;
+/// The longest name of a keyspace, in characters.
+const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
+/// The longest name of a table or index, in characters.
+const MAX_TABLE_NAME_LENGTH: usize = 222;
 
 /// What a schema change may not make up itself.
 #[derive(Debug, Clone)]
@@ -261,10 +263,10 @@ fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &s
     }
 }
 
-/// Whether a keyspace or table may have the name.
-fn is_valid_name(name: &str) -> bool {
+/// Whether a keyspace, table or index may have the name.
+fn is_valid_name(name: &str, max_length: usize) -> bool {
     !name.is_empty()
-        && name.len() <= MAX_NAME_LENGTH
+        && name.len() <= max_length
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use cql_lite::syntax::ast::{CreateIndex, DropIndex, Identifier, IndexTarget};
 use cql_lite::types::CqlType;
 
-use super::{Change, Ddl, configuration, invalid, quoted, refuse_system_keyspace};
+use super::{
+    Change, Ddl, MAX_TABLE_NAME_LENGTH, configuration, invalid, is_valid_name, quoted, refuse_system_keyspace,
+};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, Index, Keyspace, Table};
 use crate::schema::options::Properties;
@@ -71,8 +73,8 @@ impl Ddl<'_> {
         };
         options.insert(TARGET.to_owned(), target.to_text());
         let name = match name {
-            Some(name) if is_valid_index_name(name) => name.to_owned(),
-            Some(name) => return configuration(format!("Illegal index name {name}")),
+            Some(name) if is_valid_name(name, MAX_TABLE_NAME_LENGTH) => name.to_owned(),
+            Some(name) => return invalid(format!("Illegal index name {name}")),
             None => available_name(keyspace, table_name, &target.column.name),
         };
         let index = Index { name: name.clone(), kind: kind.to_owned(), options };
@@ -126,10 +128,6 @@ pub(super) fn target_column(target: &str) -> Option<String> {
 /// The table that has the index.
 fn find<'a>(keyspace: &'a Keyspace, index: &str) -> Option<&'a Table> {
     keyspace.tables.values().find(|table| table.indexes.contains_key(index)).map(AsRef::as_ref)
-}
-
-fn is_valid_index_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// `<table>_<column>_idx`, with a number if that is taken.

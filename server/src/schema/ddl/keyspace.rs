@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cql_lite::syntax::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 
 use super::{
-    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid,
+    Change, ChangeTarget, ChangeType, Ddl, MAX_KEYSPACE_NAME_LENGTH, TableAction, event, invalid,
     is_valid_name, refuse_system_keyspace,
 };
 use crate::error::{RequestError, Result};
@@ -20,7 +20,7 @@ impl Ddl<'_> {
         let properties = Properties::from_ast(&create.properties)?;
         let options = KeyspaceOptions::from_properties(&properties, name, None, &self.context.data_centers)?;
         let Some(replication) = options.replication else {
-            return configuration("Missing mandatory option 'replication'");
+            return invalid("Missing mandatory option 'replication'");
         };
         if self.catalog.keyspace(name).is_some() {
             return if create.if_not_exists {
@@ -29,9 +29,9 @@ impl Ddl<'_> {
                 Err(RequestError::AlreadyExists { keyspace: name.to_owned(), table: String::new() })
             };
         }
-        if !is_valid_name(name) {
+        if !is_valid_name(name, MAX_KEYSPACE_NAME_LENGTH) {
             return invalid(format!(
-                "Keyspace name must not be empty, more than {MAX_NAME_LENGTH} characters long, or contain \
+                "Keyspace name must not be empty, more than {MAX_KEYSPACE_NAME_LENGTH} characters long, or contain \
                  non-alphanumeric-underscore characters (got '{name}')"
             ));
         }

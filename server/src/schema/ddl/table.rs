@@ -9,7 +9,7 @@ use cql_lite::types::CqlType;
 use super::type_name::resolve;
 use super::user_type::nested_multi_cell_field;
 use super::{
-    Change, ChangeTarget, ChangeType, Ddl, MAX_NAME_LENGTH, TableAction, configuration, event, invalid,
+    Change, ChangeTarget, ChangeType, Ddl, MAX_TABLE_NAME_LENGTH, TableAction, configuration, event, invalid,
     is_valid_name, refuse_system_keyspace, unsupported,
 };
 use crate::error::{RequestError, Result};
@@ -71,9 +71,9 @@ impl Ddl<'_> {
             }
             refuse_time_to_live_of_counters(&table)?;
         }
-        if !is_valid_name(name) {
-            return configuration(format!(
-                "{}: Table name must not be empty, more than {MAX_NAME_LENGTH} characters long, or contain \
+        if !is_valid_name(name, MAX_TABLE_NAME_LENGTH) {
+            return invalid(format!(
+                "{}: Table name must not be empty, more than {MAX_TABLE_NAME_LENGTH} characters long, or contain \
                  non-alphanumeric-underscore characters (got \"{name}\")",
                 table.full_name()
             ));

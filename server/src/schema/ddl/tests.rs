@@ -247,7 +247,7 @@ fn tables_that_are_refused() {
         ),
         (
             "CREATE TABLE \"a-b\" (k int PRIMARY KEY)",
-            "Table name must not be empty, more than 48 characters long",
+            "Table name must not be empty, more than 222 characters long",
         ),
         (
             "CREATE TABLE t (k int PRIMARY KEY) WITH default_validation = int",

@@ -1,11 +1,12 @@
 //! The `compaction` option of a table: which strategy, with which sub-options.
 //!
-//! Invariant: the sub-options of a [`Compaction`] have been checked as the strategy checks them in Cassandra, so an
-//! accessor that finds none or an unreadable one may fall back on the default.
+//! Invariant: the sub-options of a [`Compaction`] have been checked twice: as the strategy checks them in Cassandra, with
+//! its error texts, and by the engine, which says what it does not obey.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use helenus_engine::compaction::CompactionOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{RequestError, Result};
@@ -13,8 +14,17 @@ use crate::error::{RequestError, Result};
 const PACKAGE: &str = "org.apache.cassandra.db.compaction.";
 const DEFAULT_MIN_THRESHOLD: u32 = 4;
 const DEFAULT_MAX_THRESHOLD: u32 = 32;
-const DEFAULT_SSTABLE_SIZE_MIB: u64 = 160;
 const MIN_UNIFIED_TARGET_SIZE_BYTES: f64 = 1_048_576.0;
+
+/// Sub-options that advise, or that are checked to have the only value that Helenus has.
+const NO_EFFECT: [&str; 4] = [
+    "expired_sstable_check_frequency_seconds",
+    "provide_overlapping_tombstones",
+    "single_sstable_uplevel",
+    "unsafe_aggressive_sstable_expiration",
+];
+/// Sub-options of size tiers. Leveled compaction has none in Helenus: its level 0 is compacted as a whole.
+const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
 
 /// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +87,9 @@ impl Compaction {
             options = with_thresholds(options);
         }
         Check { options: &options, understood: Vec::new() }.all(class)?;
-        Ok(Self { class, options })
+        let compaction = Self { class, options };
+        compaction.to_engine()?;
+        Ok(compaction)
     }
 
     /// The option as `system_schema.tables` and `DESCRIBE` show it.
@@ -87,81 +99,14 @@ impl Compaction {
         map
     }
 
-    /// Whether tables are compacted in the background at all.
-    pub fn is_enabled(&self) -> bool {
-        self.options.get("enabled").is_none_or(|text| text.eq_ignore_ascii_case("true"))
-    }
-
-    /// How many similar tables are worth a compaction.
-    pub fn min_threshold(&self) -> u32 {
-        self.number("min_threshold").unwrap_or(DEFAULT_MIN_THRESHOLD)
-    }
-
-    /// The most tables of one compaction.
-    pub fn max_threshold(&self) -> u32 {
-        self.number("max_threshold").unwrap_or(DEFAULT_MAX_THRESHOLD)
-    }
-
-    /// Size-tiered: a table belongs to a tier if its size is above this share of the tier's average.
-    pub fn bucket_low(&self) -> f64 {
-        self.number("bucket_low").unwrap_or(0.5)
-    }
-
-    /// Size-tiered: a table belongs to a tier if its size is below this share of the tier's average.
-    pub fn bucket_high(&self) -> f64 {
-        self.number("bucket_high").unwrap_or(1.5)
-    }
-
-    /// Size-tiered: tables below this size form one tier.
-    pub fn min_sstable_size_bytes(&self) -> u64 {
-        self.number("min_sstable_size").unwrap_or(50 << 20)
-    }
-
-    /// Leveled: the size that tables aim at.
-    pub fn sstable_size_bytes(&self) -> u64 {
-        self.number::<u64>("sstable_size_in_mb").unwrap_or(DEFAULT_SSTABLE_SIZE_MIB) << 20
-    }
-
-    /// Leveled: how many times larger a level is than the one above it.
-    pub fn fanout_size(&self) -> u32 {
-        self.number("fanout_size").unwrap_or(10)
-    }
-
-    /// Time-window: the length of a window.
-    pub fn window_seconds(&self) -> u64 {
-        let unit = match self.options.get("compaction_window_unit").map(String::as_str) {
-            Some("MINUTES") => 60,
-            Some("HOURS") => 3_600,
-            _ => 86_400,
-        };
-        self.number::<u64>("compaction_window_size").unwrap_or(1).saturating_mul(unit)
-    }
-
-    /// Unified: the scaling parameters as written, a comma between levels.
-    pub fn scaling_parameters(&self) -> &str {
-        self.options.get("scaling_parameters").map_or("T4", String::as_str)
-    }
-
-    /// Unified: the size that tables aim at.
-    pub fn target_sstable_size_bytes(&self) -> u64 {
-        self.options
-            .get("target_sstable_size")
-            .and_then(|text| data_size_bytes(text))
-            .map_or(1 << 30, |size| size as u64)
-    }
-
-    /// The share of droppable tombstones from which a single table is compacted.
-    pub fn tombstone_threshold(&self) -> f64 {
-        self.number("tombstone_threshold").unwrap_or(0.2)
-    }
-
-    /// The least age of a table that is compacted for its tombstones alone.
-    pub fn tombstone_compaction_interval_seconds(&self) -> u64 {
-        self.number("tombstone_compaction_interval").unwrap_or(86_400)
-    }
-
-    fn number<T: FromStr>(&self, name: &str) -> Option<T> {
-        self.options.get(name)?.parse().ok()
+    /// The options as the engine takes them.
+    pub fn to_engine(&self) -> Result<CompactionOptions> {
+        let mut map = self.to_map();
+        map.retain(|name, _| !NO_EFFECT.contains(&name.as_str()));
+        if self.class == CompactionClass::Leveled {
+            map.retain(|name, _| !SIZE_TIERED.contains(&name.as_str()));
+        }
+        CompactionOptions::parse(&map).map_err(|error| RequestError::Configuration(error.to_string()))
     }
 }
 
@@ -375,11 +320,18 @@ impl Check<'_> {
                 "Scaling parameter {wrong} must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"
             ));
         }
-        for name in ["base_shard_count", "max_sstables_to_compact"] {
-            if let Some(count) = self.integer(name)?
-                && (count < 0 || (count == 0 && name == "base_shard_count"))
-            {
-                return configuration(format!("Invalid configuration, {name} should be positive: {count}"));
+        for name in [
+            "base_shard_count",
+            "flush_size_override",
+            "max_sstables_to_compact",
+            "min_sstable_size",
+            "overlap_inclusion_method",
+            "sstable_growth",
+        ] {
+            if self.text(name).is_some() {
+                return configuration(format!(
+                    "The compaction sub-option '{name}' is not supported by Helenus"
+                ));
             }
         }
         if let Some(text) = self.text("target_sstable_size") {
@@ -394,26 +346,6 @@ impl Check<'_> {
                     return configuration(format!("target_sstable_size {text} is not a valid size in bytes"));
                 }
             }
-        }
-        for name in ["min_sstable_size", "flush_size_override"] {
-            if let Some(text) = self.text(name)
-                && data_size_bytes(text).is_none()
-            {
-                return configuration(format!("{name} {text} is not a valid size in bytes"));
-            }
-        }
-        if let Some(text) = self.text("sstable_growth") {
-            let (digits, scale) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
-            if !digits.parse::<f64>().is_ok_and(|growth| (0.0..=1.0).contains(&(growth / scale))) {
-                return configuration(format!("sstable_growth {text} must be between 0 and 1"));
-            }
-        }
-        if let Some(text) = self.text("overlap_inclusion_method")
-            && !["NONE", "SINGLE", "TRANSITIVE"].contains(&text.to_uppercase().as_str())
-        {
-            return configuration(format!(
-                "Invalid overlap inclusion method {text}. The valid options are [NONE, SINGLE, TRANSITIVE]."
-            ));
         }
         self.expired_tables()
     }
@@ -483,20 +415,32 @@ mod tests {
             ("min_threshold", "7"),
         ];
         assert_eq!(compaction.to_map(), map_of(&expected));
-        assert_eq!((compaction.min_threshold(), compaction.max_threshold()), (7, 32));
         assert!(with("LeveledCompactionStrategy", &[]).unwrap().options.is_empty());
     }
 
     #[test]
-    fn sub_options_are_read() {
+    fn the_engine_takes_what_is_accepted() {
         let window = [("compaction_window_unit", "HOURS"), ("compaction_window_size", "6")];
-        assert_eq!(with("TimeWindowCompactionStrategy", &window).unwrap().window_seconds(), 6 * 3_600);
-        let leveled = with("LeveledCompactionStrategy", &[("sstable_size_in_mb", "10")]).unwrap();
-        assert_eq!((leveled.sstable_size_bytes(), leveled.fanout_size()), (10 << 20, 10));
+        let leveled =
+            [("sstable_size_in_mb", "10"), ("bucket_low", "0.3"), ("single_sstable_uplevel", "true")];
         let unified = [("scaling_parameters", "T4, L8, N, -2"), ("target_sstable_size", "256MiB")];
-        let unified = with("UnifiedCompactionStrategy", &unified).unwrap();
-        assert_eq!(unified.target_sstable_size_bytes(), 256 << 20);
-        assert!(!with("SizeTieredCompactionStrategy", &[("enabled", "false")]).unwrap().is_enabled());
+        let expired = [("unsafe_aggressive_sstable_expiration", "false")];
+        let cases: [(&str, &[(&str, &str)]); 6] = [
+            (
+                "SizeTieredCompactionStrategy",
+                &[("min_threshold", "6"), ("provide_overlapping_tombstones", "none")],
+            ),
+            ("TimeWindowCompactionStrategy", &window),
+            ("TimeWindowCompactionStrategy", &[("expired_sstable_check_frequency_seconds", "60")]),
+            ("LeveledCompactionStrategy", &leveled),
+            ("UnifiedCompactionStrategy", &unified),
+            ("UnifiedCompactionStrategy", &expired),
+        ];
+        for (class, options) in cases {
+            assert!(with(class, options).unwrap().to_engine().unwrap().enabled);
+        }
+        let disabled = with("SizeTieredCompactionStrategy", &[("enabled", "false")]).unwrap();
+        assert!(!disabled.to_engine().unwrap().enabled);
     }
 
     #[test]

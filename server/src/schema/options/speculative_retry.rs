@@ -65,7 +65,7 @@ impl SpeculativeRetry {
         let percentile = digits.and_then(number).ok_or_else(|| invalid(text))?;
         if !(percentile > 0.0 && percentile < 100.0) {
             return Err(RequestError::Configuration(format!(
-                "Invalid value {text} for PERCENTILE option: must be between (0.0 and 100.0)"
+                "Invalid value {text} for PERCENTILE option 'speculative_retry': must be between (0.0 and 100.0)"
             )));
         }
         Ok(Self::Percentile(percentile))
@@ -78,7 +78,7 @@ fn number(digits: &str) -> Option<f64> {
 }
 
 fn invalid(text: &str) -> RequestError {
-    RequestError::Configuration(format!("Specified speculative retry policy '{text}' is not supported"))
+    RequestError::Configuration(format!("Invalid value {text} for option 'speculative_retry'"))
 }
 
 impl fmt::Display for SpeculativeRetry {
@@ -118,6 +118,12 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
+        let error = |text: &str| SpeculativeRetry::parse(text).unwrap_err().to_string();
+        assert_eq!(error("dogPERCENTILE"), "Invalid value dogPERCENTILE for option 'speculative_retry'");
+        assert_eq!(
+            error("101PERCENTILE"),
+            "Invalid value 101PERCENTILE for PERCENTILE option 'speculative_retry': must be between (0.0 and 100.0)"
+        );
         for text in ["", "99", "p", "0p", "100p", "-1ms", "infp", "MIN(99p,90p)", "MIN(99p)", "sometimes"] {
             SpeculativeRetry::parse(text).unwrap_err();
         }
