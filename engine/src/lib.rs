@@ -15,6 +15,7 @@ pub mod reconcile;
 pub mod row;
 pub mod row_writer;
 pub mod span;
+pub mod table;
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;

@@ -1,0 +1,401 @@
+//! A data block: consecutive rows, their keys prefix-compressed.
+//!
+//! ```text
+//! body    := entries | restarts x (offset u32) | base timestamp i64 | number of restarts u32       little endian
+//! entry   := head varint | [suffix length varint] | row length varint | key suffix | row
+//! head    := shared << 1 | same
+//! ```
+//!
+//! `shared` is how many bytes the key has in common with the key of the entry before it; if `same` is set the whole key
+//! is as long as that one and the suffix length is left out. Every 16th entry is a *restart*: it shares nothing and
+//! carries its suffix length, so a reader can start there; the restarts are searched in halves. Rows are encoded
+//! relative to the base timestamp.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::codec::{DecodeError, put_unsigned};
+use crate::row::RowRef;
+use crate::row_writer::transcode;
+
+/// Entries from one restart to the next.
+pub const RESTART_INTERVAL: usize = 16;
+
+const TRAILER_BYTES: usize = 12;
+const RESTART_BYTES: usize = 4;
+
+/// Builds the body of a block. Reused from block to block.
+#[derive(Debug, Default)]
+pub struct BlockBuilder {
+    body: Vec<u8>,
+    restarts: Vec<u32>,
+    entries: usize,
+    base: i64,
+    last_key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// Bytes that two keys have in common at their start.
+pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    let whole_words = left
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .zip(right.as_chunks::<8>().0)
+        .take_while(|(left, right)| left == right)
+        .count()
+        * 8;
+    let rest = left.iter().skip(whole_words).zip(right.iter().skip(whole_words));
+    whole_words + rest.take_while(|(left, right)| left == right).count()
+}
+
+impl BlockBuilder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Bytes of the body if it were finished now.
+    pub fn size_bytes(&self) -> usize {
+        self.body.len() + self.restarts.len() * RESTART_BYTES + TRAILER_BYTES
+    }
+
+    /// The key added last.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Appends a row. Keys must ascend. `base` is taken over by the first row of a block: a timestamp near those of
+    /// the rows to come.
+    pub fn add(&mut self, key: &[u8], row: RowRef<'_>, base: i64) -> Result<(), DecodeError> {
+        if self.is_empty() {
+            self.base = base;
+        }
+        self.row.clear();
+        transcode(row, self.base, &mut self.row)?;
+        let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
+        let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
+        let suffix = key.get(shared..).unwrap_or_default();
+        let same = !restart && key.len() == self.last_key.len();
+        if restart {
+            self.restarts.push(self.body.len() as u32);
+        }
+        put_unsigned(&mut self.body, (shared as u64) << 1 | u64::from(same));
+        if !same {
+            put_unsigned(&mut self.body, suffix.len() as u64);
+        }
+        put_unsigned(&mut self.body, self.row.len() as u64);
+        self.body.extend_from_slice(suffix);
+        self.body.extend_from_slice(&self.row);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(suffix);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Completes the body and hands it to `use_body`; then the builder is empty, but for the last key.
+    pub fn finish<T>(&mut self, use_body: impl FnOnce(&[u8]) -> T) -> T {
+        for restart in &self.restarts {
+            self.body.extend_from_slice(&restart.to_le_bytes());
+        }
+        self.body.extend_from_slice(&self.base.to_le_bytes());
+        self.body.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        let result = use_body(&self.body);
+        self.body.clear();
+        self.restarts.clear();
+        self.entries = 0;
+        result
+    }
+}
+
+/// Where an entry and its parts lie in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRef {
+    /// Bytes of the key taken from the key before.
+    pub shared: usize,
+    pub suffix: Range<usize>,
+    pub row: Range<usize>,
+}
+
+impl EntryRef {
+    fn key_length(&self) -> usize {
+        self.shared + self.suffix.len()
+    }
+
+    /// Where the next entry begins.
+    pub fn end(&self) -> usize {
+        self.row.end
+    }
+}
+
+/// A view of a block's body. Never panics, whatever the bytes; `None` and `Err` mean that they are no block.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockView<'a> {
+    entries: &'a [u8],
+    restarts: &'a [[u8; RESTART_BYTES]],
+    base: i64,
+}
+
+/// What the search for a key in a block found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// The entry that begins at `offset` has the key.
+    Exact { offset: usize, entry: EntryRef },
+    /// The entry that begins at `offset` is the first with a larger key.
+    Greater { offset: usize, entry: EntryRef },
+    /// All keys of the block are smaller.
+    End,
+}
+
+const MALFORMED: DecodeError = DecodeError::Truncated { what: "a block" };
+
+#[inline]
+fn varint(bytes: &[u8], offset: &mut usize) -> Option<usize> {
+    let first = *bytes.get(*offset)?;
+    *offset += 1;
+    if first < 0x80 {
+        return Some(usize::from(first));
+    }
+    let mut value = usize::from(first & 0x7F);
+    let mut shift = 7;
+    loop {
+        let byte = *bytes.get(*offset)?;
+        *offset += 1;
+        value |= usize::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+        shift += 7;
+        // Lengths fit 32 bits; more is damage.
+        if shift > 28 {
+            return None;
+        }
+    }
+}
+
+impl<'a> BlockView<'a> {
+    /// Takes the body apart.
+    #[inline]
+    pub fn new(body: &'a [u8]) -> Option<Self> {
+        let (rest, count) = body.split_last_chunk::<4>()?;
+        let (rest, base) = rest.split_last_chunk::<8>()?;
+        let count = u32::from_le_bytes(*count) as usize;
+        let entries_length = rest.len().checked_sub(count.checked_mul(RESTART_BYTES)?)?;
+        let (entries, restarts) = rest.split_at(entries_length);
+        let (restarts, _) = restarts.as_chunks::<RESTART_BYTES>();
+        Some(Self { entries, restarts, base: i64::from_le_bytes(*base) })
+    }
+
+    /// Microseconds; rows are relative to it.
+    #[inline]
+    pub fn base(&self) -> i64 {
+        self.base
+    }
+
+    /// Where the entries end.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn restart_count(&self) -> usize {
+        self.restarts.len()
+    }
+
+    /// Where the entries of a restart interval begin; the end of the entries if there is no such interval.
+    #[inline]
+    pub fn restart(&self, index: usize) -> usize {
+        self.restarts.get(index).map_or(self.end(), |bytes| u32::from_le_bytes(*bytes) as usize)
+    }
+
+    /// The last interval that begins before `offset`.
+    pub fn interval_before(&self, offset: usize) -> Option<usize> {
+        self.restarts.partition_point(|bytes| (u32::from_le_bytes(*bytes) as usize) < offset).checked_sub(1)
+    }
+
+    /// The entry at `offset`, given the length of the key before it.
+    #[inline]
+    pub fn entry(&self, offset: usize, previous_key_length: usize) -> Option<EntryRef> {
+        let mut offset = offset;
+        let head = varint(self.entries, &mut offset)?;
+        let shared = head >> 1;
+        if shared > previous_key_length {
+            return None;
+        }
+        let suffix_length =
+            if head & 1 == 0 { varint(self.entries, &mut offset)? } else { previous_key_length - shared };
+        let row_length = varint(self.entries, &mut offset)?;
+        let row_start = offset.checked_add(suffix_length)?;
+        let row_end = row_start.checked_add(row_length)?;
+        (row_end <= self.entries.len()).then_some(EntryRef {
+            shared,
+            suffix: offset..row_start,
+            row: row_start..row_end,
+        })
+    }
+
+    /// Bytes that an entry refers to.
+    #[inline]
+    pub fn part(&self, range: &Range<usize>) -> &'a [u8] {
+        self.entries.get(range.clone()).unwrap_or_default()
+    }
+
+    #[inline]
+    pub fn row(&self, entry: &EntryRef) -> RowRef<'a> {
+        RowRef::new(self.part(&entry.row), self.base)
+    }
+
+    /// The last restart whose key is less than or equal to `target`; 0 if there is none.
+    #[inline]
+    fn restart_for(&self, target: &[u8]) -> Option<usize> {
+        let mut low = 0;
+        let mut high = self.restarts.len();
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            let entry = self.entry(self.restart(middle), 0)?;
+            if self.part(&entry.suffix) <= target {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Some(low)
+    }
+
+    /// Looks for `target`. `key`, if wanted, receives the key of the entry found.
+    ///
+    /// Only the bytes behind the common prefix of `target` and the key before are ever compared.
+    #[inline]
+    pub fn search(&self, target: &[u8], mut key: Option<&mut Vec<u8>>) -> Result<Found, DecodeError> {
+        let mut offset = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
+        // The key before is smaller than `target`, has this length, and this many bytes in common with it.
+        let mut previous_length = 0;
+        let mut matched = 0;
+        if let Some(key) = &mut key {
+            key.clear();
+        }
+        while offset < self.entries.len() {
+            let entry = self.entry(offset, previous_length).ok_or(MALFORMED)?;
+            if let Some(key) = &mut key {
+                key.truncate(entry.shared);
+                key.extend_from_slice(self.part(&entry.suffix));
+            }
+            if entry.shared < matched {
+                // It differs from the key before inside the part that equals the target, and it is larger.
+                return Ok(Found::Greater { offset, entry });
+            }
+            if entry.shared == matched {
+                let rest = target.get(matched..).unwrap_or_default();
+                let suffix = self.part(&entry.suffix);
+                match suffix.cmp(rest) {
+                    Ordering::Equal => return Ok(Found::Exact { offset, entry }),
+                    Ordering::Greater => return Ok(Found::Greater { offset, entry }),
+                    Ordering::Less => matched += common_prefix(suffix, rest),
+                }
+            }
+            previous_length = entry.key_length();
+            offset = entry.end();
+        }
+        Ok(Found::End)
+    }
+
+    /// Where the first entry with a key greater than or equal to `target` begins; the end of the entries if there is none.
+    pub fn offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
+        Ok(match self.search(target, None)? {
+            Found::Exact { offset, .. } | Found::Greater { offset, .. } => offset,
+            Found::End => self.end(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::{Cell, CellKind, Liveness};
+    use crate::row_writer::RowBuilder;
+
+    fn row(timestamp: i64, value: &[u8]) -> Vec<u8> {
+        let mut builder = RowBuilder::new();
+        builder.set_liveness(Liveness { timestamp, expiry: None });
+        builder.cell(Cell { column: 1, path: &[], timestamp, kind: CellKind::Live, value });
+        builder.to_bytes()
+    }
+
+    fn build(keys: &[&[u8]]) -> Vec<u8> {
+        let mut builder = BlockBuilder::new();
+        for (number, key) in keys.iter().enumerate() {
+            let bytes = row(1000 + number as i64, key);
+            builder.add(key, RowRef::new(&bytes, 0), 1000).unwrap();
+        }
+        let expected = builder.size_bytes();
+        let body = builder.finish(<[u8]>::to_vec);
+        assert_eq!(body.len(), expected);
+        body
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let expected = [
+            &[0, 3, 7, b'a', b'b', b'c'][..],
+            &[1, 0, 0b100, 1, 3, b'a', b'b', b'c'],
+            &[0b101, 7, b'd'],
+            &[1, 2, 0b100, 1, 3, b'a', b'b', b'd'],
+            &[0, 0, 0, 0],
+            &[0xE8, 3, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0],
+        ]
+        .concat();
+        let mut body = build(&[b"abc", b"abd"]);
+        // A row is 8 bytes here, not 7: flags, timestamp, cell flags, column, length, three bytes.
+        assert_eq!(body[2], 8);
+        assert_eq!(body[15], 8);
+        body[2] = 7;
+        body[15] = 7;
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn every_key_is_found_and_neighbours_are_told_apart() {
+        let keys: Vec<Vec<u8>> = (0..100_u32)
+            .map(|number| format!("prefix{:04}{}", number * 2, "x".repeat(number as usize % 3)).into())
+            .collect();
+        let body = build(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let view = BlockView::new(&body).unwrap();
+        let mut found_key = Vec::new();
+        for (number, key) in keys.iter().enumerate() {
+            let Found::Exact { entry, .. } = view.search(key, None).unwrap() else { panic!("{key:?}") };
+            let row = view.row(&entry);
+            assert_eq!(row.liveness().unwrap().timestamp, 1000 + number as i64);
+            assert_eq!(row.cells().next().unwrap().value, key);
+            let mut before = key.clone();
+            before.pop();
+            assert!(matches!(view.search(&before, Some(&mut found_key)), Ok(Found::Greater { .. })));
+            assert_eq!(found_key, *key);
+        }
+        assert_eq!(view.search(b"prefiy", None), Ok(Found::End));
+        assert!(matches!(view.search(b"", None), Ok(Found::Greater { offset: 0, .. })));
+    }
+
+    #[test]
+    fn damaged_bodies_never_panic() {
+        let body = build(&[b"abc", b"abd", b"abde", b"b"]);
+        for index in 0..body.len() {
+            for value in [0, 1, 2, 0x7F, 0x80, 0xFF] {
+                let mut damaged = body.clone();
+                damaged[index] = value;
+                if let Some(view) = BlockView::new(&damaged) {
+                    drop(view.search(b"abd", Some(&mut Vec::new())));
+                    view.interval_before(usize::MAX);
+                }
+            }
+        }
+        for length in 0..body.len() {
+            if let Some(view) = BlockView::new(&body[..length]) {
+                drop(view.search(b"abd", Some(&mut Vec::new())));
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The block cache of one shard: unpacked blocks by table and offset, bounded in bytes.
+//!
+//! Single-threaded. Eviction gives each block a second chance ("clock"): a hit only sets a flag, so it costs one hash
+//! lookup and one reference count.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use crate::io::Mapping;
+
+/// A verified block body: unpacked, or where it lies in the file.
+#[derive(Clone)]
+pub enum BlockData {
+    Unpacked(Rc<Vec<u8>>),
+    Mapped { mapping: Mapping, start: usize, end: usize },
+}
+
+impl BlockData {
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Unpacked(bytes) => bytes,
+            Self::Mapped { mapping, start, end } => mapping.bytes().get(*start..*end).unwrap_or_default(),
+        }
+    }
+
+    fn weight_bytes(&self) -> usize {
+        // What the map and the slot take is counted too, or small blocks would be nearly free.
+        const OVERHEAD_BYTES: usize = 128;
+        match self {
+            Self::Unpacked(bytes) => bytes.capacity() + OVERHEAD_BYTES,
+            Self::Mapped { .. } => OVERHEAD_BYTES,
+        }
+    }
+}
+
+type BlockKey = (u64, u64);
+
+/// Both parts of a key are numbers that differ in many bits at most slightly: one multiplication spreads them.
+#[derive(Default)]
+struct BlockKeyHasher(u64);
+
+impl Hasher for BlockKeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+struct Slot {
+    key: BlockKey,
+    data: BlockData,
+    referenced: Cell<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    by_key: HashMap<BlockKey, usize, BuildHasherDefault<BlockKeyHasher>>,
+    used_bytes: usize,
+    hand: usize,
+}
+
+/// Hits and misses since the start, and what is held now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStatistics {
+    pub hits: u64,
+    pub misses: u64,
+    pub used_bytes: usize,
+    pub blocks: usize,
+}
+
+/// A cache of block bodies shared by the tables of one shard.
+pub struct BlockCache {
+    capacity_bytes: Cell<usize>,
+    state: RefCell<State>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+}
+
+impl BlockCache {
+    /// An empty cache; with a capacity of 0 it holds nothing.
+    pub fn new(capacity_bytes: usize) -> Self {
+        Self {
+            capacity_bytes: Cell::new(capacity_bytes),
+            state: RefCell::default(),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, table: u64, offset: u64) -> Option<BlockData> {
+        let state = self.state.borrow();
+        let slot = state.by_key.get(&(table, offset)).and_then(|index| state.slots.get(*index)?.as_ref());
+        if let Some(slot) = slot {
+            slot.referenced.set(true);
+            self.hits.set(self.hits.get() + 1);
+            Some(slot.data.clone())
+        } else {
+            self.misses.set(self.misses.get() + 1);
+            None
+        }
+    }
+
+    pub(super) fn insert(&self, table: u64, offset: u64, data: BlockData) {
+        let weight = data.weight_bytes();
+        let capacity = self.capacity_bytes.get();
+        if weight > capacity {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        if let Some(index) = state.by_key.get(&(table, offset)).copied() {
+            state.remove(index);
+        }
+        state.make_room(capacity - weight);
+        let slot = Slot { key: (table, offset), data, referenced: Cell::new(false) };
+        let index = state.free.pop().unwrap_or(state.slots.len());
+        match state.slots.get_mut(index) {
+            Some(place) => *place = Some(slot),
+            None => state.slots.push(Some(slot)),
+        }
+        state.by_key.insert((table, offset), index);
+        state.used_bytes += weight;
+    }
+
+    /// Drops the blocks of a table that is going away.
+    pub fn remove_table(&self, table: u64) {
+        let mut state = self.state.borrow_mut();
+        for index in 0..state.slots.len() {
+            if matches!(state.slots.get(index), Some(Some(slot)) if slot.key.0 == table) {
+                state.remove(index);
+            }
+        }
+    }
+
+    /// Changes the capacity; what is too much is dropped at once.
+    pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
+        self.capacity_bytes.set(capacity_bytes);
+        self.state.borrow_mut().make_room(capacity_bytes);
+    }
+
+    pub fn statistics(&self) -> CacheStatistics {
+        let state = self.state.borrow();
+        CacheStatistics {
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            used_bytes: state.used_bytes,
+            blocks: state.by_key.len(),
+        }
+    }
+}
+
+impl State {
+    fn remove(&mut self, index: usize) {
+        if let Some(slot) = self.slots.get_mut(index).and_then(Option::take) {
+            self.by_key.remove(&slot.key);
+            self.used_bytes -= slot.data.weight_bytes();
+            self.free.push(index);
+        }
+    }
+
+    /// Turns the clock's hand until at most `limit` bytes are held.
+    fn make_room(&mut self, limit: usize) {
+        while self.used_bytes > limit && !self.slots.is_empty() {
+            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+            let second_chance =
+                self.slots.get(self.hand).and_then(Option::as_ref).is_some_and(|slot| slot.referenced.take());
+            if !second_chance {
+                self.remove(self.hand);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(length: usize) -> BlockData {
+        BlockData::Unpacked(Rc::new(vec![7; length]))
+    }
+
+    #[test]
+    fn a_block_that_is_used_outlives_those_that_are_not() {
+        let cache = BlockCache::new(10 * 1128);
+        for offset in 0..1000 {
+            cache.insert(1, offset, block(1000));
+            assert!(cache.get(1, 0).is_some(), "offset {offset}");
+            assert!(cache.statistics().used_bytes <= 10 * 1128);
+        }
+        assert_eq!(cache.statistics().blocks, 10);
+        assert!(cache.get(1, 500).is_none());
+    }
+
+    #[test]
+    fn tables_are_kept_apart_and_removed_whole() {
+        let cache = BlockCache::new(1 << 20);
+        cache.insert(1, 0, block(1));
+        cache.insert(2, 0, block(2));
+        cache.insert(2, 0, block(3));
+        assert_eq!(cache.get(2, 0).unwrap().bytes().len(), 3);
+        cache.remove_table(2);
+        assert!(cache.get(2, 0).is_none());
+        assert_eq!(cache.get(1, 0).unwrap().bytes().len(), 1);
+        cache.set_capacity_bytes(0);
+        assert_eq!(cache.statistics().used_bytes, 0);
+        cache.insert(1, 0, block(1));
+        assert!(cache.get(1, 0).is_none());
+    }
+}

@@ -1,0 +1,275 @@
+//! Moving through a table's rows in key order, both ways.
+//!
+//! Forwards each step decodes the next entry. Backwards, entries can only be decoded from a restart on, so a whole restart
+//! interval is decoded once and then handed out from its end: both directions cost about the same.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::TableError;
+use super::block::{BlockView, EntryRef, Found};
+use super::cache::{BlockCache, BlockData};
+use super::index::Target;
+use super::reader::{BlockPlace, TableReader};
+use crate::row::RowRef;
+
+struct LoadedBlock {
+    place: BlockPlace,
+    target: Target,
+    data: BlockData,
+}
+
+/// An entry of the interval being walked backwards; `key` lies in `TableCursor::interval_keys`.
+struct Step {
+    offset: usize,
+    key: Range<usize>,
+    row: Range<usize>,
+}
+
+/// A position in a table: on a row, or nowhere (before the first seek, or past either end).
+pub struct TableCursor {
+    table: Arc<TableReader>,
+    cache: Option<Rc<BlockCache>>,
+    block: Option<LoadedBlock>,
+    /// On a row: where its entry begins and ends, and its parts.
+    entry_offset: usize,
+    entry_end: usize,
+    row: Range<usize>,
+    base: i64,
+    key: Vec<u8>,
+    on_row: bool,
+    /// The entries before the current one in its restart interval, if they are known.
+    interval: Vec<Step>,
+    interval_keys: Vec<u8>,
+}
+
+impl TableCursor {
+    /// A cursor on nothing. Without a cache each block is unpacked when it is entered (compaction wants that).
+    pub fn new(table: Arc<TableReader>, cache: Option<Rc<BlockCache>>) -> Self {
+        Self {
+            table,
+            cache,
+            block: None,
+            entry_offset: 0,
+            entry_end: 0,
+            row: 0..0,
+            base: 0,
+            key: Vec::new(),
+            on_row: false,
+            interval: Vec::new(),
+            interval_keys: Vec::new(),
+        }
+    }
+
+    pub fn table(&self) -> &Arc<TableReader> {
+        &self.table
+    }
+
+    /// Whether the cursor is on a row.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.on_row
+    }
+
+    /// The full key of the current row; empty if there is none.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        if self.on_row { &self.key } else { &[] }
+    }
+
+    /// The current row; an empty one if there is none.
+    #[inline]
+    pub fn row(&self) -> RowRef<'_> {
+        let block = self.block.as_ref().filter(|_| self.on_row);
+        let bytes = block.and_then(|block| block.data.bytes().get(self.row.clone()));
+        RowRef::new(bytes.unwrap_or_default(), self.base)
+    }
+
+    /// Key and row, if the cursor is on one.
+    #[inline]
+    pub fn current(&self) -> Option<(&[u8], RowRef<'_>)> {
+        self.on_row.then(|| (self.key.as_slice(), self.row()))
+    }
+
+    /// Moves to the first row with a key greater than or equal to `key`. Returns whether there is one.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool, TableError> {
+        let within = self.on_row
+            && key >= self.key.as_slice()
+            && self.block.as_ref().is_some_and(|block| self.table.is_within(block.place, key));
+        if !within {
+            let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
+            self.enter(place, target)?;
+        }
+        let block = self.block.as_ref();
+        let Some(block) = block else { return Ok(self.leave()) };
+        let view = view(&self.table, block)?;
+        self.interval.clear();
+        let found =
+            view.search(key, Some(&mut self.key)).map_err(|_| self.table.malformed_block(block.target))?;
+        match found {
+            Found::Exact { offset, entry } | Found::Greater { offset, entry } => {
+                self.entry_offset = offset;
+                self.stand_on(&entry);
+                Ok(true)
+            }
+            Found::End => self.next_block(),
+        }
+    }
+
+    /// Moves to the last row with a key less than `key`. Returns whether there is one.
+    pub fn seek_before(&mut self, key: &[u8]) -> Result<bool, TableError> {
+        let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
+        self.enter(place, target)?;
+        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let view = view(&self.table, block)?;
+        let end = view.offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
+        self.interval.clear();
+        self.step_back_from(end)
+    }
+
+    /// Moves to the first row.
+    pub fn seek_first(&mut self) -> Result<bool, TableError> {
+        self.block = None;
+        self.next_block()
+    }
+
+    /// Moves to the last row.
+    pub fn seek_last(&mut self) -> Result<bool, TableError> {
+        self.block = None;
+        self.interval.clear();
+        self.previous_block()
+    }
+
+    /// Moves to the next row. Returns whether there is one.
+    #[inline]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a step can fail and lends its row; no iterator can say that"
+    )]
+    pub fn next(&mut self) -> Result<bool, TableError> {
+        if !self.on_row {
+            return Ok(false);
+        }
+        self.interval.clear();
+        let Some(block) = self.block.as_ref() else { return Ok(false) };
+        let view = view(&self.table, block)?;
+        if self.entry_end >= view.end() {
+            return self.next_block();
+        }
+        let entry = view
+            .entry(self.entry_end, self.key.len())
+            .ok_or_else(|| self.table.malformed_block(block.target))?;
+        self.entry_offset = self.entry_end;
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(view.part(&entry.suffix));
+        self.stand_on(&entry);
+        Ok(true)
+    }
+
+    /// Moves to the row before. Returns whether there is one.
+    #[inline]
+    pub fn prev(&mut self) -> Result<bool, TableError> {
+        if !self.on_row {
+            return Ok(false);
+        }
+        if self.interval.is_empty() {
+            return self.step_back_from(self.entry_offset);
+        }
+        Ok(self.take_step())
+    }
+
+    #[inline]
+    fn stand_on(&mut self, entry: &EntryRef) {
+        self.entry_end = entry.end();
+        self.row = entry.row.clone();
+        self.on_row = true;
+    }
+
+    fn leave(&mut self) -> bool {
+        self.on_row = false;
+        self.interval.clear();
+        false
+    }
+
+    fn enter(&mut self, place: BlockPlace, target: Target) -> Result<(), TableError> {
+        self.on_row = false;
+        if self.block.as_ref().is_none_or(|block| block.place != place) {
+            // A cursor that meets an error is on nothing.
+            self.block = None;
+            let data = self.table.block(self.cache.as_deref(), target)?;
+            self.block = Some(LoadedBlock { place, target, data });
+        }
+        if let Some(block) = &self.block {
+            self.base = view(&self.table, block)?.base();
+        }
+        Ok(())
+    }
+
+    /// Moves to the first row of the block after the current one, or of the first block.
+    fn next_block(&mut self) -> Result<bool, TableError> {
+        self.interval.clear();
+        let place = self.block.as_ref().map(|block| block.place);
+        let Some((place, target)) = self.table.block_after(place)? else { return Ok(self.leave()) };
+        self.enter(place, target)?;
+        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let view = view(&self.table, block)?;
+        let entry = view.entry(0, 0).ok_or_else(|| self.table.malformed_block(block.target))?;
+        self.entry_offset = 0;
+        self.key.clear();
+        self.key.extend_from_slice(view.part(&entry.suffix));
+        self.stand_on(&entry);
+        Ok(true)
+    }
+
+    /// Moves to the last row of the block before the current one, or of the last block.
+    fn previous_block(&mut self) -> Result<bool, TableError> {
+        let place = self.block.as_ref().map(|block| block.place);
+        let Some((place, target)) = self.table.block_before(place)? else { return Ok(self.leave()) };
+        self.enter(place, target)?;
+        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let end = view(&self.table, block)?.end();
+        self.step_back_from(end)
+    }
+
+    /// Moves to the last entry of the current block that begins before `end`, decoding its interval up to there.
+    fn step_back_from(&mut self, end: usize) -> Result<bool, TableError> {
+        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let view = view(&self.table, block)?;
+        let Some(interval) = view.interval_before(end) else { return self.previous_block() };
+        self.interval.clear();
+        self.interval_keys.clear();
+        let mut offset = view.restart(interval);
+        let mut previous = 0..0;
+        while offset < end {
+            let entry =
+                view.entry(offset, previous.len()).ok_or_else(|| self.table.malformed_block(block.target))?;
+            let start = self.interval_keys.len();
+            self.interval_keys.extend_from_within(previous.start..previous.start + entry.shared);
+            self.interval_keys.extend_from_slice(view.part(&entry.suffix));
+            previous = start..self.interval_keys.len();
+            self.interval.push(Step { offset, key: previous.clone(), row: entry.row.clone() });
+            offset = entry.end();
+        }
+        if self.interval.is_empty() {
+            return self.previous_block();
+        }
+        Ok(self.take_step())
+    }
+
+    fn take_step(&mut self) -> bool {
+        let Some(step) = self.interval.pop() else { return self.leave() };
+        self.key.clear();
+        self.key.extend_from_slice(self.interval_keys.get(step.key).unwrap_or_default());
+        self.entry_offset = step.offset;
+        self.entry_end = step.row.end;
+        self.row = step.row;
+        self.on_row = true;
+        true
+    }
+}
+
+#[inline]
+fn view<'a>(table: &TableReader, block: &'a LoadedBlock) -> Result<BlockView<'a>, TableError> {
+    BlockView::new(block.data.bytes()).ok_or_else(|| table.malformed_block(block.target))
+}

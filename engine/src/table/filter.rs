@@ -1,0 +1,204 @@
+//! Bloom filters, blocked by cache line: a probe touches one line of 64 bytes.
+//!
+//! ```text
+//! filter := lines (64 bytes each, starting at a multiple of 64 in the file) | probes u8 | 7 zero bytes
+//! ```
+//!
+//! A hash selects a line with its high bits and `probes` bits in it with 9-bit pieces of a product of itself. The hash
+//! functions below are part of the file format. An empty section means "no filter": everything may be there.
+
+use crate::key;
+
+/// Bytes of a line: what the processor fetches at once.
+pub const LINE_BYTES: usize = 64;
+const LINE_BITS: u64 = 512;
+const TRAILER_BYTES: usize = 8;
+/// Seven pieces of nine bits fit into one 64-bit product.
+const PROBES_PER_WORD: u32 = 7;
+const PROBES_MAX: u32 = 14;
+const BITS_PER_KEY_MAX: u32 = 32;
+
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+const SEED: u64 = 0xA076_1D64_78BD_642F;
+
+/// The hashes of one full key, computed once for all tables it is looked for in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHash {
+    /// Of the partition; a function of the token alone, which is a hash already.
+    pub partition: u64,
+    /// Of the whole key.
+    pub row: u64,
+}
+
+impl KeyHash {
+    /// The hashes of a full key, or of a bare partition prefix (then only `partition` means something).
+    #[inline]
+    pub fn of(key: &[u8]) -> Self {
+        Self { partition: partition_hash(key), row: row_hash(key) }
+    }
+}
+
+#[inline]
+fn fold(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Hash of the token at the start of a key.
+#[inline]
+pub fn partition_hash(key: &[u8]) -> u64 {
+    let token = key.first_chunk::<8>().copied().map_or(0, u64::from_be_bytes);
+    fold(token ^ SEED, MULTIPLIER)
+}
+
+/// Hash of all bytes of a key.
+#[inline]
+pub fn row_hash(key: &[u8]) -> u64 {
+    let (words, tail) = key.as_chunks::<8>();
+    let mut hash = SEED ^ key.len() as u64;
+    for word in words {
+        hash = fold(hash ^ u64::from_le_bytes(*word), MULTIPLIER);
+    }
+    let mut last = [0; 8];
+    for (target, byte) in last.iter_mut().zip(tail) {
+        *target = *byte;
+    }
+    fold(hash ^ u64::from_le_bytes(last), SEED)
+}
+
+/// The partition prefix's bytes of a key, or the whole key if it has no proper prefix.
+pub fn partition_of(key: &[u8]) -> &[u8] {
+    key::prefix_length(key).and_then(|length| key.get(..length)).unwrap_or(key)
+}
+
+/// How many bits and probes a key needs for a wished rate of false positives.
+fn dimensions(false_positive_chance: f64) -> Option<(u32, u32)> {
+    if false_positive_chance.is_nan() || false_positive_chance >= 1.0 {
+        return None;
+    }
+    (2..=BITS_PER_KEY_MAX)
+        .map(|bits| (bits, ((f64::from(bits) * 0.65).round() as u32).clamp(1, PROBES_MAX)))
+        .find(|(bits, probes)| expected_rate(*bits, *probes) <= false_positive_chance)
+        .or(Some((BITS_PER_KEY_MAX, PROBES_MAX)))
+}
+
+/// The expected rate of false positives of a blocked filter: keys a line are Poisson distributed.
+fn expected_rate(bits_per_key: u32, probes: u32) -> f64 {
+    let mean = LINE_BITS as f64 / f64::from(bits_per_key);
+    let mut probability = (-mean).exp();
+    let mut rate = 0.0;
+    for keys in 0..(4 * mean as i32 + 20) {
+        let unset = (1.0 - 1.0 / LINE_BITS as f64).powi(keys * probes as i32);
+        rate += probability * (1.0 - unset).powi(probes as i32);
+        probability *= mean / f64::from(keys + 1);
+    }
+    rate
+}
+
+#[inline]
+fn line_of(hash: u64, lines: usize) -> usize {
+    ((u128::from(hash) * lines as u128) >> 64) as usize
+}
+
+/// Calls `visit` with each bit (0..512) of a hash until it returns false; returns whether it never did.
+#[inline]
+fn all_bits(hash: u64, probes: u32, mut visit: impl FnMut(u64) -> bool) -> bool {
+    let mut word = hash.wrapping_mul(MULTIPLIER);
+    for probe in 0..probes {
+        if probe == PROBES_PER_WORD {
+            word = fold(hash, SEED);
+        }
+        if !visit(word % LINE_BITS) {
+            return false;
+        }
+        word >>= 9;
+    }
+    true
+}
+
+/// The filter's bytes for these hashes; empty if `false_positive_chance` is 1 or more, or there are no hashes.
+pub fn build(hashes: &[u64], false_positive_chance: f64) -> Vec<u8> {
+    let Some((bits_per_key, probes)) = dimensions(false_positive_chance) else { return Vec::new() };
+    if hashes.is_empty() {
+        return Vec::new();
+    }
+    let lines = (hashes.len() as u64 * u64::from(bits_per_key)).div_ceil(LINE_BITS) as usize;
+    let mut filter = vec![0_u8; lines * LINE_BYTES + TRAILER_BYTES];
+    for hash in hashes {
+        let start = line_of(*hash, lines) * LINE_BYTES;
+        all_bits(*hash, probes, |bit| {
+            if let Some(byte) = filter.get_mut(start + (bit / 8) as usize) {
+                *byte |= 1 << (bit % 8);
+            }
+            true
+        });
+    }
+    if let Some(field) = filter.get_mut(lines * LINE_BYTES) {
+        *field = probes as u8;
+    }
+    filter
+}
+
+/// A filter's bytes, ready to be asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Filter<'a> {
+    lines: &'a [[u8; LINE_BYTES]],
+    probes: u32,
+}
+
+impl<'a> Filter<'a> {
+    /// `None` if these bytes are no filter.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let (lines, trailer) = bytes.as_chunks::<LINE_BYTES>();
+        let probes = u32::from(*trailer.first()?);
+        (!lines.is_empty() && trailer.len() == TRAILER_BYTES && (1..=PROBES_MAX).contains(&probes))
+            .then_some(Self { lines, probes })
+    }
+
+    /// False only if nothing with this hash was put in.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let Some(line) = self.lines.get(line_of(hash, self.lines.len())) else { return true };
+        all_bits(hash, self.probes, |bit| {
+            line.get((bit / 8) as usize).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::SplitMix64;
+
+    #[test]
+    fn what_was_put_in_is_found_and_little_else() {
+        let mut random = SplitMix64::new(1);
+        let hashes: Vec<u64> = (0..20_000).map(|_| random.next_u64()).collect();
+        for chance in [0.1, 0.01, 0.001] {
+            let bytes = build(&hashes, chance);
+            let filter = Filter::new(&bytes).unwrap();
+            assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
+            let wrong = (0..50_000).filter(|_| filter.may_contain(random.next_u64())).count();
+            let rate = wrong as f64 / 50_000.0;
+            assert!(rate < chance * 1.3, "{rate} for {chance}");
+        }
+        let bits = build(&hashes, 0.01).len() * 8 / hashes.len();
+        assert!((9..=11).contains(&bits), "{bits} bits a key");
+    }
+
+    #[test]
+    fn a_chance_of_one_means_no_filter() {
+        assert!(build(&[1, 2, 3], 1.0).is_empty());
+        assert!(Filter::new(&[]).is_none());
+        assert!(Filter::new(&[0; 72]).is_none(), "no probes");
+    }
+
+    #[test]
+    fn the_hashes_are_part_of_the_format() {
+        let key = crate::key::full_key(42, b"partition", &[2, 1, 2, 3]).unwrap();
+        assert_eq!(partition_hash(&key), partition_hash(partition_of(&key)));
+        assert_eq!((partition_hash(&key), row_hash(&key), row_hash(b"")), (0, 0, 0));
+        assert_eq!(build(&[u64::MAX / 3], 0.01)[64..], [7, 0, 0, 0, 0, 0, 0, 0]);
+    }
+}

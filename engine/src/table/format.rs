@@ -1,0 +1,240 @@
+//! The layout of a table file. Version 1. Integers little endian.
+//!
+//! ```text
+//! file    := data blocks | spans | padding to 64 | partition filter | padding to 64 | row filter
+//!            | index leaves | index root | statistics | footer
+//! block   := stored body | kind u8 (0 as is, 1 LZ4, 2 Zstandard) | body length u32 | crc32 u32
+//! footer  := 6 x section | length of the data blocks u64 | length of the file u64 | crc32 u32 | version u32 | "HELTABLE"
+//! section := offset u64 | length u64 | crc32 u32
+//! ```
+//!
+//! The sections are in the order of [`Footer`]'s fields. The checksum (IEEE) of a block covers everything before
+//! it; that of the footer the footer's bytes before it, the version and the magic. So every byte of the file that means
+//! something is under a checksum: only the padding (at most 63 zero bytes, twice) is not.
+
+use super::compression::{self, Compression};
+
+/// The newest version this program reads, and the one it writes.
+pub const VERSION: u32 = 1;
+
+/// The last bytes of a table.
+pub const MAGIC: &[u8; 8] = b"HELTABLE";
+
+const SECTION_BYTES: usize = 20;
+const SECTIONS: usize = 6;
+const TAIL_BYTES: usize = 16;
+const FOOTER_BODY_BYTES: usize = SECTIONS * SECTION_BYTES + 16;
+
+/// Bytes of the footer.
+pub const FOOTER_BYTES: usize = FOOTER_BODY_BYTES + TAIL_BYTES;
+
+/// Where a section lies, and its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Section {
+    pub offset: u64,
+    pub length: u64,
+    pub crc32: u32,
+}
+
+impl Section {
+    /// A section with these bytes at this place.
+    pub fn of(offset: u64, bytes: &[u8]) -> Self {
+        Self { offset, length: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
+    }
+
+    /// The section's bytes of a file, unchecked.
+    #[inline]
+    pub fn slice<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
+        let start = usize::try_from(self.offset).ok()?;
+        file.get(start..start.checked_add(usize::try_from(self.length).ok()?)?)
+    }
+}
+
+/// The end of a table: where everything else is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Footer {
+    pub spans: Section,
+    pub partition_filter: Section,
+    pub row_filter: Section,
+    pub index_leaves: Section,
+    pub index_root: Section,
+    pub statistics: Section,
+    pub data_bytes: u64,
+    pub file_bytes: u64,
+}
+
+/// Why a file's end is no footer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FooterError {
+    Damaged(&'static str),
+    Version(u32),
+}
+
+impl Footer {
+    pub fn sections(&self) -> [&Section; SECTIONS] {
+        [
+            &self.spans,
+            &self.partition_filter,
+            &self.row_filter,
+            &self.index_leaves,
+            &self.index_root,
+            &self.statistics,
+        ]
+    }
+
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        for section in self.sections() {
+            out.extend_from_slice(&section.offset.to_le_bytes());
+            out.extend_from_slice(&section.length.to_le_bytes());
+            out.extend_from_slice(&section.crc32.to_le_bytes());
+        }
+        out.extend_from_slice(&self.data_bytes.to_le_bytes());
+        out.extend_from_slice(&self.file_bytes.to_le_bytes());
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(out.get(start..).unwrap_or_default());
+        hasher.update(&VERSION.to_le_bytes());
+        hasher.update(MAGIC);
+        out.extend_from_slice(&hasher.finalize().to_le_bytes());
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(MAGIC);
+    }
+
+    /// Reads the footer at the end of a file.
+    pub fn read(file: &[u8]) -> Result<Self, FooterError> {
+        const CUT: FooterError = FooterError::Damaged("the file is too short to be a table");
+        let (rest, magic) = file.split_last_chunk::<8>().ok_or(CUT)?;
+        if magic != MAGIC {
+            return Err(FooterError::Damaged("the file does not end as a table does"));
+        }
+        let (rest, version) = rest.split_last_chunk::<4>().ok_or(CUT)?;
+        let version_number = u32::from_le_bytes(*version);
+        let (rest, crc) = rest.split_last_chunk::<4>().ok_or(CUT)?;
+        let (_, body) = rest.split_last_chunk::<FOOTER_BODY_BYTES>().ok_or(CUT)?;
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(body);
+        hasher.update(version);
+        hasher.update(magic);
+        if hasher.finalize() != u32::from_le_bytes(*crc) {
+            // Another version's footer may have another length, and with it another checksum.
+            return Err(match version_number {
+                VERSION => FooterError::Damaged("the checksum of the footer is wrong"),
+                other => FooterError::Version(other),
+            });
+        }
+        let mut sections = [Section::default(); SECTIONS];
+        let (section_bytes, _) = body.as_chunks::<SECTION_BYTES>();
+        for (section, bytes) in sections.iter_mut().zip(section_bytes) {
+            let (offset, rest) = bytes.split_first_chunk::<8>().ok_or(CUT)?;
+            let (length, crc32) = rest.split_first_chunk::<8>().ok_or(CUT)?;
+            section.offset = u64::from_le_bytes(*offset);
+            section.length = u64::from_le_bytes(*length);
+            section.crc32 = crc32.first_chunk().copied().map(u32::from_le_bytes).ok_or(CUT)?;
+        }
+        let (lengths, file_bytes) = body.split_last_chunk::<8>().ok_or(CUT)?;
+        let (_, data_bytes) = lengths.split_last_chunk::<8>().ok_or(CUT)?;
+        let [spans, partition_filter, row_filter, index_leaves, index_root, statistics] = sections;
+        let footer = Self {
+            spans,
+            partition_filter,
+            row_filter,
+            index_leaves,
+            index_root,
+            statistics,
+            data_bytes: u64::from_le_bytes(*data_bytes),
+            file_bytes: u64::from_le_bytes(*file_bytes),
+        };
+        if footer.file_bytes != file.len() as u64 {
+            return Err(FooterError::Damaged("the file has not the length that it was written with"));
+        }
+        Ok(footer)
+    }
+}
+
+/// Appends a block as it is stored.
+pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let kind = compression::compress(compression, body, out);
+    out.push(kind);
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
+/// A stored block whose checksum is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredBlock<'a> {
+    pub kind: u8,
+    pub stored: &'a [u8],
+    /// Bytes of the unpacked body.
+    pub body_length: usize,
+}
+
+/// Checks a stored block; `None` if it is damaged.
+pub fn read_block(bytes: &[u8]) -> Option<StoredBlock<'_>> {
+    let (checked, crc) = bytes.split_last_chunk::<4>()?;
+    if crc32fast::hash(checked) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let (rest, body_length) = checked.split_last_chunk::<4>()?;
+    let (kind, stored) = rest.split_last()?;
+    Some(StoredBlock { kind: *kind, stored, body_length: u32::from_le_bytes(*body_length) as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_footer() {
+        let section = |number: u64| Section { offset: number, length: number + 1, crc32: number as u32 + 2 };
+        let footer = Footer {
+            spans: section(1),
+            partition_filter: section(2),
+            row_filter: section(3),
+            index_leaves: section(4),
+            index_root: section(5),
+            statistics: section(6),
+            data_bytes: 7,
+            file_bytes: FOOTER_BYTES as u64,
+        };
+        let mut expected = Vec::new();
+        for number in 1..=6_u8 {
+            expected.extend_from_slice(&[number, 0, 0, 0, 0, 0, 0, 0, number + 1, 0, 0, 0, 0, 0, 0, 0]);
+            expected.extend_from_slice(&[number + 2, 0, 0, 0]);
+        }
+        expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 152, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[0, 0, 0, 0]);
+        expected.extend_from_slice(&[1, 0, 0, 0]);
+        expected.extend_from_slice(b"HELTABLE");
+        let mut bytes = Vec::new();
+        footer.write_to(&mut bytes);
+        assert_eq!(bytes, expected);
+        assert_eq!(Footer::read(&bytes), Ok(footer));
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let footer = Footer { file_bytes: FOOTER_BYTES as u64, ..Footer::default() };
+        let mut bytes = Vec::new();
+        footer.write_to(&mut bytes);
+        let mut newer = bytes.clone();
+        newer[FOOTER_BYTES - 12] = 9;
+        assert_eq!(Footer::read(&newer), Err(FooterError::Version(9)));
+        bytes[0] ^= 1;
+        assert!(matches!(Footer::read(&bytes), Err(FooterError::Damaged(_))));
+        assert!(matches!(Footer::read(b"short"), Err(FooterError::Damaged(_))));
+    }
+
+    #[test]
+    fn golden_block() {
+        let mut bytes = Vec::new();
+        put_block(Compression::None, b"body", &mut bytes);
+        assert_eq!(bytes[..9], [b'b', b'o', b'd', b'y', 0, 4, 0, 0, 0]);
+        assert_eq!(bytes[9..], [0, 0, 0, 0]);
+        let block = read_block(&bytes).unwrap();
+        assert_eq!(block, StoredBlock { kind: 0, stored: b"body", body_length: 4 });
+        bytes[0] ^= 1;
+        assert_eq!(read_block(&bytes), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Reading a table from its mapping.
+//!
+//! A reader is immutable and may be shared by threads; block caches belong to one thread and are handed in.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::TableError;
+use super::block::{BlockView, Found};
+use super::cache::{BlockCache, BlockData};
+use super::compression;
+use super::filter::{Filter, KeyHash};
+use super::format::{Footer, FooterError, VERSION, read_block};
+use super::index::{Node, Target};
+use super::spans::Spans;
+use super::statistics::TableStatistics;
+use crate::io::{Disk, Mapping};
+use crate::row::RowRef;
+
+/// An open table.
+pub struct TableReader {
+    id: u64,
+    path: PathBuf,
+    mapping: Mapping,
+    footer: Footer,
+    statistics: TableStatistics,
+}
+
+impl fmt::Debug for TableReader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TableReader").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// A row found by [`TableReader::get`]; it keeps its block alive.
+pub struct TableRow {
+    block: BlockData,
+    start: usize,
+    end: usize,
+    base: i64,
+}
+
+impl TableRow {
+    #[inline]
+    pub fn row(&self) -> RowRef<'_> {
+        RowRef::new(self.block.bytes().get(self.start..self.end).unwrap_or_default(), self.base)
+    }
+}
+
+/// The place of a block in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockPlace {
+    pub leaf: usize,
+    pub entry: usize,
+}
+
+impl TableReader {
+    /// Maps and opens a table. `id` must be unique among the tables that share a block cache.
+    pub async fn open_file(disk: &dyn Disk, path: &Path, id: u64) -> Result<Arc<Self>, TableError> {
+        Self::open(disk.map(path).await?, path, id).map(Arc::new)
+    }
+
+    /// Opens a table, checking everything but its data blocks. `path` is for error messages.
+    pub fn open(mapping: Mapping, path: &Path, id: u64) -> Result<Self, TableError> {
+        let file = mapping.bytes();
+        let footer = Footer::read(file).map_err(|error| match error {
+            FooterError::Damaged(reason) => TableError::damaged(path, file.len() as u64, reason),
+            FooterError::Version(version) => {
+                TableError::UnsupportedVersion { path: path.to_path_buf(), version, newest: VERSION }
+            }
+        })?;
+        for section in footer.sections() {
+            if section.slice(file).is_none_or(|bytes| crc32fast::hash(bytes) != section.crc32) {
+                return Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"));
+            }
+        }
+        let statistics =
+            TableStatistics::read(footer.statistics.slice(file).unwrap_or_default()).map_err(|_| {
+                TableError::damaged(path, footer.statistics.offset, "the statistics are malformed")
+            })?;
+        let reader = Self { id, path: path.to_path_buf(), mapping, footer, statistics };
+        if Spans::new(reader.section(|footer| &footer.spans)).is_none_or(|spans| !spans.is_valid()) {
+            return Err(reader.damaged(footer.spans.offset, "the span deletions are malformed"));
+        }
+        Ok(reader)
+    }
+
+    #[inline]
+    fn section(&self, choose: impl FnOnce(&Footer) -> &super::format::Section) -> &[u8] {
+        choose(&self.footer).slice(self.mapping.bytes()).unwrap_or_default()
+    }
+
+    pub(super) fn damaged(&self, offset: u64, reason: &'static str) -> TableError {
+        TableError::damaged(&self.path, offset, reason)
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.footer.file_bytes
+    }
+
+    pub fn statistics(&self) -> &TableStatistics {
+        &self.statistics
+    }
+
+    /// False only if the table has neither rows nor spans of the partition.
+    #[inline]
+    pub fn may_contain_partition(&self, hash: KeyHash) -> bool {
+        Filter::new(self.section(|footer| &footer.partition_filter))
+            .is_none_or(|filter| filter.may_contain(hash.partition))
+    }
+
+    /// False only if the table has no row with exactly this key. Its spans may cover the key all the same.
+    #[inline]
+    pub fn may_contain_row(&self, hash: KeyHash) -> bool {
+        match Filter::new(self.section(|footer| &footer.row_filter)) {
+            Some(filter) => filter.may_contain(hash.row),
+            // Every partition has one row: the filter of partitions says as much.
+            None => self.may_contain_partition(hash),
+        }
+    }
+
+    /// The span deletions.
+    #[inline]
+    pub fn spans(&self) -> Spans<'_> {
+        Spans::new(self.section(|footer| &footer.spans)).unwrap_or_default()
+    }
+
+    /// The row with exactly this key. Ask the filter first.
+    #[inline]
+    pub fn get(&self, cache: Option<&BlockCache>, key: &[u8]) -> Result<Option<TableRow>, TableError> {
+        let Some((_, target)) = self.find(key)? else { return Ok(None) };
+        let block = self.block(cache, target)?;
+        let view = BlockView::new(block.bytes()).ok_or_else(|| self.malformed_block(target))?;
+        let found = view.search(key, None).map_err(|_| self.malformed_block(target))?;
+        let base = view.base();
+        Ok(match found {
+            Found::Exact { entry, .. } => {
+                Some(TableRow { start: entry.row.start, end: entry.row.end, base, block })
+            }
+            Found::Greater { .. } | Found::End => None,
+        })
+    }
+
+    pub(super) fn malformed_block(&self, target: Target) -> TableError {
+        self.damaged(target.offset, "a block is malformed")
+    }
+
+    fn malformed_index(&self) -> TableError {
+        self.damaged(self.footer.index_leaves.offset, "the index is malformed")
+    }
+
+    #[inline]
+    fn root(&self) -> Option<Node<'_>> {
+        Node::new(self.section(|footer| &footer.index_root))
+    }
+
+    #[inline]
+    fn leaf(&self, leaf: usize) -> Option<Node<'_>> {
+        let target = self.root()?.target(leaf)?;
+        let start = usize::try_from(target.offset).ok()?;
+        Node::new(self.mapping.bytes().get(start..start.checked_add(target.length as usize)?)?)
+    }
+
+    /// The block that holds `key` if any does. `None` if the table has no blocks.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(BlockPlace, Target)>, TableError> {
+        let look = || {
+            let root = self.root()?;
+            if root.len() == 0 {
+                return Some(None);
+            }
+            let leaf = root.floor(key)?;
+            let node = self.leaf(leaf)?;
+            let entry = node.floor(key)?;
+            Some(Some((BlockPlace { leaf, entry }, node.target(entry)?)))
+        };
+        look().ok_or_else(|| self.malformed_index())
+    }
+
+    /// The first (`None`) or the next block after a place.
+    pub(super) fn block_after(
+        &self,
+        place: Option<BlockPlace>,
+    ) -> Result<Option<(BlockPlace, Target)>, TableError> {
+        let look = || {
+            let root = self.root()?;
+            let (mut leaf, mut entry) = place.map_or((0, 0), |place| (place.leaf, place.entry + 1));
+            if root.len() == 0 {
+                return Some(None);
+            }
+            let mut node = self.leaf(leaf)?;
+            if entry >= node.len() {
+                (leaf, entry) = (leaf + 1, 0);
+                if leaf >= root.len() {
+                    return Some(None);
+                }
+                node = self.leaf(leaf)?;
+            }
+            Some(Some((BlockPlace { leaf, entry }, node.target(entry)?)))
+        };
+        look().ok_or_else(|| self.malformed_index())
+    }
+
+    /// The last (`None`) or the next block before a place.
+    pub(super) fn block_before(
+        &self,
+        place: Option<BlockPlace>,
+    ) -> Result<Option<(BlockPlace, Target)>, TableError> {
+        let look = || {
+            let root = self.root()?;
+            let place = match place {
+                Some(BlockPlace { leaf, entry }) if entry > 0 => BlockPlace { leaf, entry: entry - 1 },
+                other => {
+                    let end = other.map_or(root.len(), |place| place.leaf);
+                    let Some(leaf) = end.checked_sub(1) else { return Some(None) };
+                    BlockPlace { leaf, entry: self.leaf(leaf)?.len().checked_sub(1)? }
+                }
+            };
+            Some(Some((place, self.leaf(place.leaf)?.target(place.entry)?)))
+        };
+        look().ok_or_else(|| self.malformed_index())
+    }
+
+    /// Whether `key`, known to be at or behind the start of the block at `place`, would lie in that very block.
+    pub(super) fn is_within(&self, place: BlockPlace, key: &[u8]) -> bool {
+        self.leaf(place.leaf)
+            .filter(|node| place.entry + 1 < node.len())
+            .and_then(|node| node.is_after(place.entry + 1, key))
+            .unwrap_or(false)
+    }
+
+    /// A block's body: from the cache, else checked and unpacked.
+    #[inline]
+    pub(super) fn block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
+        if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
+            return Ok(data);
+        }
+        self.load_block(cache, target)
+    }
+
+    #[cold]
+    fn load_block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
+        let in_file = || {
+            let start = usize::try_from(target.offset).ok()?;
+            let end = start.checked_add(target.length as usize)?;
+            if end as u64 > self.footer.data_bytes {
+                return None;
+            }
+            Some((start, self.mapping.bytes().get(start..end)?))
+        };
+        let (start, bytes) =
+            in_file().ok_or_else(|| self.damaged(target.offset, "the index points outside the data"))?;
+        let block = read_block(bytes)
+            .ok_or_else(|| self.damaged(target.offset, "the checksum of a block is wrong"))?;
+        let data = if block.kind == compression::kind::NONE {
+            let end = start + block.stored.len();
+            BlockData::Mapped { mapping: Arc::clone(&self.mapping), start, end }
+        } else {
+            let body = compression::decompress(block.kind, block.stored, block.body_length)
+                .map_err(|_| self.damaged(target.offset, "a block cannot be unpacked"))?;
+            BlockData::Unpacked(Rc::new(body))
+        };
+        if let Some(cache) = cache {
+            cache.insert(self.id, target.offset, data.clone());
+        }
+        Ok(data)
+    }
+}

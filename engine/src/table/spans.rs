@@ -1,0 +1,214 @@
+//! The span deletions of a table: fragmented (sorted, not overlapping), each inside one partition.
+//!
+//! ```text
+//! section := count u32 | count x (offset u32 of the span, from the end of these) | spans              little endian
+//! span    := start length varint | start | end length varint | end | timestamp zigzag varint | local deletion time varint
+//! ```
+//!
+//! `start` and `end` are full keys; the span covers `[start, end)`. An empty section means no spans.
+
+use crate::cell::Deletion;
+use crate::codec::{Reader, put_bytes, put_signed, put_unsigned};
+
+const OFFSET_BYTES: usize = 4;
+
+/// A deletion of the keys `[start, end)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanRef<'a> {
+    pub start: &'a [u8],
+    pub end: &'a [u8],
+    pub deletion: Deletion,
+}
+
+/// Collects the section.
+#[derive(Debug, Default)]
+pub struct SpansBuilder {
+    offsets: Vec<u32>,
+    spans: Vec<u8>,
+    last_end: Vec<u8>,
+}
+
+impl SpansBuilder {
+    /// Appends a span; false if it does not come after the one before.
+    pub fn add(&mut self, span: &SpanRef<'_>) -> bool {
+        if span.start >= span.end || span.start < self.last_end.as_slice() {
+            return false;
+        }
+        self.offsets.push(self.spans.len() as u32);
+        put_bytes(&mut self.spans, span.start);
+        put_bytes(&mut self.spans, span.end);
+        put_signed(&mut self.spans, span.deletion.timestamp);
+        put_unsigned(&mut self.spans, u64::from(span.deletion.local_deletion_time));
+        self.last_end.clear();
+        self.last_end.extend_from_slice(span.end);
+        true
+    }
+
+    pub fn last_end(&self) -> &[u8] {
+        &self.last_end
+    }
+
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        if self.offsets.is_empty() {
+            return;
+        }
+        out.extend_from_slice(&(self.offsets.len() as u32).to_le_bytes());
+        for offset in &self.offsets {
+            out.extend_from_slice(&offset.to_le_bytes());
+        }
+        out.extend_from_slice(&self.spans);
+    }
+}
+
+/// A view of the section.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spans<'a> {
+    offsets: &'a [[u8; OFFSET_BYTES]],
+    spans: &'a [u8],
+}
+
+impl<'a> Spans<'a> {
+    /// `None` if these bytes are no such section.
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self { offsets: &[], spans: &[] });
+        }
+        let (count, rest) = bytes.split_first_chunk::<4>()?;
+        let (offsets, spans) =
+            rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(OFFSET_BYTES)?)?;
+        Some(Self { offsets: offsets.as_chunks().0, spans })
+    }
+
+    /// Whether every span can be read and all are in order.
+    pub(super) fn is_valid(&self) -> bool {
+        let mut end: &[u8] = &[];
+        (0..self.len()).all(|index| {
+            self.get(index).is_some_and(|span| {
+                let ordered = end <= span.start && span.start < span.end;
+                end = span.end;
+                ordered
+            })
+        })
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// The span with this number, in key order.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<SpanRef<'a>> {
+        let offset = u32::from_le_bytes(*self.offsets.get(index)?) as usize;
+        let mut reader = Reader::new(self.spans.get(offset..)?);
+        let start = reader.bytes("a span").ok()?;
+        let end = reader.bytes("a span").ok()?;
+        let timestamp = reader.signed("a span").ok()?;
+        let local_deletion_time = reader.unsigned32("a span").ok()?;
+        Some(SpanRef { start, end, deletion: Deletion { timestamp, local_deletion_time } })
+    }
+
+    /// The number of the first span that ends after `key`; `len()` if there is none.
+    #[inline]
+    pub fn first_ending_after(&self, key: &[u8]) -> usize {
+        let mut low = 0;
+        let mut high = self.len();
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.get(middle).is_some_and(|span| span.end <= key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The deletion that covers `key`, if any.
+    #[inline]
+    pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
+        let span = self.get(self.first_ending_after(key))?;
+        (span.start <= key).then_some(span.deletion)
+    }
+
+    /// The spans that overlap the keys `[start, end)`, in order, uncut.
+    pub fn overlapping(&self, start: &[u8], end: &'a [u8]) -> impl Iterator<Item = SpanRef<'a>> + use<'a> {
+        let spans = *self;
+        (self.first_ending_after(start)..self.len())
+            .map_while(move |index| spans.get(index))
+            .take_while(move |span| span.start < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(spans: &[(&[u8], &[u8], i64)]) -> Vec<u8> {
+        let mut builder = SpansBuilder::default();
+        for (start, end, timestamp) in spans {
+            let deletion = Deletion { timestamp: *timestamp, local_deletion_time: 7 };
+            assert!(builder.add(&SpanRef { start, end, deletion }));
+        }
+        let mut bytes = Vec::new();
+        builder.write_to(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes() {
+        assert_eq!(
+            section(&[(b"a", b"c", -1), (b"c", b"cc", 2)]),
+            [2, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 1, b'a', 1, b'c', 1, 7, 1, b'c', 2, b'c', b'c', 4, 7]
+        );
+        assert!(section(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_key_finds_the_span_that_covers_it() {
+        let bytes = section(&[(b"b", b"d", 1), (b"d", b"e", 2), (b"g", b"h", 3)]);
+        let spans = Spans::new(&bytes).unwrap();
+        assert!(spans.is_valid());
+        let timestamp = |key: &[u8]| spans.covering(key).map(|deletion| deletion.timestamp);
+        assert_eq!(timestamp(b"a"), None);
+        assert_eq!(timestamp(b"b"), Some(1));
+        assert_eq!(timestamp(b"czz"), Some(1));
+        assert_eq!(timestamp(b"d"), Some(2));
+        assert_eq!(timestamp(b"e"), None);
+        assert_eq!(timestamp(b"gg"), Some(3));
+        assert_eq!(timestamp(b"h"), None);
+        assert_eq!(spans.overlapping(b"c", b"g").count(), 2);
+        assert_eq!(spans.overlapping(b"e", b"g").count(), 0);
+        assert_eq!(spans.overlapping(b"", b"z").count(), 3);
+    }
+
+    #[test]
+    fn spans_out_of_order_are_refused() {
+        let mut builder = SpansBuilder::default();
+        let deletion = Deletion { timestamp: 1, local_deletion_time: 1 };
+        assert!(builder.add(&SpanRef { start: b"b", end: b"d", deletion }));
+        assert!(!builder.add(&SpanRef { start: b"c", end: b"e", deletion }));
+        assert!(!builder.add(&SpanRef { start: b"e", end: b"e", deletion }));
+    }
+
+    #[test]
+    fn damaged_sections_never_panic() {
+        let bytes = section(&[(b"a", b"c", -1), (b"c", b"cc", 2)]);
+        for index in 0..bytes.len() {
+            for value in [0, 1, 2, 0x7F, 0x80, 0xFF] {
+                let mut damaged = bytes.clone();
+                damaged[index] = value;
+                if let Some(spans) = Spans::new(&damaged) {
+                    spans.is_valid();
+                    spans.covering(b"b");
+                }
+            }
+        }
+    }
+}

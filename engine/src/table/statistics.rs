@@ -1,0 +1,252 @@
+//! What is known about a table without reading its rows: counts, bounds of times and keys.
+//!
+//! ```text
+//! statistics := varints in the order of the fields below (signed ones zigzag, optional ones as 0 or value + 1)
+//!               | length and bytes of the smallest key | length and bytes of the largest key
+//! ```
+
+use crate::cell::{CellKind, Deletion, Expiry};
+use crate::codec::{DecodeError, Reader, put_bytes, put_signed, put_unsigned};
+use crate::row::{RowHead, RowRef};
+
+/// Counts and bounds over all rows and span deletions of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableStatistics {
+    pub rows: u64,
+    pub partitions: u64,
+    /// Cells of every kind.
+    pub cells: u64,
+    /// Deleted cells, row deletions, column deletions and span deletions.
+    pub tombstones: u64,
+    /// Span deletions alone.
+    pub spans: u64,
+    /// Cells and liveness marks with an expiry.
+    pub expiring: u64,
+    /// Bytes of all keys and rows before prefixes are shared and blocks compressed.
+    pub raw_bytes: u64,
+    /// Rows of the largest partition, and their raw bytes.
+    pub largest_partition_rows: u64,
+    pub largest_partition_bytes: u64,
+    /// Smallest and largest timestamp, microseconds; `i64::MAX` and `i64::MIN` while there is none.
+    pub min_timestamp: i64,
+    pub max_timestamp: i64,
+    /// Smallest and largest time, in seconds since the epoch, at which something was deleted or expires.
+    pub min_deletion_time: Option<u32>,
+    pub max_deletion_time: Option<u32>,
+    /// Smallest and largest TTL of anything that expires, seconds.
+    pub min_ttl: Option<u32>,
+    pub max_ttl: Option<u32>,
+    /// Cells and liveness marks that neither are deleted nor expire. While it is 0 all of the table is garbage after
+    /// `max_deletion_time` plus the grace period.
+    pub permanent: u64,
+    /// Smallest and largest full key of a row; bounds of span deletions are included (their end as if it were a key).
+    pub min_key: Vec<u8>,
+    pub max_key: Vec<u8>,
+}
+
+impl Default for TableStatistics {
+    fn default() -> Self {
+        Self {
+            rows: 0,
+            partitions: 0,
+            cells: 0,
+            tombstones: 0,
+            spans: 0,
+            expiring: 0,
+            raw_bytes: 0,
+            largest_partition_rows: 0,
+            largest_partition_bytes: 0,
+            min_timestamp: i64::MAX,
+            max_timestamp: i64::MIN,
+            min_deletion_time: None,
+            max_deletion_time: None,
+            min_ttl: None,
+            max_ttl: None,
+            permanent: 0,
+            min_key: Vec::new(),
+            max_key: Vec::new(),
+        }
+    }
+}
+
+fn widen(min: &mut Option<u32>, max: &mut Option<u32>, value: u32) {
+    *min = Some(min.map_or(value, |present| present.min(value)));
+    *max = (*max).max(Some(value));
+}
+
+fn put_optional(out: &mut Vec<u8>, value: Option<u32>) {
+    put_unsigned(out, value.map_or(0, |value| u64::from(value) + 1));
+}
+
+fn read_optional(reader: &mut Reader<'_>, what: &'static str) -> Result<Option<u32>, DecodeError> {
+    match reader.unsigned(what)?.checked_sub(1) {
+        None => Ok(None),
+        Some(value) => u32::try_from(value).map(Some).map_err(|_| DecodeError::Overflow { what }),
+    }
+}
+
+impl TableStatistics {
+    /// Counts a row; returns a timestamp of it, if it has any.
+    pub(super) fn add_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<Option<i64>, DecodeError> {
+        let RowHead { liveness, deletion, column_deletions, cells } = row.head()?;
+        let mut some_timestamp = None;
+        self.rows += 1;
+        self.raw_bytes += (key.len() + row.bytes.len()) as u64;
+        if let Some(liveness) = liveness {
+            some_timestamp = Some(liveness.timestamp);
+            self.add_timestamp(liveness.timestamp);
+            self.add_expiry(liveness.expiry);
+        }
+        for deletion in deletion.into_iter().chain(column_deletions.map(|(_, deletion)| deletion)) {
+            some_timestamp = some_timestamp.or(Some(deletion.timestamp));
+            self.add_deletion(deletion);
+        }
+        let mut previous = some_timestamp;
+        for cell in cells {
+            self.cells += 1;
+            if previous != Some(cell.timestamp) {
+                self.add_timestamp(cell.timestamp);
+                previous = Some(cell.timestamp);
+                some_timestamp = some_timestamp.or(previous);
+            }
+            match cell.kind {
+                CellKind::Live | CellKind::Counter => self.permanent += 1,
+                CellKind::Expiring(expiry) => self.add_expiry(Some(expiry)),
+                CellKind::Tombstone { local_deletion_time } => {
+                    self.tombstones += 1;
+                    self.add_deletion_time(local_deletion_time);
+                }
+            }
+        }
+        Ok(some_timestamp)
+    }
+
+    /// Counts a deletion of any kind but that of a cell.
+    pub(super) fn add_deletion(&mut self, deletion: Deletion) {
+        self.tombstones += 1;
+        self.add_timestamp(deletion.timestamp);
+        self.add_deletion_time(deletion.local_deletion_time);
+    }
+
+    fn add_expiry(&mut self, expiry: Option<Expiry>) {
+        let Some(expiry) = expiry else {
+            self.permanent += 1;
+            return;
+        };
+        self.expiring += 1;
+        self.add_deletion_time(expiry.expires_at);
+        widen(&mut self.min_ttl, &mut self.max_ttl, expiry.ttl);
+    }
+
+    fn add_deletion_time(&mut self, seconds: u32) {
+        widen(&mut self.min_deletion_time, &mut self.max_deletion_time, seconds);
+    }
+
+    fn add_timestamp(&mut self, timestamp: i64) {
+        self.min_timestamp = self.min_timestamp.min(timestamp);
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+    }
+
+    /// Whether a row or span of the table may lie in the keys `[start, end)`.
+    pub fn may_overlap(&self, start: &[u8], end: &[u8]) -> bool {
+        self.rows + self.spans > 0 && self.min_key.as_slice() < end && start <= self.max_key.as_slice()
+    }
+
+    pub(super) fn write_to(&self, out: &mut Vec<u8>) {
+        for number in [
+            self.rows,
+            self.partitions,
+            self.cells,
+            self.tombstones,
+            self.spans,
+            self.expiring,
+            self.raw_bytes,
+            self.largest_partition_rows,
+            self.largest_partition_bytes,
+        ] {
+            put_unsigned(out, number);
+        }
+        put_signed(out, self.min_timestamp);
+        put_signed(out, self.max_timestamp);
+        for time in [self.min_deletion_time, self.max_deletion_time, self.min_ttl, self.max_ttl] {
+            put_optional(out, time);
+        }
+        put_unsigned(out, self.permanent);
+        put_bytes(out, &self.min_key);
+        put_bytes(out, &self.max_key);
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        const WHAT: &str = "a table's statistics";
+        let mut reader = Reader::new(bytes);
+        let mut numbers = [0; 9];
+        for number in &mut numbers {
+            *number = reader.unsigned(WHAT)?;
+        }
+        let [rows, partitions, cells, tombstones, spans, expiring, raw_bytes, ref largest @ ..] = numbers;
+        let [largest_partition_rows, largest_partition_bytes] = *largest;
+        let statistics = Self {
+            rows,
+            partitions,
+            cells,
+            tombstones,
+            spans,
+            expiring,
+            raw_bytes,
+            largest_partition_rows,
+            largest_partition_bytes,
+            min_timestamp: reader.signed(WHAT)?,
+            max_timestamp: reader.signed(WHAT)?,
+            min_deletion_time: read_optional(&mut reader, WHAT)?,
+            max_deletion_time: read_optional(&mut reader, WHAT)?,
+            min_ttl: read_optional(&mut reader, WHAT)?,
+            max_ttl: read_optional(&mut reader, WHAT)?,
+            permanent: reader.unsigned(WHAT)?,
+            min_key: reader.bytes(WHAT)?.to_vec(),
+            max_key: reader.bytes(WHAT)?.to_vec(),
+        };
+        if reader.is_empty() {
+            Ok(statistics)
+        } else {
+            Err(DecodeError::Trailing { what: WHAT, count: reader.rest().len() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_and_round_trip() {
+        let statistics = TableStatistics {
+            rows: 1,
+            partitions: 2,
+            cells: 3,
+            tombstones: 4,
+            spans: 5,
+            expiring: 6,
+            raw_bytes: 300,
+            largest_partition_rows: 8,
+            largest_partition_bytes: 9,
+            min_timestamp: -1,
+            max_timestamp: 1,
+            min_deletion_time: None,
+            max_deletion_time: Some(0),
+            min_ttl: Some(1),
+            max_ttl: Some(126),
+            permanent: 10,
+            min_key: b"a".to_vec(),
+            max_key: b"bc".to_vec(),
+        };
+        let mut bytes = Vec::new();
+        statistics.write_to(&mut bytes);
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 0xAC, 2, 8, 9, 1, 2, 0, 1, 2, 127, 10, 1, b'a', 2, b'b', b'c']);
+        assert_eq!(TableStatistics::read(&bytes), Ok(statistics));
+        for length in 0..bytes.len() {
+            assert!(TableStatistics::read(&bytes[..length]).is_err());
+        }
+        bytes.push(0);
+        assert!(TableStatistics::read(&bytes).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! Writing a table, front to back, from rows in ascending order.
+//!
+//! Memory: one block, one write buffer, and 8 bytes for each row and partition until the filters are built at the end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::TableError;
+use super::block::BlockBuilder;
+use super::compression::{BLOCK_BYTES_MAX, Compression};
+use super::filter::{self, LINE_BYTES};
+use super::format::{FOOTER_BYTES, Footer, Section, put_block};
+use super::index::{LEAF_ENTRIES_MAX, NodeBuilder, Target, separator};
+use super::spans::{SpanRef, SpansBuilder};
+use super::statistics::TableStatistics;
+use crate::cell::Deletion;
+use crate::io::{Disk, DiskError, DiskFile};
+use crate::key;
+use crate::row::RowRef;
+
+/// Bytes gathered before they are handed to the disk.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// The largest row: a block may hold little else.
+const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
+
+/// How a table is laid out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableOptions {
+    pub compression: Compression,
+    /// Blocks are closed when they reach this size, uncompressed.
+    pub block_bytes: usize,
+    /// Wished rate of false positives of the filters; 1 or more: no filters.
+    pub bloom_filter_fp_chance: f64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { compression: Compression::Lz4, block_bytes: 16 << 10, bloom_filter_fp_chance: 0.01 }
+    }
+}
+
+/// The output file: appends are gathered into large writes.
+struct Output {
+    file: Arc<dyn DiskFile>,
+    written: u64,
+    buffer: BytesMut,
+}
+
+impl Output {
+    fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    async fn flush(&mut self) -> Result<(), DiskError> {
+        let data: Bytes = self.buffer.split().freeze();
+        let length = data.len() as u64;
+        self.file.write_at(self.written, data).await?;
+        self.written += length;
+        self.buffer.reserve(WRITE_BYTES);
+        Ok(())
+    }
+
+    async fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
+        let section = Section::of(self.position(), bytes);
+        self.append(bytes).await?;
+        Ok(section)
+    }
+
+    /// As `section`, at the start of a cache line.
+    async fn aligned_section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
+        if !bytes.is_empty() {
+            let padding = self.position().next_multiple_of(LINE_BYTES as u64) - self.position();
+            self.append([0; LINE_BYTES].get(..padding as usize).unwrap_or_default()).await?;
+        }
+        self.section(bytes).await
+    }
+}
+
+/// Builds one table. Dropping it before `finish` leaves an incomplete file, which readers refuse.
+pub struct TableWriter {
+    path: PathBuf,
+    options: TableOptions,
+    output: Output,
+    block: BlockBuilder,
+    /// Scratch for stored blocks and sections.
+    scratch: Vec<u8>,
+    /// Between the last block and the one being built.
+    block_separator: Vec<u8>,
+    leaf: NodeBuilder,
+    leaves: Vec<u8>,
+    /// Leaves by their offset in `leaves`, until the place of `leaves` in the file is known.
+    root: Vec<(Vec<u8>, Target)>,
+    spans: SpansBuilder,
+    first_span_start: Vec<u8>,
+    partition_hashes: Vec<u64>,
+    row_hashes: Vec<u64>,
+    /// Bytes of the last key that are its partition prefix.
+    partition_length: usize,
+    partition_rows: u64,
+    partition_bytes: u64,
+    statistics: TableStatistics,
+}
+
+impl TableWriter {
+    /// Creates the file, which must not exist.
+    pub async fn create(disk: &dyn Disk, path: &Path, options: TableOptions) -> Result<Self, TableError> {
+        let file = disk.create(path).await?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            options,
+            output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
+            block: BlockBuilder::new(),
+            scratch: Vec::new(),
+            block_separator: Vec::new(),
+            leaf: NodeBuilder::default(),
+            leaves: Vec::new(),
+            root: Vec::new(),
+            spans: SpansBuilder::default(),
+            first_span_start: Vec::new(),
+            partition_hashes: Vec::new(),
+            row_hashes: Vec::new(),
+            partition_length: 0,
+            partition_rows: 0,
+            partition_bytes: 0,
+            statistics: TableStatistics::default(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written or about to be written so far.
+    pub fn size_bytes(&self) -> u64 {
+        self.output.position() + self.block.size_bytes() as u64
+    }
+
+    /// What is known of the rows so far; key bounds and the largest partition only after `finish`.
+    pub fn statistics(&self) -> &TableStatistics {
+        &self.statistics
+    }
+
+    /// Appends a row. Keys must be full keys in strictly ascending order.
+    pub async fn add(&mut self, full_key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
+        let bytes = full_key.len() + row.bytes.len();
+        if bytes > ROW_BYTES_MAX {
+            return Err(TableError::RowTooLarge { bytes, limit: ROW_BYTES_MAX });
+        }
+        if self.statistics.rows > 0 && full_key <= self.block.last_key() {
+            return Err(TableError::Disorder { what: "rows" });
+        }
+        self.begin_row(full_key)?;
+        if !self.block.is_empty() && self.block.size_bytes() + bytes > self.options.block_bytes {
+            self.end_block().await?;
+        }
+        if self.block.is_empty() {
+            let between = separator(self.block.last_key(), full_key);
+            self.block_separator.clear();
+            self.block_separator.extend_from_slice(between);
+        }
+        if self.statistics.rows == 0 {
+            self.statistics.min_key = full_key.to_vec();
+        }
+        let base = self.statistics.add_row(full_key, row)?.unwrap_or(0);
+        self.block.add(full_key, row, base)?;
+        self.row_hashes.push(filter::row_hash(full_key));
+        self.partition_rows += 1;
+        self.partition_bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Notices where a new partition begins.
+    fn begin_row(&mut self, full_key: &[u8]) -> Result<(), TableError> {
+        let prefix_length = key::prefix_length(full_key)
+            .filter(|length| *length < full_key.len())
+            .ok_or(TableError::InvalidKey)?;
+        let same_partition = self.statistics.rows > 0
+            && prefix_length == self.partition_length
+            && full_key.get(..prefix_length) == self.block.last_key().get(..prefix_length);
+        if !same_partition {
+            self.end_partition();
+            self.partition_length = prefix_length;
+            self.statistics.partitions += 1;
+            self.partition_hashes.push(filter::partition_hash(full_key));
+        }
+        Ok(())
+    }
+
+    fn end_partition(&mut self) {
+        let statistics = &mut self.statistics;
+        statistics.largest_partition_rows = statistics.largest_partition_rows.max(self.partition_rows);
+        statistics.largest_partition_bytes = statistics.largest_partition_bytes.max(self.partition_bytes);
+        self.partition_rows = 0;
+        self.partition_bytes = 0;
+    }
+
+    /// Adds a deletion of the keys `[start, end)`, both in one partition. Spans come in ascending order and do not
+    /// overlap; their order relative to the rows does not matter.
+    pub fn add_span(&mut self, start: &[u8], end: &[u8], deletion: Deletion) -> Result<(), TableError> {
+        let prefix = filter::partition_of(start);
+        if key::prefix_length(start).is_none() || filter::partition_of(end) != prefix {
+            return Err(TableError::InvalidKey);
+        }
+        let new_partition = !self.spans.last_end().starts_with(prefix);
+        if !self.spans.add(&SpanRef { start, end, deletion }) {
+            return Err(TableError::Disorder { what: "span deletions" });
+        }
+        if new_partition {
+            self.partition_hashes.push(filter::partition_hash(start));
+        }
+        if self.statistics.spans == 0 {
+            self.first_span_start = start.to_vec();
+        }
+        self.statistics.spans += 1;
+        self.statistics.add_deletion(deletion);
+        Ok(())
+    }
+
+    async fn end_block(&mut self) -> Result<(), TableError> {
+        let offset = self.output.position();
+        let (compression, scratch) = (self.options.compression, &mut self.scratch);
+        scratch.clear();
+        self.block.finish(|body| put_block(compression, body, scratch));
+        self.leaf.add(&self.block_separator, Target { offset, length: scratch.len() as u32 });
+        if self.leaf.len() == LEAF_ENTRIES_MAX {
+            self.end_leaf();
+        }
+        self.output.append(&self.scratch).await?;
+        Ok(())
+    }
+
+    fn end_leaf(&mut self) {
+        if self.leaf.is_empty() {
+            return;
+        }
+        let first_key = self.leaf.first_key().to_vec();
+        let offset = self.leaves.len();
+        self.leaf.write_to(&mut self.leaves);
+        let target = Target { offset: offset as u64, length: (self.leaves.len() - offset) as u32 };
+        self.root.push((first_key, target));
+    }
+
+    /// Writes what is left and syncs the file. Its name is durable only after the caller has synced the directory.
+    pub async fn finish(mut self) -> Result<TableStatistics, TableError> {
+        if !self.block.is_empty() {
+            self.end_block().await?;
+        }
+        self.end_leaf();
+        self.end_partition();
+        let data_bytes = self.output.position();
+        let statistics = &mut self.statistics;
+        if statistics.spans > 0 && (statistics.rows == 0 || self.first_span_start < statistics.min_key) {
+            statistics.min_key = std::mem::take(&mut self.first_span_start);
+        }
+        statistics.max_key = self.block.last_key().max(self.spans.last_end()).to_vec();
+
+        let mut section = std::mem::take(&mut self.scratch);
+        section.clear();
+        self.spans.write_to(&mut section);
+        let spans = self.output.section(&section).await?;
+
+        let chance = self.options.bloom_filter_fp_chance;
+        let partition_filter = filter::build(&self.partition_hashes, chance);
+        let partition_filter = self.output.aligned_section(&partition_filter).await?;
+        let has_wide_partitions = statistics.largest_partition_rows > 1;
+        let row_hashes = if has_wide_partitions { self.row_hashes.as_slice() } else { &[] };
+        let row_filter = self.output.aligned_section(&filter::build(row_hashes, chance)).await?;
+
+        let index_leaves = self.output.section(&self.leaves).await?;
+        let mut root = NodeBuilder::default();
+        for (first_key, leaf) in &self.root {
+            root.add(first_key, Target { offset: index_leaves.offset + leaf.offset, length: leaf.length });
+        }
+        section.clear();
+        root.write_to(&mut section);
+        let index_root = self.output.section(&section).await?;
+
+        section.clear();
+        statistics.write_to(&mut section);
+        let statistics = self.output.section(&section).await?;
+
+        let file_bytes = self.output.position() + FOOTER_BYTES as u64;
+        let footer = Footer {
+            spans,
+            partition_filter,
+            row_filter,
+            index_leaves,
+            index_root,
+            statistics,
+            data_bytes,
+            file_bytes,
+        };
+        section.clear();
+        footer.write_to(&mut section);
+        self.output.append(&section).await?;
+        self.output.flush().await?;
+        self.output.file.sync_data().await?;
+        Ok(self.statistics)
+    }
+}
