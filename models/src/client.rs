@@ -54,9 +54,8 @@ impl Client {
 
     /// Makes `keyspace` (dropping an older one when asked to) and runs `script`, a `.cql` file.
     pub async fn create(&self, keyspace: &str, script: &str) -> Result<(), Error> {
-        let found = self
-            .prepare("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?")
-            .await?;
+        let found =
+            self.prepare("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?").await?;
         if self.select_one::<(String,)>(&found, (keyspace,)).await?.value.is_some() {
             if !self.replace {
                 return Err(Error::KeyspaceExists(keyspace.to_owned()));
@@ -82,16 +81,21 @@ impl Client {
 
     /// Prepares a statement with the page size of the run.
     pub async fn prepare(&self, statement: &str) -> Result<PreparedStatement, Error> {
-        let mut prepared = self.session.prepare(statement).await.map_err(|source| Error::Prepare {
-            statement: statement.to_owned(),
-            source: Box::new(source),
-        })?;
+        let mut prepared = self
+            .session
+            .prepare(statement)
+            .await
+            .map_err(|source| Error::Prepare { statement: statement.to_owned(), source: Box::new(source) })?;
         prepared.set_page_size(self.page_size);
         Ok(prepared)
     }
 
     /// Runs a write.
-    pub async fn execute(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), Error> {
+    pub async fn execute(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<(), Error> {
         self.session
             .execute_unpaged(statement, values)
             .await
@@ -100,7 +104,11 @@ impl Client {
     }
 
     /// Runs a conditional write; whether it was applied.
-    pub async fn execute_if(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<bool, Error> {
+    pub async fn execute_if(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<bool, Error> {
         let text = statement.get_statement();
         let result = self.session.execute_unpaged(statement, values).await;
         applied(text, result.map_err(|source| execute_error(text, source))?)
@@ -137,7 +145,7 @@ impl Client {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + 'static,
     {
-        self.fold(statement, values, Vec::new(), |rows, row| rows.push(row)).await
+        self.fold(statement, values, Vec::new(), Vec::push).await
     }
 
     /// Reads all rows through the driver's pager, one at a time: memory stays bounded by a page and `state`.
@@ -235,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_script_is_split_at_semicolons_without_its_comments() {
-        let script = "-- head; not a statement\nCREATE TABLE a (\n  b int -- b;\n);\n\nCREATE TABLE c (d int);\n";
+        let script =
+            "-- head; not a statement\nCREATE TABLE a (\n  b int -- b;\n);\n\nCREATE TABLE c (d int);\n";
         assert_eq!(statements(script), ["CREATE TABLE a (\n  b int \n)", "CREATE TABLE c (d int)"]);
     }
 }

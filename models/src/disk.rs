@@ -10,7 +10,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Answers how many bytes a table takes on disk once all of it is there.
 pub trait DiskUsage: Send + Sync {
     /// Bytes of the table's files after a flush; `None` when the server has no exact answer.
-    fn table_bytes<'a>(&'a self, keyspace: &'a str, table: &'a str) -> BoxFuture<'a, Result<Option<u64>, Error>>;
+    fn table_bytes<'a>(
+        &'a self,
+        keyspace: &'a str,
+        table: &'a str,
+    ) -> BoxFuture<'a, Result<Option<u64>, Error>>;
 }
 
 /// For servers that are asked over CQL: `system.size_estimates` there is refreshed every few minutes and
@@ -19,7 +23,11 @@ pub trait DiskUsage: Send + Sync {
 pub struct NotAvailable;
 
 impl DiskUsage for NotAvailable {
-    fn table_bytes<'a>(&'a self, _keyspace: &'a str, _table: &'a str) -> BoxFuture<'a, Result<Option<u64>, Error>> {
+    fn table_bytes<'a>(
+        &'a self,
+        _keyspace: &'a str,
+        _table: &'a str,
+    ) -> BoxFuture<'a, Result<Option<u64>, Error>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
@@ -32,7 +40,11 @@ where
     F: Fn(String, String) -> A + Send + Sync,
     A: Future<Output = Result<u64, String>> + Send + 'static,
 {
-    fn table_bytes<'a>(&'a self, keyspace: &'a str, table: &'a str) -> BoxFuture<'a, Result<Option<u64>, Error>> {
+    fn table_bytes<'a>(
+        &'a self,
+        keyspace: &'a str,
+        table: &'a str,
+    ) -> BoxFuture<'a, Result<Option<u64>, Error>> {
         let answer = (self.0)(keyspace.to_owned(), table.to_owned());
         Box::pin(async move {
             answer

@@ -55,7 +55,11 @@ pub fn ensure_equal<T: PartialEq + Debug>(request: &str, expected: &T, found: &T
 }
 
 /// Checks an answer of many rows in order.
-pub fn ensure_same_rows<T: PartialEq + Debug>(request: &str, expected: &[T], found: &[T]) -> Result<(), Error> {
+pub fn ensure_same_rows<T: PartialEq + Debug>(
+    request: &str,
+    expected: &[T],
+    found: &[T],
+) -> Result<(), Error> {
     let differing = expected.iter().zip(found).position(|(left, right)| left != right);
     let detail = match differing {
         Some(index) => {
@@ -65,7 +69,9 @@ pub fn ensure_same_rows<T: PartialEq + Debug>(request: &str, expected: &[T], fou
                 shorten(&found.get(index))
             )
         }
-        None if expected.len() != found.len() => format!("expected {} rows, found {}", expected.len(), found.len()),
+        None if expected.len() != found.len() => {
+            format!("expected {} rows, found {}", expected.len(), found.len())
+        }
         None => return Ok(()),
     };
     Err(Error::WrongAnswer { request: request.to_owned(), detail })
@@ -74,7 +80,11 @@ pub fn ensure_same_rows<T: PartialEq + Debug>(request: &str, expected: &[T], fou
 fn shorten(value: &impl Debug) -> String {
     const LENGTH_MAX: usize = 400;
     let text = format!("{value:?}");
-    if text.chars().count() <= LENGTH_MAX { text } else { text.chars().take(LENGTH_MAX).chain(['…']).collect() }
+    if text.chars().count() <= LENGTH_MAX {
+        text
+    } else {
+        text.chars().take(LENGTH_MAX).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]

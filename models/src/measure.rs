@@ -54,8 +54,9 @@ impl Measurement {
 
     /// Nothing measured yet.
     pub fn new(budget: Budget) -> Self {
-        let histogram_us = Histogram::new_with_bounds(1, Self::LATENCY_US_MAX, 3)
-            .unwrap_or_else(|_| unreachable!("bounds and precision are constants that the histogram accepts"));
+        let histogram_us = Histogram::new_with_bounds(1, Self::LATENCY_US_MAX, 3).unwrap_or_else(|_| {
+            unreachable!("bounds and precision are constants that the histogram accepts")
+        });
         Self { budget, histogram_us, busy: Duration::ZERO, rows: 0, pages: 0 }
     }
 

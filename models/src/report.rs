@@ -157,9 +157,13 @@ pub fn latency(latency: Duration) -> String {
     }
 }
 
-/// A mean: whole where it is whole.
+/// A mean: whole where it is whole or large.
 pub fn mean(value: f64) -> String {
-    if (value - value.round()).abs() < 0.05 { grouped(value.round() as u64) } else { format!("{value:.1}") }
+    if value >= 1_000.0 || (value - value.round()).abs() < 0.05 {
+        grouped(value.round() as u64)
+    } else {
+        format!("{value:.1}")
+    }
 }
 
 /// A number with its thousands apart.
@@ -167,7 +171,7 @@ pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -190,6 +194,7 @@ mod tests {
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(mean(12.0), "12");
         assert_eq!(mean(12.34), "12.3");
+        assert_eq!(mean(5_060.3), "5,060");
         assert_eq!(latency(Duration::from_micros(1_234)), "1.23 ms");
         assert_eq!(latency(Duration::from_millis(130)), "130 ms");
         assert_eq!(latency(Duration::from_millis(2_500)), "2.50 s");

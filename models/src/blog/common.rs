@@ -71,7 +71,10 @@ impl<'a> Users<'a> {
     }
 
     /// The names of many users, each read once, some at a time.
-    pub async fn names(&self, user_ids: impl Iterator<Item = Uuid>) -> Result<Answer<HashMap<Uuid, String>>, Error> {
+    pub async fn names(
+        &self,
+        user_ids: impl Iterator<Item = Uuid>,
+    ) -> Result<Answer<HashMap<Uuid, String>>, Error> {
         let distinct: BTreeSet<Uuid> = user_ids.collect();
         let names: Vec<(Uuid, String)> = stream::iter(distinct)
             .map(|user_id| async move { Ok::<_, Error>((user_id, self.name(user_id).await?.value)) })

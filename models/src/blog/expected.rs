@@ -1,5 +1,6 @@
 //! What the tables must hold: the generated data and, on top of it, counters of what a run has written.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::design::{CommentView, LikeView, LoadedPost, LoadedUser, PostView};
@@ -129,7 +130,7 @@ impl<'a> Expected<'a> {
         let posts = self.blog.post_count(user) + created as u32;
         let mut views: Vec<PostView> =
             (0..posts).map(|index| self.short(PostNumber { user, index })).collect();
-        views.sort_unstable_by(|left, right| right.id.cmp(&left.id));
+        views.sort_unstable_by_key(|view| Reverse(view.id));
         views
     }
 
@@ -157,14 +158,18 @@ impl<'a> Expected<'a> {
                 LikeView { maker_id: self.blog.user_id(maker), username: self.username(maker) }
             })
             .collect();
-        likes.sort_unstable_by(|left, right| right.maker_id.cmp(&left.maker_id));
+        likes.sort_unstable_by_key(|like| Reverse(like.maker_id));
         likes
     }
 
     /// Q6: created posts, the last one first, then generated ones.
     pub fn newest(&self, count: usize) -> Vec<PostView> {
         let created = (0..self.created_posts).rev().map(|sequence| self.blog.created_post(sequence));
-        created.chain(self.newest_generated.iter().copied()).take(count).map(|post| self.short(post)).collect()
+        created
+            .chain(self.newest_generated.iter().copied())
+            .take(count)
+            .map(|post| self.short(post))
+            .collect()
     }
 
     /// A user with all generated posts, for loading.

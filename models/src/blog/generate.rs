@@ -124,7 +124,10 @@ impl Blog {
 
     /// A post's id, which holds its time.
     pub fn post_id(&self, post: PostNumber) -> CqlTimeuuid {
-        CqlTimeuuid::from(time_uuid(self.post_ticks(post), self.draw(POST, &[post.user.into(), post.index.into()])))
+        CqlTimeuuid::from(time_uuid(
+            self.post_ticks(post),
+            self.draw(POST, &[post.user.into(), post.index.into()]),
+        ))
     }
 
     fn post_ticks(&self, post: PostNumber) -> u64 {
@@ -182,7 +185,8 @@ impl Blog {
 
     /// All posts that are generated for all users.
     pub fn posts(&self) -> impl Iterator<Item = PostNumber> + '_ {
-        (0..self.users).flat_map(|user| (0..self.post_count(user)).map(move |index| PostNumber { user, index }))
+        (0..self.users)
+            .flat_map(|user| (0..self.post_count(user)).map(move |index| PostNumber { user, index }))
     }
 
     /// The `count` newest generated posts, newest first.
@@ -225,9 +229,10 @@ pub fn excerpt(body: &str) -> String {
 }
 
 fn time_uuid(ticks: u64, draw: u64) -> Uuid {
-    let [_, _, a, b, c, d, e, f] = draw.to_be_bytes();
+    let [_, _, mut node @ ..] = draw.to_be_bytes();
     // The multicast bit marks a node that is no network address (RFC 9562).
-    Uuid::new_v1(Timestamp::from_gregorian_time(ticks, (draw >> 50) as u16), &[a | 1, b, c, d, e, f])
+    node[0] |= 1;
+    Uuid::new_v1(Timestamp::from_gregorian_time(ticks, (draw >> 50) as u16), &node)
 }
 
 #[cfg(test)]

@@ -68,9 +68,9 @@ pub async fn run(options: &Options, client: &Client) -> Result<Vec<Table>, Error
     let blog = Blog::new(options.seed, options.users);
     let newest = blog.newest(FEED_ROWS);
     let outcomes = [
-        run_design::<v1::V1<'_>>(options, client, &blog, &newest).await?,
-        run_design::<v2::V2<'_>>(options, client, &blog, &newest).await?,
-        run_design::<v3::V3<'_>>(options, client, &blog, &newest).await?,
+        Box::pin(run_design::<v1::V1<'_>>(options, client, &blog, &newest)).await?,
+        Box::pin(run_design::<v2::V2<'_>>(options, client, &blog, &newest)).await?,
+        Box::pin(run_design::<v3::V3<'_>>(options, client, &blog, &newest)).await?,
     ];
     Ok(vec![table(&blog, &outcomes)])
 }
@@ -164,7 +164,7 @@ impl<'a, D: Design<'a>> Run<'_, D> {
         let mut measured = self.measurement();
         let mut last = 0;
         while measured.wants_more() {
-            if measured.count() % 2 == 0 {
+            if measured.count().is_multiple_of(2) {
                 last = self.expected.create_user();
             } else {
                 self.expected.edit_user(last);
@@ -201,7 +201,7 @@ impl<'a, D: Design<'a>> Run<'_, D> {
         let mut measured = self.measurement();
         let mut last = self.blog.created_post(0);
         while measured.wants_more() {
-            if measured.count() % 2 == 0 {
+            if measured.count().is_multiple_of(2) {
                 last = self.expected.create_post();
                 measured.time(self.design.create_post(&self.blog.post(last, 0))).await?;
             } else {
@@ -352,14 +352,20 @@ fn table(blog: &Blog, outcomes: &[Outcome]) -> Table {
         })
         .collect();
     Table {
-        title: format!("Blog: {} users, {} posts", grouped(blog.users().into()), grouped(blog.posts().count() as u64)),
+        title: format!(
+            "Blog: {} users, {} posts",
+            grouped(blog.users().into()),
+            grouped(blog.posts().count() as u64)
+        ),
         groups,
         text_columns: 2,
         rows: body,
         notes: vec![
             format!("loaded: {}", loaded.join(", ")),
-            "one request in flight; a latency covers all statements of the request, copies included".to_owned(),
-            "guide: latency published for 100,000 users on a managed service (no figure for renaming)".to_owned(),
+            "one request in flight; a latency covers all statements of the request, copies included"
+                .to_owned(),
+            "guide: latency published for 100,000 users on a managed service (no figure for renaming)"
+                .to_owned(),
             format!("checked: every answer; counts after {CONTENDERS} makers at once; the feed's size"),
         ],
     }

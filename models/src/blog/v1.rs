@@ -3,6 +3,8 @@
 //! Q2 takes four requests (post, author, two counts), Q4 and Q5 look up each name, and Q3 and Q6 read the whole
 //! table because no partition is named.
 
+use std::cmp::Reverse;
+
 use futures::{StreamExt, TryStreamExt, stream, try_join};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlTimeuuid, MaybeUnset};
@@ -84,7 +86,9 @@ impl<'a> Design<'a> for V1<'a> {
                 .prepare("INSERT INTO blog_v1.posts (post_id, author_id, title, body) VALUES (?, ?, ?, ?)")
                 .await?,
             put_item: client
-                .prepare("INSERT INTO blog_v1.posts (post_id, kind, id, maker_id, comment) VALUES (?, ?, ?, ?, ?)")
+                .prepare(
+                    "INSERT INTO blog_v1.posts (post_id, kind, id, maker_id, comment) VALUES (?, ?, ?, ?, ?)",
+                )
                 .await?,
             post: client
                 .prepare("SELECT author_id, title, body FROM blog_v1.posts WHERE post_id = ? LIMIT 1")
@@ -93,7 +97,9 @@ impl<'a> Design<'a> for V1<'a> {
                 .prepare("SELECT count(*) FROM blog_v1.posts WHERE post_id = ? AND kind = ?")
                 .await?,
             comments: client
-                .prepare("SELECT id, maker_id, comment FROM blog_v1.posts WHERE post_id = ? AND kind = 'comment'")
+                .prepare(
+                    "SELECT id, maker_id, comment FROM blog_v1.posts WHERE post_id = ? AND kind = 'comment'",
+                )
                 .await?,
             likes: client
                 .prepare("SELECT maker_id FROM blog_v1.posts WHERE post_id = ? AND kind = 'like'")
@@ -117,7 +123,8 @@ impl<'a> Design<'a> for V1<'a> {
             let comments = loaded.comments.iter().map(|(comment, _)| {
                 (id, COMMENT, comment.id, comment.maker_id, MaybeUnset::Set(comment.text.as_str()))
             });
-            let likes = loaded.likes.iter().map(|like| (id, LIKE, like.maker_id, like.maker_id, MaybeUnset::Unset));
+            let likes =
+                loaded.likes.iter().map(|like| (id, LIKE, like.maker_id, like.maker_id, MaybeUnset::Unset));
             let items: Vec<ItemRow<'_>> = comments.chain(likes).collect();
             write_rows(self.client, &self.put_item, &items).await?;
             rows += 1 + items.len() as u64;
@@ -162,13 +169,14 @@ impl<'a> Design<'a> for V1<'a> {
     }
 
     async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error> {
-        let found = self.client.select::<(CqlTimeuuid, Uuid, String, String)>(&self.posts_of, (user_id,)).await?;
+        let found =
+            self.client.select::<(CqlTimeuuid, Uuid, String, String)>(&self.posts_of, (user_id,)).await?;
         let mut posts: Vec<Post> = found
             .value
             .into_iter()
             .map(|(id, author_id, title, body)| Post { id, author_id, title, body })
             .collect();
-        posts.sort_unstable_by(|left, right| right.id.cmp(&left.id));
+        posts.sort_unstable_by_key(|post| Reverse(post.id));
         self.complete_all(posts, found.pages).await
     }
 
@@ -214,11 +222,8 @@ impl<'a> Design<'a> for V1<'a> {
 
     async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error> {
         let ids = newest_ids(self.client, &self.all_ids, count).await?;
-        let found: Vec<Option<Post>> = stream::iter(&ids.value)
-            .map(|id| self.plain_post(*id))
-            .buffered(FAN_OUT)
-            .try_collect()
-            .await?;
+        let found: Vec<Option<Post>> =
+            stream::iter(&ids.value).map(|id| self.plain_post(*id)).buffered(FAN_OUT).try_collect().await?;
         let pages = ids.pages + found.len() as u64;
         self.complete_all(found.into_iter().flatten().collect(), pages).await
     }

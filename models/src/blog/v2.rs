@@ -8,6 +8,8 @@
 //! A new name is written to the user first and then to every copy, found by reading the whole table; until that
 //! has ended, readers see both names.
 
+use std::cmp::Reverse;
+
 use futures::{StreamExt, TryStreamExt, stream, try_join};
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -91,8 +93,10 @@ impl<'a> V2<'a> {
         Ok(Self {
             client,
             users: Users::prepare(client, keyspace).await?,
-            create_post: prepare(format!("INSERT INTO {posts} ({columns}) VALUES (?, ?, ?, ?, ?, 0, 0)")).await?,
-            load_post: prepare(format!("INSERT INTO {posts} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)")).await?,
+            create_post: prepare(format!("INSERT INTO {posts} ({columns}) VALUES (?, ?, ?, ?, ?, 0, 0)"))
+                .await?,
+            load_post: prepare(format!("INSERT INTO {posts} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"))
+                .await?,
             edit_post: prepare(format!("UPDATE {posts} SET title = ?, body = ? WHERE post_id = ?")).await?,
             load_item: prepare(format!("INSERT INTO {posts} ({item}) VALUES (?, ?, ?, ?, ?, ?)")).await?,
             insert_item: prepare(format!(
@@ -173,15 +177,19 @@ impl<'a> V2<'a> {
         let mut attempts = 0;
         let set_count = if item.kind == COMMENT { &self.set_comment_count } else { &self.set_like_count };
         while attempts < ATTEMPTS_MAX {
-            let counts = self.client.select_one::<(Option<i32>, Option<i32>, Option<Uuid>)>(&self.counts, (post_id,));
+            let counts =
+                self.client.select_one::<(Option<i32>, Option<i32>, Option<Uuid>)>(&self.counts, (post_id,));
             let (comment_count, like_count, author_id) = match counts.await?.value {
-                Some((comments, likes, Some(author_id))) => (comments.unwrap_or(0), likes.unwrap_or(0), author_id),
+                Some((comments, likes, Some(author_id))) => {
+                    (comments.unwrap_or(0), likes.unwrap_or(0), author_id)
+                }
                 _ => return Err(missing(post_id)),
             };
             pages += 1;
             let counted = Counted { comment_count, like_count, author_id, pages };
             if attempts > 0 {
-                let found = self.client.select_one::<(Uuid,)>(&self.item_exists, (post_id, item.kind, item.id));
+                let found =
+                    self.client.select_one::<(Uuid,)>(&self.item_exists, (post_id, item.kind, item.id));
                 if found.await?.value.is_some() {
                     return Ok(counted);
                 }
@@ -191,7 +199,8 @@ impl<'a> V2<'a> {
             batch.append_statement(self.insert_item.clone());
             batch.append_statement(set_count.clone());
             let insert = (post_id, item.kind, item.id, item.maker_id, item.maker_name, item.text);
-            let applied = self.client.batch_if(item.kind, &batch, (insert, (count + 1, post_id, count))).await?;
+            let applied =
+                self.client.batch_if(item.kind, &batch, (insert, (count + 1, post_id, count))).await?;
             if applied == Some(true) {
                 return Ok(if item.kind == COMMENT {
                     Counted { comment_count: count + 1, ..counted }
@@ -204,7 +213,11 @@ impl<'a> V2<'a> {
         Err(Error::Contended { request: format!("adding a {}", item.kind), attempts })
     }
 
-    pub(super) async fn add_comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Counted, Error> {
+    pub(super) async fn add_comment(
+        &self,
+        post_id: CqlTimeuuid,
+        comment: &Comment,
+    ) -> Result<Counted, Error> {
         let maker_name = self.users.name(comment.maker_id).await?.value;
         let item = Item {
             kind: COMMENT,
@@ -219,8 +232,13 @@ impl<'a> V2<'a> {
 
     pub(super) async fn add_like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Counted, Error> {
         let maker_name = self.users.name(user_id).await?.value;
-        let item =
-            Item { kind: LIKE, id: user_id, maker_id: user_id, maker_name: &maker_name, text: MaybeUnset::Unset };
+        let item = Item {
+            kind: LIKE,
+            id: user_id,
+            maker_id: user_id,
+            maker_name: &maker_name,
+            text: MaybeUnset::Unset,
+        };
         let counted = self.add(post_id, &item).await?;
         Ok(Counted { pages: counted.pages + 1, ..counted })
     }
@@ -300,7 +318,7 @@ impl<'a> Design<'a> for V2<'a> {
         let answer = self.client.select::<PostRow>(&self.posts_of, (user_id,)).await?;
         Ok(answer.map(|rows| {
             let mut views: Vec<PostView> = rows.into_iter().map(post_view).map(shorten).collect();
-            views.sort_unstable_by(|left, right| right.id.cmp(&left.id));
+            views.sort_unstable_by_key(|view| Reverse(view.id));
             views
         }))
     }

@@ -121,8 +121,10 @@ impl<'a> Design<'a> for V3<'a> {
                 "UPDATE {listed} USING TIMESTAMP ? SET comment_count = ? {of_listed}"
             ))
             .await?,
-            set_listed_likes: prepare(format!("UPDATE {listed} USING TIMESTAMP ? SET like_count = ? {of_listed}"))
-                .await?,
+            set_listed_likes: prepare(format!(
+                "UPDATE {listed} USING TIMESTAMP ? SET like_count = ? {of_listed}"
+            ))
+            .await?,
             rename_listed: prepare(format!("UPDATE {listed} SET username = ? WHERE author_id = ?")).await?,
             listed: prepare(format!("SELECT {columns} FROM {listed} WHERE author_id = ?")).await?,
             put_feed: prepare(format!(
@@ -130,7 +132,8 @@ impl<'a> Design<'a> for V3<'a> {
                  VALUES ('newest', ?, ?, ?, ?, ?)"
             ))
             .await?,
-            edit_feed: prepare(format!("UPDATE {feed} SET title = ?, excerpt = ? {of_feed} IF EXISTS")).await?,
+            edit_feed: prepare(format!("UPDATE {feed} SET title = ?, excerpt = ? {of_feed} IF EXISTS"))
+                .await?,
             set_feed_comments: prepare(format!(
                 "UPDATE {feed} USING TIMESTAMP ? SET comment_count = ? {of_feed}"
             ))
@@ -139,7 +142,8 @@ impl<'a> Design<'a> for V3<'a> {
                 .await?,
             rename_feed: prepare(format!("UPDATE {feed} SET username = ? {of_feed} IF EXISTS")).await?,
             in_feed: prepare(format!("SELECT post_id FROM {feed} {of_feed}")).await?,
-            feed_authors: prepare(format!("SELECT post_id, author_id FROM {feed} WHERE feed = 'newest'")).await?,
+            feed_authors: prepare(format!("SELECT post_id, author_id FROM {feed} WHERE feed = 'newest'"))
+                .await?,
             feed_ids: prepare(format!("SELECT post_id FROM {feed} WHERE feed = 'newest' LIMIT ?")).await?,
             trim_feed: prepare(format!("DELETE FROM {feed} WHERE feed = 'newest' AND post_id < ?")).await?,
             feed_count: prepare(format!("SELECT count(*) FROM {feed} WHERE feed = 'newest'")).await?,
@@ -155,7 +159,10 @@ impl<'a> Design<'a> for V3<'a> {
             .map(|view| (view.author_id, view.id, &view.username, &view.title, &view.body))
             .collect();
         let counts = |count: fn(&PostView) -> i32| -> Vec<(i64, i32, Uuid, CqlTimeuuid)> {
-            views.iter().map(|view| (count_timestamp(count(view)), count(view), view.author_id, view.id)).collect()
+            views
+                .iter()
+                .map(|view| (count_timestamp(count(view)), count(view), view.author_id, view.id))
+                .collect()
         };
         write_rows(self.client(), &self.put_listed, &rows).await?;
         write_rows(self.client(), &self.set_listed_comments, &counts(|view| view.comment_count)).await?;

@@ -45,7 +45,8 @@ impl Order {
     pub fn event(self, index: u32) -> Event {
         let draw = self.draw(1, index.into());
         let created = EPOCH_MS + i64::from(index) * GAP_MS + below(draw, GAP_MS as u64) as i64;
-        let state = STATES.get(below(draw.rotate_left(23), STATES.len() as u64) as usize).copied().unwrap_or("at");
+        let state =
+            STATES.get(below(draw.rotate_left(23), STATES.len() as u64) as usize).copied().unwrap_or("at");
         Event { created: CqlTimestamp(created), detail: format!("{state} {}", text(draw, 3)) }
     }
 
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn orders_have_ids_of_their_own() {
-        let ids: HashSet<_> = [5, 50].iter().flat_map(|size| (0..100).map(|n| Order::new(1, *size, n).id())).collect();
+        let ids: HashSet<_> =
+            [5, 50].iter().flat_map(|size| (0..100).map(|n| Order::new(1, *size, n).id())).collect();
         assert_eq!(ids.len(), 200);
     }
 }

@@ -45,7 +45,9 @@ impl<'a> Tall<'a> {
             newest: client
                 .prepare("SELECT created, detail FROM logistics.events WHERE order_id = ? LIMIT ?")
                 .await?,
-            history: client.prepare("SELECT created, detail FROM logistics.events WHERE order_id = ?").await?,
+            history: client
+                .prepare("SELECT created, detail FROM logistics.events WHERE order_id = ?")
+                .await?,
         })
     }
 }
@@ -123,8 +125,10 @@ impl Layout for Wide<'_> {
     }
 
     async fn history(&self, order_id: Uuid) -> Result<Answer<Vec<Event>>, Error> {
-        let answer =
-            self.client.select_one::<(Option<BTreeMap<CqlTimestamp, String>>,)>(&self.get, (order_id,)).await?;
+        let answer = self
+            .client
+            .select_one::<(Option<BTreeMap<CqlTimestamp, String>>,)>(&self.get, (order_id,))
+            .await?;
         let entries = answer.value.and_then(|(events,)| events).unwrap_or_default();
         let value: Vec<Event> =
             entries.into_iter().rev().map(|(created, detail)| Event { created, detail }).collect();

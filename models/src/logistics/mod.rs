@@ -54,28 +54,30 @@ pub async fn run(options: &Options, client: &Client) -> Result<Vec<Table>, Error
     let (tall, wide) = (Tall::prepare(client).await?, Wide::prepare(client).await?);
     let mut outcomes = Vec::with_capacity(options.order_sizes.len());
     for &size in &options.order_sizes {
-        let at = Size { options, size, orders: (EVENTS_A_SIZE / size).clamp(1, ORDERS_MAX) };
-        outcomes.push((size, at.run("tall", &tall, None).await?, at.run_wide(&wide).await?));
+        let class = SizeClass { options, events: size, orders: (EVENTS_A_SIZE / size).clamp(1, ORDERS_MAX) };
+        outcomes.push((size, class.run("tall", &tall, None).await?, class.run_wide(&wide).await?));
     }
     Ok(vec![table(&outcomes)])
 }
 
-/// One size of order.
-struct Size<'a> {
+/// Orders of the same number of events.
+struct SizeClass<'a> {
     options: &'a Options,
-    size: u32,
+    events: u32,
     orders: u32,
 }
 
-impl Size<'_> {
+impl SizeClass<'_> {
     fn order(&self, number: u64) -> Order {
-        Order::new(self.options.seed, self.size, (number % u64::from(self.orders)) as u32)
+        Order::new(self.options.seed, self.events, (number % u64::from(self.orders)) as u32)
     }
 
     async fn run_wide(&self, wide: &Wide<'_>) -> Result<Outcome, Error> {
         let limit = Duration::from_secs(self.options.wide_load_seconds);
         match self.run("wide", wide, Some(limit)).await {
-            Err(error @ (Error::Execute { .. } | Error::Answer { .. })) if self.size > WIDE_EVENTS_SENSIBLE => {
+            Err(error @ (Error::Execute { .. } | Error::Answer { .. }))
+                if self.events > WIDE_EVENTS_SENSIBLE =>
+            {
                 let measurements = REQUESTS.iter().map(|_| Err(failed(&error))).collect();
                 Ok(Outcome { loaded: 0, orders: self.orders, load_time: Duration::ZERO, measurements })
             }
@@ -87,19 +89,25 @@ impl Size<'_> {
         let started = Instant::now();
         let loaded = self.load(name, layout, limit).await?;
         let load_time = started.elapsed();
-        let _spinner = progress::spinner(format!("logistics {name}: requests at {} events", grouped(loaded.into())));
-        let tolerant = limit.is_some() && self.size > WIDE_EVENTS_SENSIBLE;
+        let _spinner =
+            progress::spinner(format!("logistics {name}: requests at {} events", grouped(loaded.into())));
+        let tolerant = limit.is_some() && self.events > WIDE_EVENTS_SENSIBLE;
         let mut recorded = 0;
         let mut measurements = Vec::with_capacity(REQUESTS.len());
         for number in 0..REQUESTS.len() {
             let measured = match number {
                 0 => self.record(layout, loaded, &mut recorded).await,
-                1 => self.read(loaded, recorded, Some(NEWEST), async |id| layout.newest(id, NEWEST).await).await,
+                1 => {
+                    self.read(loaded, recorded, Some(NEWEST), async |id| layout.newest(id, NEWEST).await)
+                        .await
+                }
                 _ => self.read(loaded, recorded, None, async |id| layout.history(id).await).await,
             };
             measurements.push(match measured {
                 Ok(measurement) => Ok(measurement),
-                Err(error @ (Error::Execute { .. } | Error::Answer { .. })) if tolerant => Err(failed(&error)),
+                Err(error @ (Error::Execute { .. } | Error::Answer { .. })) if tolerant => {
+                    Err(failed(&error))
+                }
                 Err(error) => return Err(error),
             });
         }
@@ -108,14 +116,14 @@ impl Size<'_> {
 
     /// Fills all orders in step, so that they are equally long if `limit` ends it; the events of each order then.
     async fn load(&self, name: &str, layout: &impl Layout, limit: Option<Duration>) -> Result<u32, Error> {
-        let label = format!("logistics {name}: orders of {} events", grouped(self.size.into()));
-        let bar = progress::bar(label, u64::from(self.size) * u64::from(self.orders));
+        let label = format!("logistics {name}: orders of {} events", grouped(self.events.into()));
+        let bar = progress::bar(label, u64::from(self.events) * u64::from(self.orders));
         let started = Instant::now();
         // In a single order there is only one thing to do at a time: its chunks.
         let chunks_at_once = (self.options.in_flight / self.orders).max(1);
         let mut loaded = 0;
-        while loaded < self.size && limit.is_none_or(|limit| started.elapsed() < limit) {
-            let end = self.size.min(loaded + chunks_at_once * CHUNK_EVENTS);
+        while loaded < self.events && limit.is_none_or(|limit| started.elapsed() < limit) {
+            let end = self.events.min(loaded + chunks_at_once * CHUNK_EVENTS);
             let starts = (loaded..end).step_by(CHUNK_EVENTS as usize);
             let writes = starts.flat_map(|start| (0..self.orders).map(move |number| (start, number)));
             stream::iter(writes)
@@ -136,7 +144,12 @@ impl Size<'_> {
     }
 
     /// Records events, the orders taking turns; `recorded` counts them.
-    async fn record(&self, layout: &impl Layout, loaded: u32, recorded: &mut u64) -> Result<Measurement, Error> {
+    async fn record(
+        &self,
+        layout: &impl Layout,
+        loaded: u32,
+        recorded: &mut u64,
+    ) -> Result<Measurement, Error> {
         let mut measured = Measurement::new(self.options.budget());
         while measured.wants_more() {
             let order = self.order(*recorded);
@@ -163,7 +176,11 @@ impl Size<'_> {
             let found = measured.time(request(order.id())).await?;
             let length = loaded + ((recorded + orders - 1 - number) / orders) as u32;
             let expected = order.newest(length, newest.unwrap_or(length));
-            ensure_same_rows(if newest.is_some() { "the newest events" } else { "all events" }, &expected, &found)?;
+            ensure_same_rows(
+                if newest.is_some() { "the newest events" } else { "all events" },
+                &expected,
+                &found,
+            )?;
         }
         Ok(measured)
     }
@@ -197,9 +214,9 @@ fn table(outcomes: &[(u32, Outcome, Outcome)]) -> Table {
             per_second(u64::from(outcome.loaded) * u64::from(outcome.orders), outcome.load_time)
         };
         notes.push(format!(
-            "{} orders of {} events loaded: tall {} events/s, wide {} events/s",
-            grouped(tall.orders.into()),
+            "orders of {} events: {} loaded, tall {} events/s, wide {} events/s",
             grouped((*size).into()),
+            grouped(tall.orders.into()),
             rate(tall),
             rate(wide)
         ));

@@ -124,14 +124,19 @@ fn report(options: &Options, outcomes: &[Outcome]) -> Table {
         })
         .collect();
     let mut notes = vec![
-        format!("one write a point, {} in flight; requests one at a time; rows: points of the answer", options.in_flight),
-        "wide and hybrid answers come as maps: one value, read whole, cut to the range by the client".to_owned(),
+        format!(
+            "one write a point, {} in flight; requests one at a time; rows: points of the answer",
+            options.in_flight
+        ),
+        "wide and hybrid answers come as maps: one value, read whole, cut to the range by the client"
+            .to_owned(),
     ];
     if options.points > WIDE_POINTS_MAX {
         notes.push(format!("wide: series end at {} points", grouped(WIDE_POINTS_MAX.into())));
     }
     if outcomes.iter().any(|outcome| outcome.bytes.is_none()) {
-        notes.push("bytes a point: only the embedded node tells the exact size of a table's files".to_owned());
+        notes
+            .push("bytes a point: only the embedded node tells the exact size of a table's files".to_owned());
     }
     notes.push("checked: every answer".to_owned());
     Table {

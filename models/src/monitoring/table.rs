@@ -192,7 +192,11 @@ impl<'a> MonitoringTable<'a> {
     }
 
     /// All points of a wide row, newest first, and the pages read.
-    async fn whole(&self, statement: &PreparedStatement, values: Vec<CqlValue>) -> Result<(Vec<Point>, u64), Error> {
+    async fn whole(
+        &self,
+        statement: &PreparedStatement,
+        values: Vec<CqlValue>,
+    ) -> Result<(Vec<Point>, u64), Error> {
         let answer =
             self.client.select_one::<(Option<BTreeMap<CqlTimestamp, f64>>,)>(statement, values).await?;
         let entries = answer.value.and_then(|(points,)| points).unwrap_or_default();
