@@ -204,7 +204,7 @@ mod tests {
             expected.extend_from_slice(&[number + 2, 0, 0, 0]);
         }
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 152, 0, 0, 0, 0, 0, 0, 0]);
-        expected.extend_from_slice(&[0, 0, 0, 0]);
+        expected.extend_from_slice(&[0x54, 0x14, 0x01, 0x9B]);
         expected.extend_from_slice(&[1, 0, 0, 0]);
         expected.extend_from_slice(b"HELTABLE");
         let mut bytes = Vec::new();
@@ -231,7 +231,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_block(Compression::None, b"body", &mut bytes);
         assert_eq!(bytes[..9], [b'b', b'o', b'd', b'y', 0, 4, 0, 0, 0]);
-        assert_eq!(bytes[9..], [0, 0, 0, 0]);
+        assert_eq!(bytes[9..], [0x33, 0xAC, 0xE1, 0x41]);
         let block = read_block(&bytes).unwrap();
         assert_eq!(block, StoredBlock { kind: 0, stored: b"body", body_length: 4 });
         bytes[0] ^= 1;
