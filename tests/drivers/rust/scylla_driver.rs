@@ -238,7 +238,7 @@ async fn prepared_statements_know_their_partition_key() -> TestResult {
     assert_eq!(names, ["c", "b", "a"]);
     // The token of (int 1, text 'a').
     let token = insert.calculate_token(&(9, "a", 1))?;
-    assert_eq!(token.map(scylla::routing::Token::value), Some(6_516_349_416_904_725_244));
+    assert_eq!(token.map(|token| token.value()), Some(6_516_349_416_904_725_244));
     session.execute_unpaged(&insert, (9, "a", 1)).await?;
     let rows = session.query_unpaged("SELECT token(a, b) FROM prepared", &[]).await?.into_rows_result()?;
     assert_eq!(rows.single_row::<(i64,)>()?.0, 6_516_349_416_904_725_244);
