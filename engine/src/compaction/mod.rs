@@ -3,13 +3,17 @@
 
 mod leveled;
 mod options;
+mod pace;
 mod size_tiered;
+mod task;
 mod time_window;
 mod unified;
 
 pub use leveled::Leveled;
 pub use options::CompactionOptionsError;
+pub use pace::Pace;
 pub use size_tiered::SizeTiered;
+pub use task::CompactionTask;
 pub use time_window::{TimeUnit, TimeWindow};
 pub use unified::Unified;
 

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use super::rows::{RowIndex, Rows};
 use super::{Memtable, Partition};
+use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::key;
 use crate::mutation::MutationRef;
 use crate::row::RowRef;
-use crate::span::{Span, SpanSet};
+use crate::span::Span;
 
 #[derive(Debug)]
 enum State {
@@ -96,7 +97,7 @@ impl<'a> PartitionView<'a> {
     }
 
     /// The deletion that covers a position.
-    pub fn covering(&self, position: &[u8]) -> Option<crate::cell::Deletion> {
+    pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
         self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
     }
 
@@ -123,17 +124,6 @@ impl Memtable {
 
     fn rows_of(&self, id: u32) -> &Rows {
         self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
-    }
-
-    /// Adds the deletions of the partition with this prefix that touch the positions `[start, end)`.
-    fn add_spans(&self, id: u32, start: &[u8], end: &[u8], into: &mut SpanSet) {
-        let spans = self.partitions.get(id as usize).and_then(|partition| partition.spans.as_deref());
-        let Some(spans) = spans else { return };
-        let spans = spans.as_slice();
-        let first = spans.partition_point(|span| *span.end <= *start);
-        for span in spans.iter().skip(first).take_while(|span| *span.start < *end) {
-            into.add(&span.start, &span.end, span.deletion);
-        }
     }
 
     fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
@@ -221,18 +211,18 @@ impl MemtableCursor {
         self.memtable.read(|memtable| memtable.version != self.version)
     }
 
-    /// Adds the deletions of the partition `prefix` that touch `[start, end)`.
+    /// The span deletion that covers a full key, of any partition.
     #[inline]
-    pub fn add_spans(&self, prefix: &[u8], start: &[u8], end: &[u8], into: &mut SpanSet) {
+    pub fn covering(&self, key: &[u8], prefix_length: usize) -> Option<Deletion> {
         self.memtable.read(|memtable| {
-            let known = match self.extent {
-                Extent::One(id) => id,
-                Extent::Many(_) => None,
-            };
-            if let Some(id) = known.or_else(|| memtable.find_by_prefix(prefix)) {
-                memtable.add_spans(id, start, end, into);
+            if !memtable.has_spans {
+                return None;
             }
-        });
+            let (prefix, position) = key.split_at_checked(prefix_length)?;
+            let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
+            let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
+            memtable.partitions.get(id as usize)?.spans.as_ref()?.covering(position)
+        })
     }
 
     /// Goes to the next row (`reversed`: the one before), within `[start, end)`.

@@ -55,6 +55,7 @@ pub struct Memtable {
     version: u64,
     side_bytes: usize,
     row_count: usize,
+    has_spans: bool,
     min_timestamp: Option<i64>,
     max_timestamp: Option<i64>,
     lowest_position: Option<LogPosition>,
@@ -202,6 +203,7 @@ impl Memtable {
 
     fn put_span(&mut self, id: usize, start: &[u8], end: &[u8], deletion: Deletion) {
         self.note_timestamp(deletion.timestamp);
+        self.has_spans = true;
         let Some(partition) = self.partitions.get_mut(id) else { return };
         let spans = partition.spans.get_or_insert_default();
         let before = spans.as_slice().len();

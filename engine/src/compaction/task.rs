@@ -1,0 +1,233 @@
+//! The merge: rows and span deletions of the inputs in key order, reconciled, written to one or more files.
+//!
+//! A deletion is forgotten only when its grace period is over and nothing outside the inputs (other files that
+//! may hold the partition, memtables) is as old as it is: then there is nothing left for it to shadow.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::pace::Pace;
+use crate::io::{JobContext, yield_now};
+use crate::key;
+use crate::reconcile::{Purge, Purpose, is_passthrough, merge_rows};
+use crate::row::RowRef;
+use crate::span::SpanSet;
+use crate::table::{KeyHash, TableCursor, TableError, TableOptions, TableReader, TableWriter};
+
+/// Rows between two chances for other tasks of the thread, and for the pace.
+const ROWS_PER_TURN: u32 = 128;
+
+/// Everything a compaction needs; runs on any thread.
+pub struct CompactionTask {
+    pub inputs: Vec<Arc<TableReader>>,
+    /// The other files of the table, which may hold what deletions in the inputs shadow.
+    pub others: Vec<Arc<TableReader>>,
+    /// What may be forgotten as far as memtables are concerned; `None`: nothing.
+    pub purge: Option<Purge>,
+    /// Generations and paths for the outputs, as many as can be needed.
+    pub outputs: Vec<(u64, PathBuf)>,
+    /// Another output is begun at the first partition after this size.
+    pub max_output_bytes: Option<u64>,
+    pub file_options: TableOptions,
+    pub pace: Pace,
+}
+
+/// The state of a running merge.
+struct Merge {
+    task: CompactionTask,
+    context: JobContext,
+    next_output: usize,
+    writer: Option<TableWriter>,
+    written: Vec<u64>,
+    paced_bytes: u64,
+    /// The prefix of the partition at hand.
+    prefix: Vec<u8>,
+    purpose: Purpose,
+    next_span: Vec<usize>,
+}
+
+impl CompactionTask {
+    /// Merges the inputs; returns the generations of the complete, synced outputs. When it fails, files of any
+    /// of the generations may be left over.
+    pub async fn run(self, context: JobContext) -> Result<Vec<u64>, TableError> {
+        let mut cursors = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            let mut cursor = TableCursor::new(Arc::clone(input), None);
+            if cursor.seek_first()? {
+                cursors.push(cursor);
+            }
+        }
+        let mut merge = Merge {
+            next_output: 0,
+            writer: None,
+            written: Vec::new(),
+            paced_bytes: 0,
+            prefix: Vec::new(),
+            purpose: Purpose::Keep,
+            next_span: vec![0; self.inputs.len()],
+            task: self,
+            context,
+        };
+        merge.merge(&mut cursors).await?;
+        merge.finish_output().await?;
+        Ok(merge.written)
+    }
+}
+
+impl Merge {
+    async fn merge(&mut self, cursors: &mut Vec<TableCursor>) -> Result<(), TableError> {
+        let mut merged = Vec::new();
+        let mut key = Vec::new();
+        let mut row_count = 0_u32;
+        while let Some(least) = cursors.iter().map(TableCursor::key).min() {
+            key.clear();
+            key.extend_from_slice(least);
+            if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
+                self.enter_partition(&key).await?;
+            }
+            let shadow = self.task.inputs.iter().filter_map(|input| input.spans().covering(&key)).max();
+            let versions: SmallVec<[RowRef<'_>; 8]> =
+                cursors.iter().filter(|cursor| cursor.key() == key).map(TableCursor::row).collect();
+            if let [only] = versions.as_slice()
+                && is_passthrough(*only, shadow)
+            {
+                self.write_row(&key, *only).await?;
+            } else {
+                merged.clear();
+                let base = versions.first().map_or(0, |row| row.base);
+                if merge_rows(&versions, shadow, self.purpose, base, &mut merged)?.is_written {
+                    self.write_row(&key, RowRef::new(&merged, base)).await?;
+                }
+            }
+            drop(versions);
+            let mut index = 0;
+            while let Some(cursor) = cursors.get_mut(index) {
+                if cursor.key() == key && !cursor.next()? {
+                    cursors.swap_remove(index);
+                } else {
+                    index += 1;
+                }
+            }
+            row_count += 1;
+            if row_count.is_multiple_of(ROWS_PER_TURN) {
+                self.pause().await;
+            }
+        }
+        self.write_spans(None).await
+    }
+
+    /// Lets other tasks run and keeps the pace.
+    async fn pause(&mut self) {
+        let bytes = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
+        let fresh = bytes.saturating_sub(self.paced_bytes);
+        self.paced_bytes = self.paced_bytes.max(bytes);
+        self.task.pace.spend(fresh, &*self.context.clock).await;
+        yield_now().await;
+    }
+
+    async fn enter_partition(&mut self, key: &[u8]) -> Result<(), TableError> {
+        let length = key::prefix_length(key).ok_or(TableError::InvalidKey)?;
+        self.prefix.clear();
+        self.prefix.extend_from_slice(key.get(..length).unwrap_or_default());
+        let prefix = self.prefix.clone();
+        self.write_spans(Some(&prefix)).await?;
+        self.split_if_full().await?;
+        self.purpose = self.purge_of(&prefix).map_or(Purpose::Keep, Purpose::Compact);
+        Ok(())
+    }
+
+    /// What may be forgotten of a partition: nothing that another file could still need.
+    fn purge_of(&self, prefix: &[u8]) -> Option<Purge> {
+        let mut purge = self.task.purge?;
+        let hash = KeyHash::of(prefix);
+        let end = [prefix, key::PARTITION_END].concat();
+        for other in &self.task.others {
+            if other.statistics().may_overlap(prefix, &end) && other.may_contain_partition(hash) {
+                purge.max_purgeable_timestamp =
+                    purge.max_purgeable_timestamp.min(other.statistics().min_timestamp);
+            }
+        }
+        Some(purge)
+    }
+
+    async fn split_if_full(&mut self) -> Result<(), TableError> {
+        let Some(limit) = self.task.max_output_bytes else { return Ok(()) };
+        let is_full = self.writer.as_ref().is_some_and(|writer| writer.size_bytes() >= limit);
+        // The last output takes whatever is left.
+        if is_full && self.next_output < self.task.outputs.len() {
+            self.finish_output().await?;
+        }
+        Ok(())
+    }
+
+    async fn finish_output(&mut self) -> Result<(), TableError> {
+        if let Some(writer) = self.writer.take() {
+            writer.finish().await?;
+            let generation = self.task.outputs.get(self.next_output.saturating_sub(1)).map(|output| output.0);
+            self.written.extend(generation);
+            self.paced_bytes = 0;
+        }
+        Ok(())
+    }
+
+    async fn writer(&mut self) -> Result<&mut TableWriter, TableError> {
+        if self.writer.is_none() {
+            let (_, path) = self.task.outputs.get(self.next_output).ok_or(TableError::InvalidKey)?;
+            let options = self.task.file_options.clone();
+            self.writer = Some(TableWriter::create(&*self.context.disk, path, options).await?);
+            self.next_output += 1;
+        }
+        self.writer.as_mut().ok_or(TableError::InvalidKey)
+    }
+
+    async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
+        self.writer().await?.add(key, row).await
+    }
+
+    /// Writes the span deletions of all partitions up to and including `prefix` (`None`: all that are left).
+    async fn write_spans(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
+        while let Some(next) = self.next_span_prefix() {
+            if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
+                return Ok(());
+            }
+            if prefix.is_none_or(|prefix| next.as_slice() < prefix) {
+                self.split_if_full().await?;
+            }
+            let mut spans = self.take_spans(&next);
+            if let Some(purge) = self.purge_of(&next) {
+                spans.retain(|span| !purge.forgets(span.deletion));
+            }
+            for span in spans.as_slice() {
+                let full = |position: &[u8]| [next.as_slice(), position].concat();
+                let (start, end) = (full(&span.start), full(&span.end));
+                self.writer().await?.add_span(&start, &end, span.deletion)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The least partition that has spans which were not written yet.
+    fn next_span_prefix(&self) -> Option<Vec<u8>> {
+        let inputs = self.task.inputs.iter().zip(&self.next_span);
+        let starts = inputs.filter_map(|(input, &next)| Some(input.spans().get(next)?.start));
+        let least = starts.min()?;
+        least.get(..key::prefix_length(least)?).map(<[u8]>::to_vec)
+    }
+
+    /// Unites the spans of a partition.
+    fn take_spans(&mut self, prefix: &[u8]) -> SpanSet {
+        let mut spans = SpanSet::default();
+        for (input, next) in self.task.inputs.iter().zip(&mut self.next_span) {
+            let all = input.spans();
+            while let Some(span) = all.get(*next).filter(|span| span.start.starts_with(prefix)) {
+                if let Some(end) = span.end.get(prefix.len()..) {
+                    spans.add(span.start.get(prefix.len()..).unwrap_or_default(), end, span.deletion);
+                }
+                *next += 1;
+            }
+        }
+        spans
+    }
+}

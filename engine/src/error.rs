@@ -1,0 +1,40 @@
+//! What can go wrong in a shard.
+
+use thiserror::Error;
+
+use crate::codec::DecodeError;
+use crate::commit_log::CommitLogError;
+use crate::io::{BackgroundError, DiskError};
+use crate::mutation::TableId;
+use crate::shard::ManifestError;
+use crate::table::TableError;
+
+/// Why the engine did not do what it was asked. Nothing is half done when one of these is returned; after
+/// [`EngineError::Refusing`] the shard must be opened anew.
+#[derive(Debug, Clone, Error)]
+pub enum EngineError {
+    #[error("the shard has no table {0}")]
+    UnknownTable(TableId),
+    #[error("malformed mutation: {0}")]
+    Mutation(DecodeError),
+    #[error("malformed row in {table}: {reason}")]
+    Row { table: TableId, reason: DecodeError },
+    #[error(transparent)]
+    CommitLog(#[from] CommitLogError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+    #[error("the shard refuses writes since a failure whose outcome is unknown: {0}")]
+    Refusing(String),
+    #[error("the memtable budget is spent and flushing fails: {0}")]
+    FlushFailed(String),
+    #[error("a snapshot named {0:?} exists already or the name is no plain file name")]
+    SnapshotName(String),
+    #[error("the shard is closed")]
+    Closed,
+}

@@ -1,0 +1,299 @@
+//! The merge of a scan's sources.
+//!
+//! Sources are few, so the next key is a linear minimum over their heads. A row with a single version that
+//! nothing shadows is handed out as it lies in its source; others are merged into a buffer of the scan. The
+//! sources that gave the present row move on only with the next step, so that the row stays readable.
+//!
+//! Nothing is locked: memtable cursors notice changes. Span deletions are looked up for each row in every
+//! source, which bounds the work however many there are.
+
+use std::cell::RefCell;
+
+use smallvec::SmallVec;
+
+use super::source::{Bounds, Source};
+use super::{Budget, RowView, Step};
+use crate::codec::DecodeError;
+use crate::error::EngineError;
+use crate::key;
+use crate::memtable::CursorBuffers;
+use crate::mutation::TableId;
+use crate::reconcile::{self, Purpose};
+use crate::row::RowRef;
+
+/// Everything a scan allocates, kept for the next one.
+#[derive(Default)]
+pub(crate) struct ScanBuffers {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    merged: Vec<u8>,
+    pub sources: Vec<Source>,
+    pub cursors: Vec<CursorBuffers>,
+}
+
+/// Where finished scans leave their buffers.
+pub(crate) type BufferPool = RefCell<Vec<ScanBuffers>>;
+
+/// Most buffers a pool keeps.
+const POOLED_BUFFERS: usize = 16;
+
+/// What a shard gives to a new scan.
+pub(crate) struct ScanSources<'s> {
+    pub table: TableId,
+    pub pool: &'s BufferPool,
+    pub buffers: ScanBuffers,
+}
+
+/// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and sees rows that
+/// are written while it is open if it has not passed them.
+pub struct Scan<'s> {
+    pool: &'s BufferPool,
+    buffers: ScanBuffers,
+    table: TableId,
+    reversed: bool,
+    now_seconds: u32,
+    budget: Budget,
+    used: Budget,
+    has_progressed: bool,
+    /// The sources whose present rows make up the row handed out last.
+    current: SmallVec<[u32; 8]>,
+    is_merged: bool,
+    /// The length of the partition prefix of the present key.
+    prefix_length: usize,
+}
+
+enum Found {
+    Row,
+    Exhausted,
+    End,
+}
+
+impl<'s> Scan<'s> {
+    pub(crate) fn new(
+        sources: ScanSources<'s>,
+        start: &[u8],
+        end: &[u8],
+        reversed: bool,
+        now_seconds: u32,
+        budget: Budget,
+    ) -> Self {
+        let ScanSources { table, pool, mut buffers } = sources;
+        buffers.start.clear();
+        buffers.start.extend_from_slice(start);
+        buffers.end.clear();
+        buffers.end.extend_from_slice(end);
+        Self {
+            pool,
+            buffers,
+            table,
+            reversed,
+            now_seconds,
+            budget,
+            used: Budget { bytes: 0, tombstones: 0 },
+            has_progressed: false,
+            current: SmallVec::new(),
+            is_merged: false,
+            prefix_length: 0,
+        }
+    }
+
+    /// Goes to the next row that a reader sees. After [`Step::Exhausted`] further calls say the same.
+    #[inline]
+    pub fn next(&mut self) -> Result<Step<'_>, EngineError> {
+        match self.find_next()? {
+            Found::Exhausted => return Ok(Step::Exhausted),
+            Found::End => return Ok(Step::End),
+            Found::Row => {}
+        }
+        let source = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
+        let Some((source, key)) = source.and_then(|source| Some((source, source.key(&self.buffers.start)?)))
+        else {
+            return Ok(Step::End);
+        };
+        let row = if self.is_merged { RowRef::new(&self.buffers.merged, 0) } else { source.row() };
+        let view = RowView::new(key, row, self.now_seconds)
+            .map_err(|reason| EngineError::Row { table: self.table, reason })?;
+        Ok(Step::Row(view))
+    }
+
+    fn find_next(&mut self) -> Result<Found, EngineError> {
+        self.leave_current()?;
+        self.refresh();
+        loop {
+            let is_spent =
+                self.used.bytes >= self.budget.bytes || self.used.tombstones >= self.budget.tombstones;
+            if is_spent && self.has_progressed {
+                return Ok(Found::Exhausted);
+            }
+            if !self.gather() {
+                return Ok(Found::End);
+            }
+            self.has_progressed = true;
+            if self.reconcile()? {
+                return Ok(Found::Row);
+            }
+            self.leave_current()?;
+        }
+    }
+
+    /// Moves on the sources of the row handed out last.
+    #[inline]
+    fn leave_current(&mut self) -> Result<(), EngineError> {
+        let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
+        for index in self.current.drain(..) {
+            if let Some(source) = sources.get_mut(index as usize) {
+                source.advance(Bounds { start, end, reversed: self.reversed })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what was written since the last step.
+    #[inline]
+    fn refresh(&mut self) {
+        let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
+        for source in sources {
+            if let Source::Memtable(cursor) = source
+                && cursor.is_stale()
+            {
+                cursor.refresh(start, end);
+            }
+        }
+    }
+
+    /// Finds the sources with the next key; false at the end of all.
+    #[inline]
+    fn gather(&mut self) -> bool {
+        self.current.clear();
+        let mut best: Option<&[u8]> = None;
+        for (index, source) in self.buffers.sources.iter().enumerate() {
+            let Some(key) = source.key(&self.buffers.start) else { continue };
+            let ordering = best.map(|best| if self.reversed { best.cmp(key) } else { key.cmp(best) });
+            match ordering {
+                Some(std::cmp::Ordering::Greater) => continue,
+                Some(std::cmp::Ordering::Equal) => {}
+                None | Some(std::cmp::Ordering::Less) => {
+                    self.current.clear();
+                    best = Some(key);
+                }
+            }
+            self.current.push(index as u32);
+        }
+        !self.current.is_empty()
+    }
+
+    /// Makes the row a reader sees out of the versions found; false when there is none.
+    #[inline]
+    fn reconcile(&mut self) -> Result<bool, EngineError> {
+        let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
+        let first = self.current.first().and_then(|&index| sources.get(index as usize));
+        let Some((first, key)) = first.and_then(|source| Some((source, source.key(start)?))) else {
+            return Ok(false);
+        };
+        let Some(prefix_length) = key::prefix_length(key) else {
+            return Err(EngineError::Row {
+                table: self.table,
+                reason: DecodeError::Truncated { what: "a row key" },
+            });
+        };
+        self.prefix_length = prefix_length;
+        let shadow = sources.iter().filter_map(|source| source.covering(key, prefix_length)).max();
+        let purpose = Purpose::Read { now_seconds: self.now_seconds };
+        merged.clear();
+        let outcome = if self.current.len() == 1 {
+            let row = first.row();
+            self.used.bytes += row.bytes.len() as u64;
+            if reconcile::is_passthrough(row, shadow) {
+                self.is_merged = false;
+                return Ok(!row.is_empty());
+            }
+            reconcile::merge_rows(&[row], shadow, purpose, 0, merged)
+        } else {
+            let versions: SmallVec<[RowRef<'_>; 8]> = self
+                .current
+                .iter()
+                .filter_map(|&index| sources.get(index as usize).map(Source::row))
+                .collect();
+            self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
+            reconcile::merge_rows(&versions, shadow, purpose, 0, merged)
+        };
+        self.conclude(outcome)
+    }
+
+    fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
+        let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
+        self.is_merged = true;
+        // A row that was deleted as a whole counts too.
+        self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
+        Ok(outcome.is_written)
+    }
+
+    /// Leaves out the rest of the partition of the row handed out last.
+    pub fn skip_partition(&mut self) -> Result<(), EngineError> {
+        let ScanBuffers { start, end, sources, merged, .. } = &mut self.buffers;
+        let first = self.current.first().and_then(|&index| sources.get(index as usize));
+        let Some(key) = first.and_then(|source| source.key(start)) else { return Ok(()) };
+        let prefix = merged;
+        prefix.clear();
+        prefix.extend_from_slice(key.get(..self.prefix_length).unwrap_or_default());
+        self.current.clear();
+        let is_inside: SmallVec<[bool; 8]> = sources
+            .iter()
+            .map(|source| source.key(start).is_some_and(|key| key.starts_with(prefix)))
+            .collect();
+        if self.reversed {
+            end.clone_from(prefix);
+        } else {
+            start.clone_from(prefix);
+            start.extend_from_slice(key::PARTITION_END);
+        }
+        for (source, is_inside) in sources.iter_mut().zip(is_inside) {
+            if is_inside {
+                source.seek(Bounds { start, end, reversed: self.reversed })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bound from which another scan continues behind everything this one has passed: the new start, or
+    /// for a reversed scan the new end. `None` when nothing is left.
+    pub fn resume_bound(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        self.leave_current()?;
+        if !self.gather() {
+            return Ok(None);
+        }
+        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
+        let bound = first.and_then(|source| source.key(&self.buffers.start)).map(|key| {
+            let mut bound = key.to_vec();
+            if self.reversed {
+                // The end is exclusive: the least key behind.
+                bound.push(0);
+            }
+            bound
+        });
+        self.current.clear();
+        Ok(bound)
+    }
+
+    /// Work done so far.
+    pub fn used(&self) -> Budget {
+        self.used
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let ScanBuffers { sources, cursors, .. } = &mut buffers;
+        for source in sources.drain(..) {
+            if let Source::Memtable(cursor) = source {
+                cursors.push(cursor.into_buffers());
+            }
+        }
+        if let Ok(mut pool) = self.pool.try_borrow_mut()
+            && pool.len() < POOLED_BUFFERS
+        {
+            pool.push(buffers);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Compaction as the shard sees it: choosing, running the task in the background, installing the result.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Shard;
+use super::manifest::ManifestFile;
+use super::open::remove_file;
+use super::table_state::{LiveFile, TableState};
+use crate::compaction::{Choice, CompactionTask, Pace};
+use crate::error::EngineError;
+use crate::io::run_in_background;
+use crate::mutation::TableId;
+use crate::reconcile::Purge;
+use crate::table::TableReader;
+
+/// Marks files as read by a compaction, for as long as it lives.
+struct Busy {
+    files: Vec<Rc<LiveFile>>,
+}
+
+impl Busy {
+    fn new(files: Vec<Rc<LiveFile>>) -> Self {
+        for file in &files {
+            file.is_busy.set(true);
+        }
+        Self { files }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for file in &self.files {
+            file.is_busy.set(false);
+        }
+    }
+}
+
+impl Shard {
+    /// Flushes the table and merges all its files that no other compaction is reading into one.
+    pub async fn compact(&self, id: TableId) -> Result<(), EngineError> {
+        self.flush(id).await?;
+        let table = self.table(id)?;
+        let inputs: Vec<u64> = table
+            .files
+            .borrow()
+            .iter()
+            .filter(|file| !file.is_busy.get())
+            .map(|file| file.place.generation)
+            .collect();
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        self.run_compaction(&table, Choice { inputs, output_level: 0, max_output_bytes: None }).await
+    }
+
+    /// Runs compactions as long as any table's strategy finds one worth doing.
+    pub(super) async fn compact_if_needed(&self) -> Result<(), EngineError> {
+        loop {
+            self.check_open()?;
+            let now_seconds = self.environment.clock.now_seconds();
+            let chosen =
+                self.all_tables().into_iter().filter(|table| table.is_configured.get()).find_map(|table| {
+                    let options = table.options.borrow().clone();
+                    let purge_before = now_seconds.saturating_sub(options.gc_grace_seconds);
+                    let choice = options.compaction.choose(&table.summaries(purge_before), now_seconds)?;
+                    Some((table, choice))
+                });
+            let Some((table, choice)) = chosen else { return Ok(()) };
+            self.run_compaction(&table, choice).await?;
+        }
+    }
+
+    async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
+        let (inputs, others): (Vec<_>, Vec<_>) = table
+            .files
+            .borrow()
+            .iter()
+            .cloned()
+            .partition(|file| choice.inputs.contains(&file.place.generation));
+        let busy = Busy::new(inputs);
+        let (first, count) = self.reserve_generations(&choice, &busy.files);
+        let task = self.compaction_task(table, &choice, &busy.files, &others, first, count);
+        let built = run_in_background(&*self.environment.background, move |context| {
+            Box::pin(async move { task.run(context).await })
+        })
+        .await;
+        let outcome = match built {
+            Ok(Ok(generations)) => self.install_compaction(table, &choice, &busy, &generations).await,
+            Ok(Err(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
+        };
+        if outcome.is_err() && self.failure.borrow().is_none() {
+            for generation in first..first + count {
+                let _ = remove_file(&self.environment, &table.path(generation)).await;
+            }
+        }
+        outcome
+    }
+
+    /// As many generations as the outputs can possibly need.
+    fn reserve_generations(&self, choice: &Choice, inputs: &[Rc<LiveFile>]) -> (u64, u64) {
+        let input_bytes: u64 = inputs.iter().map(|file| file.reader.file_bytes()).sum();
+        let count = choice.max_output_bytes.map_or(1, |limit| 2 + input_bytes / limit.max(1));
+        let first = self.next_generation.get();
+        self.next_generation.set(first + count);
+        (first, count)
+    }
+
+    fn compaction_task(
+        &self,
+        table: &TableState,
+        choice: &Choice,
+        inputs: &[Rc<LiveFile>],
+        others: &[Rc<LiveFile>],
+        first_generation: u64,
+        generation_count: u64,
+    ) -> CompactionTask {
+        let options = table.options.borrow();
+        let now_seconds = self.environment.clock.now_seconds();
+        let purge = Purge {
+            now_seconds,
+            purge_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
+            max_purgeable_timestamp: table.min_memtable_timestamp().unwrap_or(i64::MAX),
+        };
+        // Without the table's real grace period nothing may be forgotten.
+        let purge = Some(purge).filter(|_| table.is_configured.get());
+        CompactionTask {
+            inputs: inputs.iter().map(|file| Arc::clone(&file.reader)).collect(),
+            others: others.iter().map(|file| Arc::clone(&file.reader)).collect(),
+            purge,
+            outputs: (0..generation_count)
+                .map(|index| (first_generation + index, table.path(first_generation + index)))
+                .collect(),
+            max_output_bytes: choice.max_output_bytes,
+            file_options: options.file.clone(),
+            pace: Pace::new(self.options.compaction_bytes_per_second),
+        }
+    }
+
+    async fn install_compaction(
+        &self,
+        table: &TableState,
+        choice: &Choice,
+        busy: &Busy,
+        generations: &[u64],
+    ) -> Result<(), EngineError> {
+        let mut opened: Vec<(ManifestFile, Arc<TableReader>)> = Vec::new();
+        for &generation in generations {
+            let path = table.path(generation);
+            let reader = TableReader::open_file(&*self.environment.disk, &path, generation).await?;
+            let created_seconds = self.environment.clock.now_seconds();
+            opened.push((ManifestFile { generation, level: choice.output_level, created_seconds }, reader));
+        }
+        let is_input = |generation: u64| busy.files.iter().any(|file| file.place.generation == generation);
+        let mut manifest = self.manifest.lock().await;
+        let mut changed = manifest.clone();
+        let entry = changed.table(table.id).filter(|entry| {
+            let left = entry.files.iter().filter(|file| is_input(file.generation)).count();
+            left == busy.files.len()
+        });
+        let Some(entry) = entry else {
+            // Truncated or dropped meanwhile.
+            drop(manifest);
+            for (file, _) in opened {
+                let _ = remove_file(&self.environment, &table.path(file.generation)).await;
+            }
+            return Ok(());
+        };
+        entry.files.retain(|file| !is_input(file.generation));
+        entry.files.extend(opened.iter().map(|(file, _)| *file));
+        if !generations.is_empty() {
+            self.environment.disk.sync_directory(&table.directory).await?;
+        }
+        self.replace_manifest(&mut manifest, changed).await?;
+        table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
+        for (file, reader) in opened {
+            table.add_file(LiveFile::new(file, reader));
+        }
+        drop(manifest);
+        self.retire_files(busy.files.iter());
+        for file in &busy.files {
+            remove_file(&self.environment, &table.path(file.place.generation)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Flushing: a frozen memtable becomes a table file, and the log gives up what that file holds.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Shard;
+use super::manifest::ManifestFile;
+use super::open::remove_file;
+use super::table_state::{FrozenMemtable, LiveFile, TableState};
+use crate::error::EngineError;
+use crate::io::{Environment, JobContext, run_in_background};
+use crate::memtable::Memtable;
+use crate::mutation::TableId;
+use crate::reconcile::{Purpose, merge_rows};
+use crate::row::RowRef;
+use crate::table::{TableError, TableOptions as FileOptions, TableReader, TableWriter};
+
+/// Writes a frozen memtable to the file of this generation; `None` when there is nothing in it.
+pub(super) async fn build_table(
+    environment: &Environment,
+    table: &TableState,
+    memtable: Arc<Memtable>,
+    generation: u64,
+) -> Result<Option<Arc<TableReader>>, EngineError> {
+    if memtable.is_empty() {
+        return Ok(None);
+    }
+    let path = table.path(generation);
+    let options = table.options.borrow().file.clone();
+    let target = path.clone();
+    run_in_background(&*environment.background, move |context| {
+        Box::pin(write_memtable(context, memtable, target, options))
+    })
+    .await??;
+    environment.disk.sync_directory(&table.directory).await?;
+    Ok(Some(TableReader::open_file(&*environment.disk, &path, generation).await?))
+}
+
+async fn write_memtable(
+    context: JobContext,
+    memtable: Arc<Memtable>,
+    path: PathBuf,
+    options: FileOptions,
+) -> Result<(), TableError> {
+    let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
+    let mut key = Vec::new();
+    let mut merged = Vec::new();
+    for partition in memtable.partitions() {
+        let prefix = partition.prefix();
+        for span in partition.spans() {
+            let full = |position: &[u8]| [prefix, position].concat();
+            writer.add_span(&full(&span.start), &full(&span.end), span.deletion)?;
+        }
+        for (position, row) in partition.rows() {
+            key.clear();
+            key.extend_from_slice(prefix);
+            key.extend_from_slice(position);
+            let shadow = partition.covering(position);
+            if shadow.is_none() {
+                writer.add(&key, row).await?;
+                continue;
+            }
+            // What the partition's own deletions cover need not be written.
+            merged.clear();
+            if merge_rows(&[row], shadow, Purpose::Keep, 0, &mut merged)?.is_written {
+                writer.add(&key, RowRef::new(&merged, 0)).await?;
+            }
+        }
+    }
+    writer.finish().await?;
+    Ok(())
+}
+
+impl Shard {
+    /// Writes what is in memory of a table to a file. Returns when everything that was written before the call
+    /// is in files.
+    pub async fn flush(&self, id: TableId) -> Result<(), EngineError> {
+        let table = self.table(id)?;
+        self.check_open()?;
+        table.freeze(self.log.end_position());
+        self.flush_frozen(&table).await
+    }
+
+    async fn flush_frozen(&self, table: &TableState) -> Result<(), EngineError> {
+        let _flushing = table.flushing.lock().await;
+        loop {
+            let oldest = table.frozen.borrow().first().cloned();
+            let Some(frozen) = oldest else { return Ok(()) };
+            self.flush_one(table, &frozen).await?;
+        }
+    }
+
+    async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
+        let generation = self.new_generation();
+        let built = build_table(&self.environment, table, frozen.memtable.freeze(), generation).await;
+        let mut manifest = self.manifest.lock().await;
+        let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
+        let mut changed = manifest.clone();
+        let entry = changed.table(table.id).filter(|_| is_wanted);
+        let (reader, entry) = match (built, entry) {
+            (Ok(reader), Some(entry)) => (reader, entry),
+            (built, entry) => {
+                // Truncated or dropped meanwhile, or failed: nobody will miss the file.
+                let _ = remove_file(&self.environment, &table.path(generation)).await;
+                return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
+            }
+        };
+        let created_seconds = self.environment.clock.now_seconds();
+        let place = ManifestFile { generation, level: 0, created_seconds };
+        entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
+        if reader.is_some() {
+            entry.files.push(place);
+        }
+        if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
+            if self.failure.borrow().is_none() {
+                let _ = remove_file(&self.environment, &table.path(generation)).await;
+            }
+            return Err(error);
+        }
+        if let Some(reader) = reader {
+            table.add_file(LiveFile::new(place, reader));
+        }
+        self.release_memtables(table, 1);
+        drop(manifest);
+        self.discard_log();
+        self.signals.compaction_wanted.notify_one();
+        Ok(())
+    }
+
+    /// Flushes until memory and log are within their bounds.
+    pub(super) async fn flush_if_needed(&self) -> Result<(), EngineError> {
+        while let Some(table) = self.choose_flush() {
+            self.check_open()?;
+            table.freeze(self.log.end_position());
+            self.flush_frozen(&table).await?;
+        }
+        Ok(())
+    }
+
+    fn choose_flush(&self) -> Option<Rc<TableState>> {
+        let tables = self.all_tables();
+        if let Some(waiting) = tables.iter().find(|table| !table.frozen.borrow().is_empty()) {
+            return Some(Rc::clone(waiting));
+        }
+        if self.memtable_bytes.get() >= self.options.memtable_bytes_max / 2 {
+            return tables
+                .into_iter()
+                .filter(|table| !table.active.borrow().read(Memtable::is_empty))
+                .max_by_key(|table| table.active_bytes());
+        }
+        if self.log.total_bytes() > self.options.commit_log_bytes_max {
+            let end = self.log.end_position();
+            return tables
+                .into_iter()
+                .filter_map(|table| Some((table.lowest_position()?, table)))
+                .filter(|(position, _)| position.segment < end.segment)
+                .min_by_key(|(position, _)| *position)
+                .map(|(_, table)| table);
+        }
+        None
+    }
+}

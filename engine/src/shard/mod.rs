@@ -1,0 +1,302 @@
+//! One shard: the owner that joins commit log, memtables, table files, compaction and reads.
+//!
+//! A shard belongs to one thread. Its methods take `&self`; writes, reads and their combination within one turn
+//! are not async, so nothing can come in between. Everything that waits (durability, back-pressure, flush,
+//! compaction, schema) is.
+//!
+//! # Invariants
+//!
+//! * A mutation is in the commit log before it is in a memtable, and in both within one turn: readers and
+//!   replay see all of it or nothing.
+//! * A table's manifest entry says which files hold it and up to which log position they contain everything.
+//!   Files are complete and synced before the manifest names them; they are removed only after the manifest
+//!   has stopped naming them.
+//! * Log segments are given up only when no memtable needs them, and a memtable is given up only when the
+//!   manifest names its file.
+//! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the
+//!   shard refuses every further write.
+
+mod compact;
+mod flush;
+mod manifest;
+mod open;
+mod options;
+mod schema;
+mod snapshot;
+mod table_state;
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::lock::Mutex;
+use hashbrown::HashMap;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use self::manifest::{Manifest, ReplaceError};
+use self::table_state::{TableState, shared_prefix_length};
+use crate::commit_log::{CommitLog, LogPosition};
+use crate::error::EngineError;
+use crate::io::{DiskLock, Environment};
+use crate::memtable::MemtableCursor;
+use crate::mutation::{MutationRef, TableId};
+use crate::read::{Bounds, Scan, ScanBuffers, ScanRequest, ScanSources, Source, TableSource};
+use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
+
+pub use self::manifest::ManifestError;
+pub use self::options::{ShardOptions, TableOptions, TableStatistics};
+
+/// The storage of one shard. See [`Shard::open`].
+pub struct Shard {
+    environment: Environment,
+    options: ShardOptions,
+    directory: PathBuf,
+    tables: RefCell<HashMap<TableId, Rc<TableState>>>,
+    log: Rc<CommitLog>,
+    /// Held while a change of the manifest is prepared and written.
+    manifest: Mutex<Manifest>,
+    next_generation: Cell<u64>,
+    /// The log segment of the newest mutation.
+    last_segment: Cell<u64>,
+    /// Memory of all memtables, frozen ones included.
+    memtable_bytes: Cell<usize>,
+    /// Why no write is accepted any more.
+    failure: RefCell<Option<String>>,
+    /// Why the last flush did not succeed.
+    flush_failure: RefCell<Option<String>>,
+    is_closed: Cell<bool>,
+    scan_buffers: RefCell<Vec<ScanBuffers>>,
+    block_cache: Rc<BlockCache>,
+    signals: Rc<Signals>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+    log_task: RefCell<Option<JoinHandle<()>>>,
+    /// Released when the shard is dropped.
+    _lock: Box<dyn DiskLock>,
+}
+
+/// What the tasks of a shard sleep on; apart from the shard, so that sleeping does not keep it alive.
+#[derive(Default)]
+struct Signals {
+    flush_wanted: Notify,
+    compaction_wanted: Notify,
+    /// Memtable memory was freed, or waiting for it has become pointless.
+    space: Notify,
+}
+
+impl Shard {
+    fn table(&self, id: TableId) -> Result<Rc<TableState>, EngineError> {
+        self.tables.borrow().get(&id).cloned().ok_or(EngineError::UnknownTable(id))
+    }
+
+    fn all_tables(&self) -> Vec<Rc<TableState>> {
+        let mut tables: Vec<_> = self.tables.borrow().values().cloned().collect();
+        tables.sort_by_key(|table| table.id);
+        tables
+    }
+
+    /// Appends the mutation to the commit log (buffered) and applies it to the memtable. Readers see it at once;
+    /// [`Shard::durable`] of the result says when it may be acknowledged. Call [`Shard::admit`] before.
+    pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
+        if let Some(failure) = &*self.failure.borrow() {
+            return Err(EngineError::Refusing(failure.clone()));
+        }
+        if self.is_closed.get() {
+            return Err(EngineError::Closed);
+        }
+        let tables = self.tables.borrow();
+        let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
+        mutation.validate().map_err(EngineError::Mutation)?;
+        let position = if table.is_logged.get() { Some(self.log.append(mutation.bytes)?) } else { None };
+        let grown = table.apply(mutation, position).map_err(EngineError::Mutation)?;
+        let bytes = self.memtable_bytes.get() + grown;
+        self.memtable_bytes.set(bytes);
+        let position = position.unwrap_or_default();
+        let is_new_segment =
+            position.segment > self.last_segment.replace(position.segment.max(self.last_segment.get()));
+        if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
+            self.signals.flush_wanted.notify_one();
+        }
+        Ok(position)
+    }
+
+    /// Resolves when everything up to and including the mutation at `position` is durable (in periodic mode at
+    /// once), or can no longer become so.
+    pub fn durable(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let durable = self.log.durable(position);
+        async move { durable.await.map_err(EngineError::from) }
+    }
+
+    /// Waits while the memtable budget is spent or the log has too much to write. An error means that waiting
+    /// longer would not help.
+    pub async fn admit(&self) -> Result<(), EngineError> {
+        while self.memtable_bytes.get() > self.options.memtable_bytes_max {
+            if let Some(failure) = &*self.failure.borrow() {
+                return Err(EngineError::Refusing(failure.clone()));
+            }
+            if let Some(failure) = &*self.flush_failure.borrow() {
+                return Err(EngineError::FlushFailed(failure.clone()));
+            }
+            if self.is_closed.get() {
+                return Err(EngineError::Closed);
+            }
+            let space = self.signals.space.notified();
+            self.signals.flush_wanted.notify_one();
+            space.await;
+        }
+        Ok(self.log.admit().await?)
+    }
+
+    /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
+    pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
+        let tables = self.tables.borrow();
+        let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
+        let mut buffers = self.scan_buffers.borrow_mut().pop().unwrap_or_default();
+        let ScanRequest { start, end, reversed, .. } = *request;
+        let prefix_length = shared_prefix_length(start, end);
+        let is_row = end.len() == start.len() + 1 && end.starts_with(start) && end.ends_with(&[0]);
+        if start < end {
+            table.for_each_memtable(|memtable| {
+                let spare = buffers.cursors.pop().unwrap_or_default();
+                let memtable = Rc::clone(memtable);
+                let cursor = MemtableCursor::new(memtable, start, end, prefix_length, reversed, spare);
+                buffers.sources.push(Source::Memtable(cursor));
+            });
+            let bounds = Bounds { start, end, reversed };
+            let hash = prefix_length.map(|_| KeyHash::of(start));
+            for file in table.files.borrow().iter() {
+                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row)? {
+                    buffers.sources.push(source);
+                }
+            }
+        }
+        let sources = ScanSources { table: request.table, pool: &self.scan_buffers, buffers };
+        Ok(Scan::new(sources, start, end, reversed, request.now_seconds, request.budget))
+    }
+
+    /// The source for one file of a scan; `None` if the file cannot have anything to say. `hash` is given for
+    /// a range within one partition, `is_row` when it is exactly the row `start`.
+    #[inline]
+    fn open_source(
+        &self,
+        reader: &Arc<TableReader>,
+        bounds: Bounds<'_>,
+        hash: Option<KeyHash>,
+        is_row: bool,
+    ) -> Result<Option<Source>, EngineError> {
+        if !reader.statistics().may_overlap(bounds.start, bounds.end)
+            || hash.is_some_and(|hash| !reader.may_contain_partition(hash))
+        {
+            return Ok(None);
+        }
+        if let Some(hash) = hash.filter(|_| is_row) {
+            let row = if reader.may_contain_row(hash) {
+                reader.get(Some(&self.block_cache), bounds.start)?
+            } else {
+                None
+            };
+            if row.is_none() && reader.spans().is_empty() {
+                return Ok(None);
+            }
+            return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
+        }
+        let cursor = TableCursor::new(Arc::clone(reader), Some(Rc::clone(&self.block_cache)));
+        Ok(Some(Source::Table(Box::new(TableSource::new(cursor, bounds)?))))
+    }
+
+    /// Numbers about a table.
+    pub fn statistics(&self, id: TableId) -> Result<TableStatistics, EngineError> {
+        Ok(self.table(id)?.statistics())
+    }
+
+    /// The tables of the shard, ordered by id.
+    pub fn table_ids(&self) -> Vec<TableId> {
+        self.all_tables().iter().map(|table| table.id).collect()
+    }
+
+    /// Memory of all memtables, in bytes.
+    pub fn memtable_bytes(&self) -> usize {
+        self.memtable_bytes.get()
+    }
+
+    /// Bytes of the commit log's files.
+    pub fn commit_log_bytes(&self) -> u64 {
+        self.log.total_bytes()
+    }
+
+    /// Why the shard accepts no writes, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone().or_else(|| self.log.failure().map(|failure| failure.to_string()))
+    }
+
+    fn check_open(&self) -> Result<(), EngineError> {
+        if self.is_closed.get() {
+            return Err(EngineError::Closed);
+        }
+        match &*self.failure.borrow() {
+            Some(failure) => Err(EngineError::Refusing(failure.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes `changed` the manifest; `current` is what the held lock guards.
+    async fn replace_manifest(
+        &self,
+        current: &mut Manifest,
+        mut changed: Manifest,
+    ) -> Result<(), EngineError> {
+        self.check_open()?;
+        changed.next_generation = self.next_generation.get();
+        match changed.replace(&self.environment.disk, &self.directory).await {
+            Ok(()) => {
+                *current = changed;
+                Ok(())
+            }
+            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
+            Err(ReplaceError::Unknown(error)) => {
+                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+                self.signals.space.notify_waiters();
+                Err(ManifestError::Disk(error).into())
+            }
+        }
+    }
+
+    fn new_generation(&self) -> u64 {
+        let generation = self.next_generation.get();
+        self.next_generation.set(generation + 1);
+        generation
+    }
+
+    /// Lets the log give up what no memtable needs any more.
+    fn discard_log(&self) {
+        let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
+        self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
+    }
+
+    /// Flushes everything, so that the next start has nothing to replay, and stops. Afterwards only reads work.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        if self.is_closed.get() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        for table in self.all_tables() {
+            let flushed = self.flush(table.id).await;
+            outcome = outcome.and(flushed);
+        }
+        self.is_closed.set(true);
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        self.signals.space.notify_waiters();
+        outcome.and(self.log.close().await.map_err(EngineError::from))
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        for task in self.tasks.take().into_iter().chain(self.log_task.take()) {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Settings of a shard and of a table, and the numbers a table reports.
+
+use std::path::PathBuf;
+
+use crate::commit_log::CommitLogOptions;
+use crate::compaction::CompactionOptions;
+use crate::table::TableOptions as FileOptions;
+
+/// Settings of a shard.
+#[derive(Debug, Clone)]
+pub struct ShardOptions {
+    /// The shard's own directory; made if missing.
+    pub directory: PathBuf,
+    /// Memory for memtables. Flushing starts at half of it, writers wait when it is spent.
+    pub memtable_bytes_max: usize,
+    pub commit_log: CommitLogOptions,
+    /// When the log's files take more, the memtable that holds the oldest record is flushed.
+    pub commit_log_bytes_max: u64,
+    /// Memory for unpacked blocks of table files.
+    pub block_cache_bytes: usize,
+    /// Limit of what compaction writes; `None`: no limit.
+    pub compaction_bytes_per_second: Option<u64>,
+}
+
+impl ShardOptions {
+    /// The defaults for a shard in this directory.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            memtable_bytes_max: 256 << 20,
+            commit_log: CommitLogOptions::default(),
+            commit_log_bytes_max: 1 << 30,
+            block_cache_bytes: 64 << 20,
+            compaction_bytes_per_second: Some(64 << 20),
+        }
+    }
+}
+
+/// Settings of a table.
+#[derive(Debug, Clone)]
+pub struct TableOptions {
+    /// Deletions are kept this long before compaction may forget them.
+    pub gc_grace_seconds: u32,
+    /// False: writes skip the commit log and are lost in a crash unless flushed.
+    pub is_logged: bool,
+    pub compaction: CompactionOptions,
+    /// Block size, compression and filters of new files.
+    pub file: FileOptions,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            gc_grace_seconds: 864_000,
+            is_logged: true,
+            compaction: CompactionOptions::default(),
+            file: FileOptions::default(),
+        }
+    }
+}
+
+/// Numbers about a table on one shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableStatistics {
+    pub file_count: usize,
+    pub disk_bytes: u64,
+    pub memtable_bytes: usize,
+    /// Rows in all memtables and files; versions of one row count each.
+    pub row_versions: u64,
+    /// Partitions in all memtables and files; those in several count in each.
+    pub partition_versions: u64,
+    pub tombstones: u64,
+    /// Microseconds; `None` when the table is empty.
+    pub min_timestamp: Option<i64>,
+    /// Microseconds; `None` when the table is empty.
+    pub max_timestamp: Option<i64>,
+}

@@ -1,0 +1,125 @@
+//! Creating, altering, dropping and truncating tables. All of it is durable when it returns, and done again
+//! without harm.
+
+use std::rc::Rc;
+
+use super::Shard;
+use super::manifest::ManifestTable;
+use super::open::{remove_file, remove_table_directory};
+use super::options::TableOptions;
+use super::table_state::{LiveFile, TableState};
+use crate::error::EngineError;
+use crate::mutation::TableId;
+
+impl Shard {
+    /// Creates a table, or gives an existing one these options. To be called for every table after each start:
+    /// a shard remembers its tables, but not their options.
+    pub async fn create_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
+        self.create_tables(&[(id, options)]).await
+    }
+
+    /// As [`Shard::create_table`] for many tables with one write of the manifest.
+    pub async fn create_tables(&self, tables: &[(TableId, TableOptions)]) -> Result<(), EngineError> {
+        let mut manifest = self.manifest.lock().await;
+        self.check_open()?;
+        let mut changed = manifest.clone();
+        let mut created = Vec::new();
+        for (id, options) in tables {
+            if changed.table(*id).is_some() {
+                continue;
+            }
+            let table = TableState::new(&self.directory, *id, options.clone(), true);
+            self.environment.disk.create_directory(&table.directory).await?;
+            created.push(table);
+            // Older records of this id belong to an earlier table that was dropped.
+            let flushed_to = self.log.end_position();
+            changed.tables.push(ManifestTable { id: *id, flushed_to, files: Vec::new() });
+        }
+        if !created.is_empty() {
+            self.environment.disk.sync_directory(&self.directory.join("tables")).await?;
+            self.replace_manifest(&mut manifest, changed).await?;
+            let mut present = self.tables.borrow_mut();
+            for table in created {
+                present.insert(table.id, Rc::new(table));
+            }
+        }
+        drop(manifest);
+        for (id, options) in tables {
+            self.table(*id)?.configure(options.clone());
+        }
+        self.signals.compaction_wanted.notify_one();
+        Ok(())
+    }
+
+    /// Changes the options of a table.
+    pub fn alter_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
+        self.table(id)?.configure(options);
+        self.signals.compaction_wanted.notify_one();
+        Ok(())
+    }
+
+    /// Drops a table with all that is in it; a table that does not exist is fine.
+    pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {
+        let mut manifest = self.manifest.lock().await;
+        if manifest.table(id).is_none() {
+            return Ok(());
+        }
+        let mut changed = manifest.clone();
+        changed.tables.retain(|table| table.id != id);
+        self.replace_manifest(&mut manifest, changed).await?;
+        let dropped = self.tables.borrow_mut().remove(&id);
+        if let Some(table) = dropped {
+            self.release_memtables(&table, usize::MAX);
+            self.retire_files(table.files.take().iter());
+        }
+        self.discard_log();
+        remove_table_directory(&self.environment, &self.directory, id).await?;
+        Ok(())
+    }
+
+    /// Removes all rows that were written before this call.
+    pub async fn truncate(&self, id: TableId) -> Result<(), EngineError> {
+        let mut manifest = self.manifest.lock().await;
+        let table = self.table(id)?;
+        let flushed_to = self.log.end_position();
+        table.freeze(flushed_to);
+        let memtables = table.frozen.borrow().len();
+        let mut changed = manifest.clone();
+        let Some(entry) = changed.table(id) else { return Err(EngineError::UnknownTable(id)) };
+        entry.flushed_to = flushed_to;
+        entry.files.clear();
+        self.replace_manifest(&mut manifest, changed).await?;
+        // Only what was there when the position was taken; writes went on meanwhile.
+        self.release_memtables(&table, memtables);
+        let files = table.files.take();
+        drop(manifest);
+        self.discard_log();
+        self.retire_files(files.iter());
+        for file in files {
+            remove_file(&self.environment, &table.path(file.place.generation)).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the cached blocks of files that are not read any more.
+    pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
+        for file in files {
+            self.block_cache.remove_table(file.reader.id());
+        }
+    }
+
+    /// Gives up the oldest `count` frozen memtables (and beyond their number the active one).
+    pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
+        let mut frozen = table.frozen.borrow_mut();
+        let frozen_count = count.min(frozen.len());
+        let mut bytes: usize = frozen
+            .drain(..frozen_count)
+            .map(|frozen| frozen.memtable.read(|memtable| memtable.size_bytes()))
+            .sum();
+        if count > frozen_count {
+            bytes += table.active.take().read(|memtable| memtable.size_bytes());
+        }
+        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
+        self.signals.space.notify_waiters();
+    }
+}
