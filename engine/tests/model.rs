@@ -1,0 +1,142 @@
+//! The engine against a plain reference: random writes and deletions of every kind, reads in both directions
+//! and in pages, with flushes, compactions, truncations, restarts and the passing of time in between.
+//!
+//! `HELENUS_MODEL_OPERATIONS` sets the number of operations (default 60,000), `HELENUS_MODEL_SEED` the seed,
+//! which a failure prints.
+
+mod support;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::Shard;
+use helenus_engine::io::{Clock, CrashStyle, ManualClock, SimulatedDisk};
+use helenus_engine::read::Budget;
+
+use support::model::Model;
+use support::random_operations::Generator;
+use support::{START_MICROS, TABLE, environment, read_page, run_local, small_options, table_options};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+struct Test {
+    generator: Generator,
+    model: Model,
+    clock: Rc<ManualClock>,
+    disk: SimulatedDisk,
+    operations_left: u64,
+}
+
+impl Test {
+    /// One life of the shard: until a restart is due or all operations are done.
+    async fn live(&mut self) {
+        let shard = Shard::open(environment(&self.disk, &self.clock), small_options()).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        self.check_everything(&shard);
+        let mut last = helenus_engine::LogPosition::default();
+        while self.operations_left > 0 {
+            self.operations_left -= 1;
+            match self.generator.random.below(10_000) {
+                0..6500 => {
+                    let mutation = self.generator.mutation(TABLE, self.clock.now_micros());
+                    shard.admit().await.unwrap();
+                    last = shard.apply(&mutation.view().unwrap()).unwrap();
+                    self.model.apply(&mutation.view().unwrap());
+                }
+                6500..9400 => self.check_range(&shard).await,
+                9400..9940 => self.clock.advance(Duration::from_millis(self.generator.random.below(3000))),
+                9940..9970 => shard.flush(TABLE).await.unwrap(),
+                9970..9980 => shard.compact(TABLE).await.unwrap(),
+                9980..9990 => self.clock.advance(Duration::from_secs(150)),
+                9990..9993 => {
+                    shard.truncate(TABLE).await.unwrap();
+                    self.model.clear();
+                }
+                9993..9997 => {
+                    shard.durable(last).await.unwrap();
+                    self.disk.crash();
+                    return;
+                }
+                _ => {
+                    shard.close().await.unwrap();
+                    return;
+                }
+            }
+        }
+        self.check_everything(&shard);
+    }
+
+    fn check_everything(&self, shard: &Shard) {
+        let range = (&[][..], &[0xFF; 9][..]);
+        let now = self.clock.now_seconds();
+        let rows = support::read_all(shard, range, false, now).unwrap();
+        assert_eq!(rows, self.model.read(range, false, now));
+    }
+
+    /// Reads a random range in pages, with flushes, compactions and other reads in between.
+    async fn check_range(&mut self, shard: &Shard) {
+        let (start, end) = self.generator.range();
+        let random = &mut self.generator.random;
+        let reversed = random.chance(1, 2);
+        let now = self.clock.now_seconds();
+        let limit = if random.chance(1, 2) { usize::MAX } else { 1 + random.below(20) as usize };
+        let budget = if random.chance(1, 4) {
+            Budget { bytes: random.below(2000), tombstones: random.below(20) }
+        } else {
+            Budget::UNLIMITED
+        };
+        let mut read = Vec::new();
+        let (mut from, mut to) = (start.clone(), end.clone());
+        loop {
+            let (page, bound) = read_page(shard, (&from, &to), reversed, limit, budget, now).unwrap();
+            read.extend(page);
+            let Some(bound) = bound else { break };
+            if reversed {
+                to = bound;
+            } else {
+                from = bound;
+            }
+            match random.below(400) {
+                0 => shard.flush(TABLE).await.unwrap(),
+                1 => shard.compact(TABLE).await.unwrap(),
+                _ => {}
+            }
+        }
+        let expected = self.model.read((&start, &end), reversed, now);
+        assert_eq!(read, expected, "range {start:x?}..{end:x?} reversed {reversed}");
+    }
+}
+
+#[test]
+fn the_engine_agrees_with_the_reference() {
+    let seed = setting("HELENUS_MODEL_SEED", 1);
+    let operations = setting("HELENUS_MODEL_OPERATIONS", 60_000);
+    let mut test = Test {
+        generator: Generator::new(seed),
+        model: Model::default(),
+        clock: Rc::new(ManualClock::new(START_MICROS)),
+        disk: SimulatedDisk::new(seed),
+        operations_left: operations,
+    };
+    let guard = SeedOnFailure { seed };
+    while test.operations_left > 0 {
+        run_local(test.live());
+        let style = CrashStyle::ALL[test.generator.random.below(CrashStyle::ALL.len() as u64) as usize];
+        test.disk.restart(style, test.generator.random.next_u64());
+    }
+    drop(guard);
+}
+
+struct SeedOnFailure {
+    seed: u64,
+}
+
+impl Drop for SeedOnFailure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("HELENUS_MODEL_SEED={}", self.seed);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What the whole-engine tests share: a shard on a simulated disk, a plain reference model, random operations.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub mod model;
+pub mod random_operations;
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{EngineError, Shard, ShardOptions, TableId, TableOptions};
+
+use self::model::VisibleRow;
+
+pub const TABLE: TableId = TableId([0x11; 16]);
+pub const OTHER_TABLE: TableId = TableId([0x22; 16]);
+pub const DIRECTORY: &str = "shard";
+
+/// Microseconds since the epoch at which test clocks start.
+pub const START_MICROS: i64 = 1_700_000_000_000_000;
+
+pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let clock: Rc<dyn Clock> = Rc::clone(clock) as Rc<dyn Clock>;
+    let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
+    Environment { disk, background, clock }
+}
+
+/// Small memtables and log segments, so that little data exercises everything.
+pub fn small_options() -> ShardOptions {
+    let mut options = ShardOptions::new(Path::new(DIRECTORY));
+    options.memtable_bytes_max = 256 << 10;
+    options.commit_log.segment_bytes = 64 << 10;
+    options.commit_log_bytes_max = 512 << 10;
+    options.compaction_bytes_per_second = None;
+    options
+}
+
+pub fn table_options() -> TableOptions {
+    TableOptions { gc_grace_seconds: 100, ..TableOptions::default() }
+}
+
+/// Runs a future on a current-thread runtime with a local set, as a shard's thread does.
+pub fn run_local<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+/// One page: up to `limit` rows, and the bound from which the next page goes on.
+pub fn read_page(
+    shard: &Shard,
+    range: (&[u8], &[u8]),
+    reversed: bool,
+    limit: usize,
+    budget: Budget,
+    now_seconds: u32,
+) -> Result<(Vec<VisibleRow>, Option<Vec<u8>>), EngineError> {
+    let (start, end) = range;
+    let mut scan = shard.scan(&ScanRequest { table: TABLE, start, end, reversed, now_seconds, budget })?;
+    let mut rows = Vec::new();
+    while rows.len() < limit {
+        match scan.next()? {
+            Step::Row(view) => rows.push(VisibleRow::of(&view)),
+            Step::Exhausted => break,
+            Step::End => return Ok((rows, None)),
+        }
+    }
+    let bound = scan.resume_bound()?;
+    Ok((rows, bound))
+}
+
+/// All rows of a range.
+pub fn read_all(
+    shard: &Shard,
+    range: (&[u8], &[u8]),
+    reversed: bool,
+    now_seconds: u32,
+) -> Result<Vec<VisibleRow>, EngineError> {
+    read_page(shard, range, reversed, usize::MAX, Budget::UNLIMITED, now_seconds).map(|page| page.0)
+}
