@@ -21,7 +21,6 @@ from toolchain import CACHE, bring, need, once  # noqa: E402
 
 START_TIMEOUT_SECONDS = 180
 STOP_TIMEOUT_SECONDS = 120
-JMX_PORT = 7199
 
 COMMIT_LOG = {
     "periodic": {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"},
@@ -83,7 +82,7 @@ class Cassandra:
         self.home = CACHE / "peers/cassandra-data"
         self.jars = jars()
         self.process = None
-        self.port = free_port()
+        self.port, self.jmx_port = free_port(), free_port()
         self.listen = f"127.0.0.1:{self.port}"
 
     def __enter__(self):
@@ -147,7 +146,7 @@ class Cassandra:
         command = ["java", "-ea:none", *MODULES, "-Djdk.attach.allowAttachSelf=true", f"-Xms{self.heap}"]
         command += [f"-Xmx{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=300", "-XX:+ParallelRefProcEnabled"]
         command += ["-XX:+AlwaysPreTouch", "-Xss256k", "-XX:+PerfDisableSharedMem", "-Djava.net.preferIPv4Stack=true"]
-        command += ["-Dio.netty.tryReflectionSetAccessible=true", f"-Dcassandra.jmx.local.port={JMX_PORT}"]
+        command += ["-Dio.netty.tryReflectionSetAccessible=true", f"-Dcassandra.jmx.local.port={self.jmx_port}"]
         command += [f"-Dcassandra.config=file://{self.home}/conf/cassandra.yaml", f"-Dcassandra.storagedir={self.home}"]
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback.xml", f"-Dcassandra.logdir={self.home}"]
         command += ["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"]
@@ -177,7 +176,7 @@ class Cassandra:
 
     def nodetool(self, *words):
         command = ["java", *MODULES, f"-Dlogback.configurationFile={self.home}/conf/logback.xml", "-cp", f"{self.jars}/*"]
-        command += ["org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(JMX_PORT), *words]
+        command += ["org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(self.jmx_port), *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode != 0:
             raise CassandraError(f"nodetool {' '.join(words)}: {done.stdout[-1000:]}")
@@ -187,9 +186,9 @@ class Cassandra:
         self.nodetool("flush", keyspace)
         self.nodetool("compact", keyspace)
 
-    def table_bytes(self, keyspace, table):
+    def table_bytes(self, keyspace, table, identity):
         """Bytes on disk of one table."""
-        return sum(disk_bytes(path) for path in (self.data_dir / keyspace).glob(f"{table}-*"))
+        return disk_bytes(self.data_dir / keyspace / f"{table}-{identity}")
 
     def cpu_seconds(self):
         return cpu_seconds(self.process.pid)

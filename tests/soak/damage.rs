@@ -20,11 +20,11 @@ pub struct LogImage {
 }
 
 impl LogImage {
-    /// Reads `<data-dir>/shard-<n>/commit_log/*` of a node that is idle or gone.
+    /// Reads `<data-dir>/shard-<n>/commit-log/*` of a node that is idle or gone.
     pub fn read(data_dir: &Path) -> Result<Self, SoakError> {
         let mut shards = BTreeMap::new();
         for shard in entries(data_dir)? {
-            let directory = shard.join("commit_log");
+            let directory = shard.join("commit-log");
             if !directory.is_dir() {
                 continue;
             }

@@ -11,8 +11,8 @@ use tokio::process::{Child, Command};
 
 use crate::error::SoakError;
 
-const START_TIMEOUT: Duration = Duration::from_secs(120);
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Small memtables, so that flushes and compactions fall into every few rounds.
 const SETTINGS: &str = "\

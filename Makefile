@@ -1,0 +1,68 @@
+# `make help` says what there is. Everything that is fetched or built besides target/ goes to .cache.
+
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+DRIVERS_ARGS ?=
+CONFORMANCE_ARGS ?=
+SOAK_ROUNDS ?= 200
+FUZZ_SECONDS ?= 3600
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help setup build demo test lint drivers conformance bench soak fuzz
+
+help:
+	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
+	@echo '                  (installs: a C compiler with apt if root and missing, a newer Rust if rustup is there;'
+	@echo '                  DEMO_ARGS="--users 100000" for the guide'"'"'s data set, "--contact-point HOST:PORT")'
+	@echo 'make test         format, lints, all tests, every client, 10 kills under load, a short fuzz run'
+	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
+	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
+	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
+	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
+	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
+	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
+	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
+	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
+	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
+	@echo 'make lint         format and lints'
+
+setup:
+	@scripts/setup build
+
+build: setup
+	cargo build --release
+
+demo: setup
+	cargo build --release -p helenus-models
+	$(TARGET_DIR)/release/helenus-demo $(DEMO_ARGS)
+
+test:
+	@scripts/test
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+drivers: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	tests/run-drivers --binary $(TARGET_DIR)/release/helenus $(DRIVERS_ARGS)
+
+conformance: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	tests/conformance/run --binary $(TARGET_DIR)/release/helenus $(CONFORMANCE_ARGS)
+
+bench: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	scripts/install-latte
+	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+soak: setup
+	cargo build --release -p helenus
+	cargo build -p helenus-tests --bin helenus-soak
+	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
+
+fuzz: setup
+	scripts/fuzz $(FUZZ_SECONDS)
