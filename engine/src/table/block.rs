@@ -121,7 +121,7 @@ pub struct EntryRef {
 }
 
 impl EntryRef {
-    fn key_length(&self) -> usize {
+    pub fn key_length(&self) -> usize {
         self.shared + self.suffix.len()
     }
 

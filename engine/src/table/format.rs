@@ -3,7 +3,9 @@
 //! ```text
 //! file    := data blocks | spans | padding to 64 | partition filter | padding to 64 | row filter
 //!            | index leaves | index root | statistics | footer
-//! block   := stored body | kind u8 (0 as is, 1 LZ4, 2 Zstandard) | body length u32 | crc32 u32
+//! block   := stored bytes | kind u8 | unpacked length u32 | crc32 u32
+//! kind    := compression of the stored bytes: 0 as they are, 1 LZ4, 2 Zstandard; plus 128 if what comes out of it is a
+//!            packed body (see `packing`) and not the body itself (see `block`); the length is before that step
 //! footer  := 6 x section | length of the data blocks u64 | length of the file u64 | crc32 u32 | version u32 | "HELTABLE"
 //! section := offset u64 | length u64 | crc32 u32
 //! ```
@@ -13,12 +15,16 @@
 //! something is under a checksum: only the padding (at most 63 zero bytes, twice) is not.
 
 use super::compression::{self, Compression};
+use super::packing;
 
 /// The newest version this program reads, and the one it writes.
 pub const VERSION: u32 = 1;
 
 /// The last bytes of a table.
 pub const MAGIC: &[u8; 8] = b"HELTABLE";
+
+/// Added to the kind of a block whose body is packed.
+const KIND_PACKED: u8 = 0x80;
 
 const SECTION_BYTES: usize = 20;
 const SECTIONS: usize = 6;
@@ -154,31 +160,47 @@ impl Footer {
 /// Appends a block as it is stored.
 pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
-    let kind = compression::compress(compression, body, out);
-    out.push(kind);
-    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    let mut packed = Vec::new();
+    // Without compression a block is read where it lies in the file.
+    let is_packed = compression != Compression::None && packing::pack(body, &mut packed);
+    let bytes = if is_packed { &packed } else { body };
+    let kind = compression::compress(compression, bytes, out);
+    out.push(kind | if is_packed { KIND_PACKED } else { 0 });
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// A stored block whose checksum is right.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoredBlock<'a> {
-    pub kind: u8,
-    pub stored: &'a [u8],
-    /// Bytes of the unpacked body.
-    pub body_length: usize,
+/// A block whose checksum is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckedBlock<'a> {
+    /// The body lies in the file as it is.
+    InPlace(&'a [u8]),
+    /// The body had to be unpacked.
+    Unpacked(Vec<u8>),
 }
 
-/// Checks a stored block; `None` if it is damaged.
-pub fn read_block(bytes: &[u8]) -> Option<StoredBlock<'_>> {
-    let (checked, crc) = bytes.split_last_chunk::<4>()?;
+/// Checks a stored block and unpacks its body.
+pub fn read_block(bytes: &[u8]) -> Result<CheckedBlock<'_>, &'static str> {
+    const SHORT: &str = "a block is too short";
+    let (checked, crc) = bytes.split_last_chunk::<4>().ok_or(SHORT)?;
     if crc32fast::hash(checked) != u32::from_le_bytes(*crc) {
-        return None;
+        return Err("the checksum of a block is wrong");
     }
-    let (rest, body_length) = checked.split_last_chunk::<4>()?;
-    let (kind, stored) = rest.split_last()?;
-    Some(StoredBlock { kind: *kind, stored, body_length: u32::from_le_bytes(*body_length) as usize })
+    let (rest, length) = checked.split_last_chunk::<4>().ok_or(SHORT)?;
+    let (kind, stored) = rest.split_last().ok_or(SHORT)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let is_packed = kind & KIND_PACKED != 0;
+    if kind & !KIND_PACKED == compression::kind::NONE {
+        return match is_packed {
+            false => Ok(CheckedBlock::InPlace(stored)),
+            true => packing::unpack(stored).map(CheckedBlock::Unpacked).map_err(|_| "a block is malformed"),
+        };
+    }
+    let body = compression::decompress(kind & !KIND_PACKED, stored, length)
+        .map_err(|_| "a block cannot be decompressed")?;
+    let body = if is_packed { packing::unpack(&body).map_err(|_| "a block is malformed")? } else { body };
+    Ok(CheckedBlock::Unpacked(body))
 }
 
 #[cfg(test)]
@@ -232,9 +254,8 @@ mod tests {
         put_block(Compression::None, b"body", &mut bytes);
         assert_eq!(bytes[..9], [b'b', b'o', b'd', b'y', 0, 4, 0, 0, 0]);
         assert_eq!(bytes[9..], [0x33, 0xAC, 0xE1, 0x41]);
-        let block = read_block(&bytes).unwrap();
-        assert_eq!(block, StoredBlock { kind: 0, stored: b"body", body_length: 4 });
+        assert_eq!(read_block(&bytes), Ok(CheckedBlock::InPlace(b"body")));
         bytes[0] ^= 1;
-        assert_eq!(read_block(&bytes), None);
+        assert_eq!(read_block(&bytes), Err("the checksum of a block is wrong"));
     }
 }

@@ -15,6 +15,7 @@ mod cursor;
 mod filter;
 mod format;
 mod index;
+mod packing;
 mod reader;
 mod spans;
 mod statistics;

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use super::TableError;
 use super::block::{BlockView, Found};
 use super::cache::{BlockCache, BlockData};
-use super::compression;
 use super::filter::{Filter, KeyHash};
-use super::format::{Footer, FooterError, VERSION, read_block};
+use super::format::{CheckedBlock, Footer, FooterError, VERSION, read_block};
 use super::index::{Node, Target};
 use super::spans::Spans;
 use super::statistics::TableStatistics;
@@ -261,15 +260,12 @@ impl TableReader {
         };
         let (start, bytes) =
             in_file().ok_or_else(|| self.damaged(target.offset, "the index points outside the data"))?;
-        let block = read_block(bytes)
-            .ok_or_else(|| self.damaged(target.offset, "the checksum of a block is wrong"))?;
-        let data = if block.kind == compression::kind::NONE {
-            let end = start + block.stored.len();
-            BlockData::Mapped { mapping: Arc::clone(&self.mapping), start, end }
-        } else {
-            let body = compression::decompress(block.kind, block.stored, block.body_length)
-                .map_err(|_| self.damaged(target.offset, "a block cannot be unpacked"))?;
-            BlockData::Unpacked(Rc::new(body))
+        let data = match read_block(bytes).map_err(|reason| self.damaged(target.offset, reason))? {
+            CheckedBlock::InPlace(body) => {
+                let end = start + body.len();
+                BlockData::Mapped { mapping: Arc::clone(&self.mapping), start, end }
+            }
+            CheckedBlock::Unpacked(body) => BlockData::Unpacked(Rc::new(body)),
         };
         if let Some(cache) = cache {
             cache.insert(self.id, target.offset, data.clone());

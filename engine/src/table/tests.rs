@@ -352,7 +352,7 @@ fn sizes_on_disk_stay_within_their_budgets() {
         key_value.insert(key, builder.to_bytes());
     }
     let file = build(&key_value, &SpanList::new(), TableOptions::default());
-    println!("key-value: {} bytes a row", file.len() / key_value.len());
+    assert!(file.len() <= 230 * key_value.len(), "{} bytes a row", file.len() / key_value.len());
     let mut events = Rows::new();
     for order in 0..200_i64 {
         let token = i64::from_be_bytes(bytes(8).try_into().unwrap());
@@ -371,7 +371,7 @@ fn sizes_on_disk_stay_within_their_budgets() {
         }
     }
     let file = build(&events, &SpanList::new(), TableOptions::default());
-    println!("events: {} bytes a row", file.len() / events.len());
+    assert!(file.len() <= 35 * events.len(), "{} bytes a row", file.len() / events.len());
 }
 
 proptest! {
