@@ -1,0 +1,311 @@
+//! DESCRIBE: the rows that its forms answer, as in Cassandra 5.0.
+//!
+//! Pure functions over the catalog. Elements come in the order in which their CREATE statements can be run: a keyspace,
+//! its types (what a type is made of before the type), its tables by name, each with its indexes.
+
+mod create_text;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cql_lite::syntax::ast::{Describe, DescribeTarget, FunctionName, Identifier, QualifiedName};
+use cql_lite::types::value::Value;
+use cql_lite::types::{CqlType, UserType};
+
+use self::create_text::quoted;
+use super::catalog::{Catalog, Index, Keyspace, Table};
+use super::system_keyspaces;
+use crate::error::{RequestError, Result};
+
+/// The keyspace and table that the columns of the answer belong to.
+pub const RESULT_KEYSPACE: &str = "system";
+/// See [`RESULT_KEYSPACE`].
+pub const RESULT_TABLE: &str = "describe";
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    /// Names and types of the columns.
+    pub columns: Vec<(&'static str, CqlType)>,
+    /// A value for each column.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// What DESCRIBE CLUSTER tells of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterFacts<'a> {
+    pub name: &'a str,
+    /// Without its package: `Murmur3Partitioner`.
+    pub partitioner: &'a str,
+    /// Without its package: `SimpleSnitch`.
+    pub snitch: &'a str,
+    /// The replicas (addresses) of each token range, by the range's last token, for the session's keyspace.
+    pub range_ownership: &'a BTreeMap<String, Vec<String>>,
+}
+
+/// Answers a DESCRIBE. `current`: the keyspace that the session uses.
+pub fn describe(
+    catalog: &Catalog,
+    current: Option<&str>,
+    cluster: ClusterFacts<'_>,
+    statement: &Describe,
+) -> Result<Description> {
+    let scope = Scope { catalog, current, with_internals: statement.with_internals };
+    match &statement.target {
+        DescribeTarget::Cluster => Ok(scope.cluster(cluster)),
+        DescribeTarget::Keyspaces => {
+            Ok(names(catalog.keyspaces.values().map(|keyspace| Element::Keyspace(keyspace))))
+        }
+        DescribeTarget::Tables => scope.list(|keyspace| tables(keyspace).collect()),
+        DescribeTarget::Types => {
+            scope.list(|keyspace| keyspace.types.values().map(|user_type| Element::Type(user_type)).collect())
+        }
+        // There are no functions of users.
+        DescribeTarget::Functions | DescribeTarget::Aggregates => scope.list(|_| Vec::new()),
+        DescribeTarget::Schema { full } => Ok(scope.schema(*full)),
+        DescribeTarget::Keyspace { only, name } => {
+            let keyspace = scope.keyspace(name.as_ref())?;
+            Ok(scope.elements(if *only {
+                vec![Element::Keyspace(keyspace)]
+            } else {
+                keyspace_elements(keyspace)
+            }))
+        }
+        DescribeTarget::Table(name) => {
+            scope.table(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
+        }
+        DescribeTarget::Index(name) => {
+            scope.index(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
+        }
+        DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
+        DescribeTarget::Type(name) => scope.user_type(name),
+        DescribeTarget::Function(FunctionName { keyspace, name }) => {
+            scope.absent("User defined function", keyspace.as_ref(), name)
+        }
+        DescribeTarget::Aggregate(FunctionName { keyspace, name }) => {
+            scope.absent("User defined aggregate", keyspace.as_ref(), name)
+        }
+        DescribeTarget::Name(name) => scope.name(name),
+    }
+}
+
+/// Something that has a name and a CREATE statement.
+#[derive(Clone, Copy)]
+enum Element<'a> {
+    Keyspace(&'a Keyspace),
+    Type(&'a UserType),
+    Table(&'a Keyspace, &'a Table),
+    Index(&'a Table, &'a Index),
+}
+
+impl Element<'_> {
+    /// Keyspace, kind and name, as the answers show them.
+    fn names(self) -> [String; 3] {
+        let (keyspace, kind, name) = match self {
+            Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", keyspace.name.as_str()),
+            Element::Type(user_type) => (&*user_type.keyspace, "type", &*user_type.name),
+            Element::Table(_, table) => (table.keyspace.as_str(), "table", table.name.as_str()),
+            Element::Index(table, index) => (table.keyspace.as_str(), "index", index.name.as_str()),
+        };
+        [quoted(keyspace), kind.to_owned(), quoted(name)]
+    }
+
+    fn create_text(self, with_internals: bool) -> String {
+        match self {
+            Element::Keyspace(keyspace) => create_text::keyspace(keyspace),
+            Element::Type(user_type) => create_text::user_type(user_type),
+            Element::Table(keyspace, table) => create_text::table(keyspace, table, with_internals),
+            Element::Index(table, index) => create_text::index(table, index),
+        }
+    }
+}
+
+/// What a DESCRIBE looks at.
+struct Scope<'a> {
+    catalog: &'a Catalog,
+    current: Option<&'a str>,
+    with_internals: bool,
+}
+
+impl<'a> Scope<'a> {
+    /// The keyspace of that name, or else the session's.
+    fn keyspace(&self, name: Option<&Identifier>) -> Result<&'a Keyspace> {
+        match name.map(Identifier::as_str).or(self.current) {
+            Some(name) => self.keyspace_named(name),
+            None => Err(RequestError::invalid("No keyspace specified and no current keyspace")),
+        }
+    }
+
+    fn keyspace_named(&self, name: &str) -> Result<&'a Keyspace> {
+        match self.catalog.keyspaces.get(name) {
+            Some(keyspace) => Ok(keyspace),
+            None => Err(RequestError::invalid(format!("'{name}' not found in keyspaces"))),
+        }
+    }
+
+    fn cluster(&self, facts: ClusterFacts<'_>) -> Description {
+        let mut columns =
+            vec![("cluster", CqlType::Text), ("partitioner", CqlType::Text), ("snitch", CqlType::Text)];
+        let mut row = vec![text(facts.name), text(facts.partitioner), text(facts.snitch)];
+        if self.current.is_some_and(|keyspace| !system_keyspaces::is_system(keyspace)) {
+            let addresses = CqlType::list(CqlType::Text, false);
+            columns.push(("range_ownership", CqlType::map(CqlType::Text, addresses, false)));
+            let entries = facts.range_ownership.iter().map(|(token, addresses)| {
+                (text(token), Value::List(addresses.iter().map(|address| text(address)).collect()))
+            });
+            row.push(Value::Map(entries.collect()));
+        }
+        Description { columns, rows: vec![row] }
+    }
+
+    /// The names of what is in the session's keyspace, or else in all.
+    fn list(&self, elements: impl Fn(&'a Keyspace) -> Vec<Element<'a>>) -> Result<Description> {
+        Ok(match self.current {
+            Some(name) => names(elements(self.keyspace_named(name)?)),
+            None => names(self.catalog.keyspaces.values().flat_map(|keyspace| elements(keyspace))),
+        })
+    }
+
+    fn schema(&self, with_system: bool) -> Description {
+        let keyspaces = self.catalog.keyspaces.values();
+        let shown = keyspaces.filter(|keyspace| with_system || !system_keyspaces::is_system(&keyspace.name));
+        self.elements(shown.flat_map(|keyspace| keyspace_elements(keyspace)))
+    }
+
+    fn table(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
+        match keyspace.tables.get(name) {
+            Some(table) => Ok(self.elements(table_elements(keyspace, table))),
+            None => Err(RequestError::invalid(format!(
+                "Table '{name}' not found in keyspace '{}'",
+                keyspace.name
+            ))),
+        }
+    }
+
+    fn index(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
+        match find_index(keyspace, name) {
+            Some(index) => Ok(self.elements([index])),
+            None => Err(RequestError::invalid(format!(
+                "Table for existing index '{name}' not found in '{}'",
+                keyspace.name
+            ))),
+        }
+    }
+
+    fn user_type(&self, name: &QualifiedName) -> Result<Description> {
+        let keyspace = self.keyspace(name.keyspace.as_ref())?;
+        match keyspace.user_type(name.name.as_str()) {
+            Some(user_type) => Ok(self.elements([Element::Type(user_type)])),
+            None => self.absent("User defined type", name.keyspace.as_ref(), &name.name),
+        }
+    }
+
+    /// The error of a thing that is not in the keyspace.
+    fn absent(&self, kind: &str, keyspace: Option<&Identifier>, name: &Identifier) -> Result<Description> {
+        let keyspace = self.keyspace(keyspace)?;
+        let name = name.as_str();
+        Err(RequestError::invalid(format!("{kind} '{name}' not found in '{}'", keyspace.name)))
+    }
+
+    /// A keyspace, a table or an index, in this order.
+    fn name(&self, qualified: &QualifiedName) -> Result<Description> {
+        let name = qualified.name.as_str();
+        if qualified.keyspace.is_none()
+            && let Some(keyspace) = self.catalog.keyspaces.get(name)
+        {
+            return Ok(self.elements(keyspace_elements(keyspace)));
+        }
+        let keyspace = match &qualified.keyspace {
+            Some(keyspace) => self.keyspace_named(keyspace.as_str())?,
+            None => self.keyspace_named(self.current.unwrap_or(name))?,
+        };
+        if keyspace.tables.contains_key(name) {
+            return self.table(keyspace, name);
+        }
+        match find_index(keyspace, name) {
+            Some(index) => Ok(self.elements([index])),
+            None => Err(RequestError::invalid(format!("'{name}' not found in keyspace '{}'", keyspace.name))),
+        }
+    }
+
+    /// The elements with their CREATE statements.
+    fn elements(&self, elements: impl IntoIterator<Item = Element<'a>>) -> Description {
+        let row = |element: Element<'_>| {
+            let mut row: Vec<Value> = element.names().into_iter().map(Value::Text).collect();
+            row.push(Value::Text(element.create_text(self.with_internals)));
+            row
+        };
+        let mut columns = name_columns();
+        columns.push(("create_statement", CqlType::Text));
+        Description { columns, rows: elements.into_iter().map(row).collect() }
+    }
+}
+
+/// The elements without their CREATE statements.
+fn names<'a>(elements: impl IntoIterator<Item = Element<'a>>) -> Description {
+    let rows = elements.into_iter().map(|element| element.names().into_iter().map(Value::Text).collect());
+    Description { columns: name_columns(), rows: rows.collect() }
+}
+
+fn name_columns() -> Vec<(&'static str, CqlType)> {
+    ["keyspace_name", "type", "name"].into_iter().map(|name| (name, CqlType::Text)).collect()
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+/// A keyspace and everything in it.
+fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
+    let mut elements = vec![Element::Keyspace(keyspace)];
+    elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
+    elements.extend(keyspace.tables.values().flat_map(|table| table_elements(keyspace, table)));
+    elements
+}
+
+fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
+    keyspace.tables.values().map(move |table| Element::Table(keyspace, table))
+}
+
+/// A table and its indexes.
+fn table_elements<'a>(keyspace: &'a Keyspace, table: &'a Table) -> Vec<Element<'a>> {
+    let indexes = table.indexes.values().map(|index| Element::Index(table, index));
+    std::iter::once(Element::Table(keyspace, table)).chain(indexes).collect()
+}
+
+fn find_index<'a>(keyspace: &'a Keyspace, name: &str) -> Option<Element<'a>> {
+    keyspace.tables.values().find_map(|table| Some(Element::Index(table, table.indexes.get(name)?)))
+}
+
+/// The types by name, except that a type stands behind those that it is made of.
+fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
+    let mut waiting: Vec<(&UserType, BTreeSet<Arc<str>>)> =
+        keyspace.types.values().map(|user_type| (&**user_type, types_within(user_type))).collect();
+    let mut ordered = Vec::with_capacity(waiting.len());
+    let mut done: BTreeSet<Arc<str>> = BTreeSet::new();
+    while !waiting.is_empty() {
+        let ready = waiting.iter().position(|(_, within)| within.is_subset(&done));
+        // Types cannot contain each other; should a damaged catalog say so, they come by name.
+        let (user_type, _) = waiting.remove(ready.unwrap_or(0));
+        done.insert(user_type.name.clone());
+        ordered.push(user_type);
+    }
+    ordered
+}
+
+/// The names of the user types that the fields of a type are made of.
+fn types_within(user_type: &UserType) -> BTreeSet<Arc<str>> {
+    let within = RefCell::new(BTreeSet::new());
+    for field_type in &user_type.field_types {
+        field_type.any(&|part| {
+            if let CqlType::UserType { definition, .. } = part {
+                within.borrow_mut().insert(definition.name.clone());
+            }
+            false
+        });
+    }
+    within.into_inner()
+}

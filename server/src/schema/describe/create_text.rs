@@ -1,0 +1,241 @@
+//! The CREATE statements of what is in the catalog, in the form of Cassandra 5.0's DESCRIBE.
+//!
+//! Run in the order keyspace, types, tables, indexes, they make the same schema again. Names are quoted where they need
+//! it. A virtual keyspace cannot be created: it and its tables are shown in a comment.
+
+use std::collections::BTreeMap;
+
+use cql_lite::syntax::ast::Identifier;
+use cql_lite::types::UserType;
+
+use crate::schema::catalog::{Column, DroppedColumn, Index, Keyspace, Replication, Table};
+use crate::schema::options::TableOptions;
+
+const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
+const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";
+
+/// A name, quoted if it needs it.
+pub fn quoted(name: &str) -> String {
+    Identifier::quoted(name).to_string()
+}
+
+/// `CREATE KEYSPACE …`
+pub fn keyspace(keyspace: &Keyspace) -> String {
+    let name = quoted(&keyspace.name);
+    if keyspace.is_virtual {
+        return format!(
+            "/*\nWarning: Keyspace {name} is a virtual keyspace and {VIRTUAL_HEAD_END}VIRTUAL KEYSPACE {name};\n*/"
+        );
+    }
+    let replication = replication(&keyspace.replication);
+    let durable_writes = keyspace.durable_writes;
+    format!("CREATE KEYSPACE {name} WITH replication = {replication}  AND durable_writes = {durable_writes};")
+}
+
+/// The class comes first, by its short name.
+fn replication(replication: &Replication) -> String {
+    let mut options = replication.to_map();
+    let class = options.remove("class").unwrap_or_default();
+    let class = class.strip_prefix(STRATEGY_PACKAGE).unwrap_or(&class);
+    let options = options.iter().map(|(name, value)| format!(", {}: {}", string(name), string(value)));
+    format!("{{'class': {}{}}}", string(class), options.collect::<String>())
+}
+
+/// `CREATE TYPE …`
+pub fn user_type(user_type: &UserType) -> String {
+    let fields: Vec<String> = user_type
+        .field_names
+        .iter()
+        .zip(&user_type.field_types)
+        .map(|(name, field_type)| format!("    {} {field_type}", quoted(name)))
+        .collect();
+    format!(
+        "CREATE TYPE {}.{} (\n{}\n);",
+        quoted(&user_type.keyspace),
+        quoted(&user_type.name),
+        fields.join(",\n")
+    )
+}
+
+/// `CREATE TABLE …`. `with_internals`: with its id, and with what makes its dropped columns known again.
+pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
+    let name = table_name(table);
+    let is_virtual = keyspace.is_virtual;
+    let mut text = if is_virtual {
+        format!("/*\nWarning: Table {name} is a virtual table and {VIRTUAL_HEAD_END}VIRTUAL TABLE {name} (\n")
+    } else {
+        format!("CREATE TABLE {name} (\n")
+    };
+    text += &column_lines(table, with_internals);
+    text += "\n) WITH ";
+    text += &option_lines(table, is_virtual, with_internals).join("\n    AND ");
+    text += ";";
+    if is_virtual {
+        text += "\n*/";
+    }
+    if with_internals {
+        text += &drop_statements(table);
+    }
+    text
+}
+
+fn table_name(table: &Table) -> String {
+    format!("{}.{}", quoted(&table.keyspace), quoted(&table.name))
+}
+
+/// What stands in the parentheses of CREATE TABLE.
+fn column_lines(table: &Table, with_dropped: bool) -> String {
+    let is_dropped =
+        |name: &str| with_dropped && table.dropped_columns.iter().any(|column| column.name == name);
+    let (key, values) = table.columns.split_at(table.partition_key_count + table.clustering_key_count);
+    let has_inline_key = key.len() == 1;
+
+    let mut ordered: Vec<&Column> = values.iter().collect();
+    // Columns of several cells come last, among the static ones and among the others.
+    ordered.sort_by_key(|column| (!column.is_static(), column.column_type.is_multi_cell()));
+
+    let mut lines: Vec<String> = Vec::with_capacity(table.columns.len() + 1);
+    for column in key.iter().chain(ordered) {
+        // A column that came back is created as it was, dropped and added again.
+        if is_dropped(&column.name) {
+            continue;
+        }
+        let key_suffix = if has_inline_key && column.is_partition_key() { " PRIMARY KEY" } else { "" };
+        lines.push(format!("    {}{key_suffix}", column_definition(column)));
+    }
+    if with_dropped {
+        lines
+            .extend(table.dropped_columns.iter().map(|column| format!("    {}", dropped_definition(column))));
+    }
+    if !has_inline_key {
+        lines.push(format!("    {}", primary_key(table)));
+    }
+    lines.join(",\n")
+}
+
+fn column_definition(column: &Column) -> String {
+    definition(&column.name, &column.column_type.to_string(), column.is_static())
+}
+
+fn dropped_definition(column: &DroppedColumn) -> String {
+    definition(&column.name, &column.column_type.to_string(), column.is_static)
+}
+
+fn definition(name: &str, column_type: &str, is_static: bool) -> String {
+    format!("{} {column_type}{}", quoted(name), if is_static { " static" } else { "" })
+}
+
+fn primary_key(table: &Table) -> String {
+    let names =
+        |columns: &[Column]| -> Vec<String> { columns.iter().map(|column| quoted(&column.name)).collect() };
+    let partition = names(table.partition_key()).join(", ");
+    let mut parts = vec![if table.partition_key_count > 1 { format!("({partition})") } else { partition }];
+    parts.extend(names(table.clustering_key()));
+    format!("PRIMARY KEY ({})", parts.join(", "))
+}
+
+/// What AND joins after WITH.
+fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if with_internals {
+        lines.push(format!("ID = {}", table.id));
+    }
+    if table.clustering_key_count > 0 {
+        let order: Vec<String> = table
+            .clustering_key()
+            .iter()
+            .map(|column| {
+                format!("{} {}", quoted(&column.name), if column.is_descending() { "DESC" } else { "ASC" })
+            })
+            .collect();
+        lines.push(format!("CLUSTERING ORDER BY ({})", order.join(", ")));
+    }
+    if is_virtual {
+        lines.push(format!("comment = {}", string(&table.options.comment)));
+    } else {
+        lines.extend(stored_option_lines(&table.options));
+    }
+    lines
+}
+
+fn stored_option_lines(options: &TableOptions) -> Vec<String> {
+    let extensions: BTreeMap<String, String> = options
+        .extensions
+        .iter()
+        .map(|(name, bytes)| {
+            (name.clone(), bytes.iter().fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
+        })
+        .collect();
+    [
+        ("additional_write_policy", string(&options.additional_write_policy.to_string())),
+        ("allow_auto_snapshot", options.allow_auto_snapshot.to_string()),
+        ("bloom_filter_fp_chance", double(options.bloom_filter_fp_chance)),
+        ("caching", map(&options.caching.to_map())),
+        ("cdc", options.cdc.to_string()),
+        ("comment", string(&options.comment)),
+        ("compaction", map(&options.compaction.to_map())),
+        ("compression", map(&options.compression.to_map())),
+        ("memtable", string(&options.memtable)),
+        ("crc_check_chance", double(options.crc_check_chance)),
+        ("default_time_to_live", options.default_time_to_live.to_string()),
+        ("extensions", map_with(&extensions, str::to_owned)),
+        ("gc_grace_seconds", options.gc_grace_seconds.to_string()),
+        ("incremental_backups", options.incremental_backups.to_string()),
+        ("max_index_interval", options.max_index_interval.to_string()),
+        ("memtable_flush_period_in_ms", options.memtable_flush_period_in_ms.to_string()),
+        ("min_index_interval", options.min_index_interval.to_string()),
+        ("read_repair", string(options.read_repair.name())),
+        ("speculative_retry", string(&options.speculative_retry.to_string())),
+    ]
+    .into_iter()
+    .map(|(name, value)| format!("{name} = {value}"))
+    .collect()
+}
+
+/// The statements that drop columns again, and add those that came back; each after a new line.
+fn drop_statements(table: &Table) -> String {
+    let alter = format!("\nALTER TABLE {}", table_name(table));
+    let statements = table.dropped_columns.iter().map(|dropped| {
+        let name = quoted(&dropped.name);
+        let drop = format!("{alter} DROP {name} USING TIMESTAMP {};", dropped.dropped_at_micros);
+        match table.column(&dropped.name) {
+            Some(column) => format!("{drop}{alter} ADD {};", column_definition(column)),
+            None => drop,
+        }
+    });
+    statements.collect()
+}
+
+/// `CREATE INDEX …`
+pub fn index(table: &Table, index: &Index) -> String {
+    let mut options = index.options.clone();
+    let target = options.remove("target").unwrap_or_default();
+    let on = format!("{} ON {} ({target})", quoted(&index.name), table_name(table));
+    match options.remove("class_name") {
+        None => format!("CREATE INDEX {on};"),
+        Some(class) => {
+            let with =
+                if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
+            format!("CREATE CUSTOM INDEX {on} USING {}{with};", string(&class))
+        }
+    }
+}
+
+fn string(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// With a point, as a double is written.
+fn double(value: f64) -> String {
+    format!("{value:?}")
+}
+
+fn map(entries: &BTreeMap<String, String>) -> String {
+    map_with(entries, string)
+}
+
+fn map_with(entries: &BTreeMap<String, String>, value_text: impl Fn(&str) -> String) -> String {
+    let entries: Vec<String> =
+        entries.iter().map(|(name, value)| format!("{}: {}", string(name), value_text(value))).collect();
+    format!("{{{}}}", entries.join(", "))
+}
