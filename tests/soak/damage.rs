@@ -122,3 +122,47 @@ fn tear_file(path: &Path, first: usize, end: usize, random: &mut Random) -> Resu
     };
     apply(random).map_err(SoakError::io(path.display().to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_file(data_dir: &Path, name: &str) -> PathBuf {
+        let directory = data_dir.join("shard-0/commit-log");
+        fs::create_dir_all(&directory).expect("temporary directory");
+        directory.join(name)
+    }
+
+    #[test]
+    fn what_was_there_before_the_image_is_never_touched() {
+        for seed in 0..200 {
+            let home = tempfile::tempdir().expect("temporary directory");
+            let file = log_file(home.path(), "segment-1.log");
+            // A preallocated file: 100 bytes of groups, then zeros.
+            fs::write(&file, [&[7_u8; 100][..], &[0; 400]].concat()).expect("write");
+            let before = LogImage::read(home.path()).expect("image");
+            fs::write(&file, [&[7_u8; 100][..], &[9; 50], &[0; 350]].concat()).expect("write");
+            let torn = tear(&before, home.path(), &mut Random::new(seed)).expect("tear");
+            let after = fs::read(&file).expect("read");
+            assert_eq!(torn, 1);
+            assert_eq!(after.get(..100), Some(&[7_u8; 100][..]), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_log_without_changes_or_with_new_files_is_left_alone() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        fs::write(log_file(home.path(), "segment-1.log"), [7; 100]).expect("write");
+        let before = LogImage::read(home.path()).expect("image");
+        assert_eq!(tear(&before, home.path(), &mut Random::new(1)).expect("tear"), 0);
+        fs::write(log_file(home.path(), "segment-2.log"), [7; 10]).expect("write");
+        assert_eq!(tear(&before, home.path(), &mut Random::new(1)).expect("tear"), 0);
+    }
+
+    #[test]
+    fn the_difference_is_from_the_first_to_behind_the_last_changed_byte() {
+        assert_eq!(difference(b"abcdef", b"abcdef"), None);
+        assert_eq!(difference(b"abcdef", b"aXcdYf"), Some((1, 5)));
+        assert_eq!(difference(b"abc", b"abcdef"), Some((3, 6)));
+    }
+}
