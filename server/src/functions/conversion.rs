@@ -1,0 +1,40 @@
+//! Functions that turn a value into another form: blobs, JSON, lengths.
+
+use cql_lite::types::validate::validate;
+use cql_lite::types::{CqlType, json, literal};
+
+use super::function::{Failure, Outcome};
+
+/// `toJson`: null becomes the text `null`.
+pub(super) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> Outcome {
+    match json::to_json(ty, value) {
+        Ok(text) => Ok(Some(text.into_bytes())),
+        Err(error) => Err(Failure::Execution(error.to_string())),
+    }
+}
+
+/// `fromJson`: JSON text as a value of the receiver's type.
+pub(super) fn from_json(ty: &CqlType, text: &[u8]) -> Outcome {
+    let text = String::from_utf8_lossy(text);
+    let fail =
+        |problem: String| Failure::Execution(format!("Could not decode JSON string '{text}': {problem}"));
+    let parsed = json::parse(&text).map_err(|error| Failure::Execution(error.to_string()))?;
+    json::from_parsed(ty, &parsed).map_err(|error| fail(error.to_string()))
+}
+
+/// `blobAs…`: the bytes, if they are a value of the type.
+pub(super) fn from_blob(function: &str, ty: &CqlType, bytes: &[u8]) -> Outcome {
+    if validate(ty, bytes).is_ok() {
+        return Ok(Some(bytes.to_vec()));
+    }
+    Err(Failure::Invalid(format!(
+        "In call to function {function}, value {} is not a valid binary representation for type {ty}",
+        literal::format_hex(bytes)
+    )))
+}
+
+/// `length`: the number of UTF-16 units of a text, as Java counts.
+pub(super) fn length(text: &[u8]) -> Vec<u8> {
+    let units = String::from_utf8_lossy(text).encode_utf16().count();
+    (units as i32).to_be_bytes().to_vec()
+}

@@ -1,0 +1,210 @@
+//! A function whose overload is chosen, and its call.
+
+use cql_lite::types::CqlType;
+use cql_lite::types::token as tokens;
+
+use super::arithmetic::{self, Operator};
+use super::cast::Cast;
+use super::collection::{self, CollectionFunction};
+use super::context::CallContext;
+use super::conversion;
+use super::math::{self, MathFunction};
+use super::temporal::{self, TemporalFunction};
+use super::vector::{self, Similarity};
+use crate::error::{RequestError, Result};
+
+/// Why a call failed: the function did not like its arguments' values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The request asks for something impossible.
+    Invalid(String),
+    /// The function failed while it ran.
+    Execution(String),
+}
+
+/// The result of a call before the function's name is added to an error.
+pub(super) type Outcome = std::result::Result<Option<Vec<u8>>, Failure>;
+
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Implementation {
+    Operation(Operator),
+    Concatenation,
+    Negation,
+    Math(MathFunction),
+    Cast(Cast),
+    Temporal(TemporalFunction),
+    Uuid,
+    ToBlob,
+    FromBlob,
+    ToJson,
+    FromJson,
+    Collection(CollectionFunction),
+    Similarity(Similarity),
+    Length,
+    OctetLength,
+    Token,
+}
+
+/// A function with definite types.
+#[derive(Debug, Clone)]
+pub struct ResolvedFunction {
+    name: String,
+    qualified_name: String,
+    argument_types: Vec<CqlType>,
+    return_type: CqlType,
+    implementation: Implementation,
+}
+
+impl ResolvedFunction {
+    pub(super) fn new(
+        name: &str,
+        argument_types: Vec<CqlType>,
+        return_type: CqlType,
+        implementation: Implementation,
+    ) -> Self {
+        let qualified_name = format!("system.{name}");
+        Self { name: name.to_owned(), qualified_name, argument_types, return_type, implementation }
+    }
+
+    /// The name without the keyspace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name with the keyspace, `system.now`.
+    pub fn qualified_name(&self) -> &str {
+        &self.qualified_name
+    }
+
+    /// The types of the arguments, in which a call expects their wire bytes.
+    pub fn argument_types(&self) -> &[CqlType] {
+        &self.argument_types
+    }
+
+    /// The type of the result.
+    pub fn return_type(&self) -> &CqlType {
+        &self.return_type
+    }
+
+    /// Whether equal arguments always give equal results.
+    pub fn is_pure(&self) -> bool {
+        match self.implementation {
+            Implementation::Uuid => false,
+            Implementation::Temporal(function) => function.is_pure(),
+            _ => true,
+        }
+    }
+
+    /// The name of a result column, from the texts of the arguments: `a + b`, `cast(a as int)`, `system.abs(a)`.
+    pub fn column_name(&self, arguments: &[String]) -> String {
+        let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
+        match self.implementation {
+            Implementation::Operation(operator) => {
+                format!("{} {} {}", argument(0), operator.symbol(), argument(1))
+            }
+            Implementation::Concatenation => format!("{} + {}", argument(0), argument(1)),
+            Implementation::Negation => format!("-{}", argument(0)),
+            Implementation::Cast(_) => format!("cast({} as {})", argument(0), self.return_type),
+            _ => format!("{}({})", self.qualified_name, arguments.join(", ")),
+        }
+    }
+
+    /// Calls the function with the wire bytes of its arguments.
+    pub fn call(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<Option<Vec<u8>>> {
+        self.run(arguments, context).map_err(|failure| self.error(failure))
+    }
+
+    fn run(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Outcome {
+        match self.implementation {
+            Implementation::ToJson => return conversion::to_json(self.argument_type(0), first(arguments)),
+            Implementation::Uuid => return Ok(Some(context.random_uuid().into_bytes().to_vec())),
+            Implementation::Temporal(function) if !function.is_pure() => {
+                return Ok(Some(temporal::now(function, context)));
+            }
+            _ => {}
+        }
+        // Every other function gives null for null.
+        let Some(values) = arguments.iter().copied().collect::<Option<Vec<&[u8]>>>() else { return Ok(None) };
+        let value = values.first().copied().unwrap_or_default();
+        let second = values.get(1).copied().unwrap_or_default();
+        match self.implementation {
+            Implementation::Operation(operator) => {
+                arithmetic::operate(operator, &self.argument_types, &self.return_type, value, second)
+            }
+            Implementation::Concatenation => Ok(Some([value, second].concat())),
+            Implementation::Negation => arithmetic::negate(&self.return_type, value),
+            Implementation::Math(function) => math::apply(function, &self.return_type, value),
+            Implementation::Cast(cast) => cast.apply(self.argument_type(0), &self.return_type, value),
+            Implementation::Temporal(function) => temporal::apply(function, &self.argument_types, &values),
+            Implementation::ToBlob => Ok(Some(value.to_vec())),
+            Implementation::FromBlob => conversion::from_blob(&self.qualified_name, &self.return_type, value),
+            Implementation::FromJson => conversion::from_json(&self.return_type, value),
+            Implementation::Collection(function) => collection::apply(function, self.argument_type(0), value),
+            Implementation::Similarity(similarity) => {
+                vector::similarity(similarity, &self.qualified_name, value, second)
+            }
+            Implementation::Length => Ok(Some(conversion::length(value))),
+            Implementation::OctetLength => Ok(Some((value.len() as i32).to_be_bytes().to_vec())),
+            Implementation::Token => token_of(&values),
+            Implementation::ToJson | Implementation::Uuid => Ok(None),
+        }
+    }
+
+    fn argument_type(&self, index: usize) -> &CqlType {
+        self.argument_types.get(index).unwrap_or(&CqlType::Blob)
+    }
+
+    fn error(&self, failure: Failure) -> RequestError {
+        let problem = match failure {
+            Failure::Invalid(message) => return RequestError::Invalid(message),
+            Failure::Execution(problem) => problem,
+        };
+        let arguments: Vec<String> = self.argument_types.iter().map(ToString::to_string).collect();
+        let message = match self.implementation {
+            Implementation::Operation(operator) => format!(
+                "the operation '{} {} {}' failed: {problem}",
+                self.argument_type(0),
+                operator.symbol(),
+                self.argument_type(1)
+            ),
+            _ => {
+                format!("execution of '{}[{}]' failed: {problem}", self.qualified_name, arguments.join(", "))
+            }
+        };
+        RequestError::Function {
+            keyspace: "system".to_owned(),
+            function: self.name.clone(),
+            arguments,
+            message,
+        }
+    }
+}
+
+fn first<'a>(arguments: &[Option<&'a [u8]>]) -> Option<&'a [u8]> {
+    arguments.first().copied().flatten()
+}
+
+/// The function `token` over the wire bytes of a partition key's columns.
+pub fn token(arity: usize) -> ResolvedFunction {
+    ResolvedFunction::new("token", vec![CqlType::Blob; arity], CqlType::Bigint, Implementation::Token)
+}
+
+fn token_of(values: &[&[u8]]) -> Outcome {
+    let token = match values {
+        [single] => tokens::token(single),
+        several => {
+            let mut key = Vec::new();
+            for value in several {
+                if !tokens::write_composite_component(value, &mut key) {
+                    return Err(Failure::Invalid(format!(
+                        "Key length of {} is longer than maximum of 65535",
+                        value.len()
+                    )));
+                }
+            }
+            tokens::token(&key)
+        }
+    };
+    Ok(Some(token.to_be_bytes().to_vec()))
+}

@@ -1,0 +1,33 @@
+//! Native functions over wire values: scalar functions, operators, casts and aggregates.
+//!
+//! A call is resolved once, when a statement is prepared: the name and what is known of the arguments' types select
+//! a [`ResolvedFunction`] with definite argument and return types. It is then called with wire bytes, `None` being
+//! null. Behaviour and the texts of errors are Cassandra's.
+//!
+//! * [`registry`]: names, signatures, choice among overloads
+//! * [`function`]: a resolved function and its call
+//! * [`context`]: what a call may use besides its arguments (time, new UUIDs)
+//! * [`aggregate`]: count, min, max, sum, avg
+//! * the rest: what the functions do, by topic
+
+pub mod aggregate;
+mod arithmetic;
+mod cast;
+mod collection;
+pub mod context;
+mod conversion;
+mod decimal_math;
+pub mod function;
+mod math;
+pub mod registry;
+mod temporal;
+mod vector;
+
+#[cfg(test)]
+mod tests;
+
+pub use aggregate::{AggregateFunction, AggregateState, is_aggregate, resolve_aggregate};
+pub use cast::resolve_cast;
+pub use context::{CallContext, UuidSource};
+pub use function::{ResolvedFunction, token};
+pub use registry::{NEGATION, operator_name, qualified_name, resolve_described, resolve_with_literals};

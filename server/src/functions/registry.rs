@@ -1,0 +1,519 @@
+//! The native functions by name, and the choice among their overloads.
+//!
+//! An argument is exact for a parameter if it has its very type, weak if it can become a value of it. A candidate all
+//! of whose arguments are exact is taken at once; otherwise the only weakly matching one is; none or several are
+//! errors. Literals are weak for every type they can be written for and exact for their natural type; bind markers
+//! and nulls are weak for everything.
+
+use cql_lite::types::CqlType;
+use cql_lite::types::literal::LiteralKind;
+
+use super::arithmetic::{NUMERIC_TYPES, Operator, numeric_result};
+use super::cast;
+use super::collection::{COLLECTION_FUNCTIONS, CollectionFunction};
+use super::function::{Implementation, ResolvedFunction};
+use super::math::MATH_FUNCTIONS;
+use super::temporal::TemporalFunction;
+use super::vector::{SIMILARITIES, Similarity};
+use crate::error::{RequestError, Result};
+
+/// The name of the function that carries out the unary minus.
+pub const NEGATION: &str = "_negate";
+
+/// The name of the function that carries out a binary operator; of a symbol that is no operator, the symbol.
+pub fn operator_name(symbol: &str) -> &'static str {
+    Operator::ALL
+        .iter()
+        .find(|operator| operator.symbol() == symbol)
+        .map_or("", |operator| operator.function_name())
+}
+
+/// The name with its keyspace: `system.now`, `ks.f`. A name without a keyspace that is no native function stays as it
+/// is.
+pub fn qualified_name(keyspace: Option<&str>, name: &str) -> String {
+    match keyspace {
+        Some(keyspace) => format!("{keyspace}.{name}"),
+        None if exists(name) => format!("system.{}", name.to_ascii_lowercase()),
+        None => name.to_owned(),
+    }
+}
+
+/// The name in lower case and without `system.`; nothing for a function of another keyspace.
+pub(super) fn native_name(name: &str) -> Option<String> {
+    let lowercase = name.to_ascii_lowercase();
+    match lowercase.split_once('.') {
+        Some(("system", plain)) => Some(plain.to_owned()),
+        Some(_) => None,
+        None => Some(lowercase),
+    }
+}
+
+fn exists(name: &str) -> bool {
+    super::is_aggregate(name)
+        || native_name(name).is_some_and(|plain| !matches!(candidates(&plain), Candidates::None))
+}
+
+/// What a name stands for.
+enum Candidates {
+    None,
+    /// Functions of fixed types.
+    Overloads(Vec<ResolvedFunction>),
+    /// A function that takes what it gets.
+    Generic(Generic),
+}
+
+#[derive(Clone, Copy)]
+enum Generic {
+    ToJson,
+    FromJson,
+    Collection(CollectionFunction),
+    Similarity(Similarity),
+    OctetLength,
+}
+
+fn candidates(name: &str) -> Candidates {
+    let generic = match name {
+        "tojson" | "to_json" => Some(Generic::ToJson),
+        "fromjson" | "from_json" => Some(Generic::FromJson),
+        "octet_length" => Some(Generic::OctetLength),
+        _ => find(&COLLECTION_FUNCTIONS, name)
+            .map(Generic::Collection)
+            .or_else(|| find(&SIMILARITIES, name).map(Generic::Similarity)),
+    };
+    if let Some(generic) = generic {
+        return Candidates::Generic(generic);
+    }
+    let overloads = overloads(name);
+    if overloads.is_empty() { Candidates::None } else { Candidates::Overloads(overloads) }
+}
+
+fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(candidate, _)| *candidate == name).map(|(_, found)| *found)
+}
+
+fn overloads(name: &str) -> Vec<ResolvedFunction> {
+    let function = |arguments: &[CqlType], returns: CqlType, implementation| {
+        ResolvedFunction::new(name, arguments.to_vec(), returns, implementation)
+    };
+    let of_each_number = |implementation| {
+        let of_type = |ty: &CqlType| function(std::slice::from_ref(ty), ty.clone(), implementation);
+        NUMERIC_TYPES.iter().map(of_type).collect()
+    };
+    if let Some(operator) = Operator::ALL.into_iter().find(|operator| operator.function_name() == name) {
+        return operations(operator);
+    }
+    if name == NEGATION {
+        return of_each_number(Implementation::Negation);
+    }
+    if let Some(math) = find(&MATH_FUNCTIONS, name) {
+        return of_each_number(Implementation::Math(math));
+    }
+    if let Some(target) = name.strip_prefix("cast_as_").or_else(|| name.strip_prefix("castas")) {
+        let Some(target) = CqlType::native(target) else { return Vec::new() };
+        return CqlType::natives()
+            .filter(|from| *from != target)
+            .filter_map(|from| cast::resolve_cast(&from, &target).ok())
+            .collect();
+    }
+    if name == "length" {
+        return vec![function(&[CqlType::Text], CqlType::Int, Implementation::Length)];
+    }
+    if name == "uuid" {
+        return vec![function(&[], CqlType::Uuid, Implementation::Uuid)];
+    }
+    if let Some(converted) = blob_conversion(name) {
+        return vec![converted];
+    }
+    temporal_overloads(name)
+}
+
+/// `typeAsBlob`, `type_as_blob`, `blobAsType`, `blob_as_type`
+fn blob_conversion(name: &str) -> Option<ResolvedFunction> {
+    let convertible =
+        |text: &str| CqlType::native(text).filter(|ty| !matches!(ty, CqlType::Blob | CqlType::Empty));
+    let to_blob = name.strip_suffix("_as_blob").or_else(|| name.strip_suffix("asblob")).and_then(convertible);
+    if let Some(ty) = to_blob {
+        return Some(ResolvedFunction::new(name, vec![ty], CqlType::Blob, Implementation::ToBlob));
+    }
+    let ty = name.strip_prefix("blob_as_").or_else(|| name.strip_prefix("blobas")).and_then(convertible)?;
+    Some(ResolvedFunction::new(name, vec![CqlType::Blob], ty, Implementation::FromBlob))
+}
+
+fn temporal_overloads(name: &str) -> Vec<ResolvedFunction> {
+    use CqlType::{Bigint, Date, Duration, Time, Timestamp, Timeuuid};
+    let signatures: Vec<(TemporalFunction, Vec<CqlType>, CqlType)> = match name {
+        "now" | "current_timeuuid" | "currenttimeuuid" => {
+            vec![(TemporalFunction::CurrentTimeuuid, vec![], Timeuuid)]
+        }
+        "current_timestamp" | "currenttimestamp" => {
+            vec![(TemporalFunction::CurrentTimestamp, vec![], Timestamp)]
+        }
+        "current_date" | "currentdate" => vec![(TemporalFunction::CurrentDate, vec![], Date)],
+        "current_time" | "currenttime" => vec![(TemporalFunction::CurrentTime, vec![], Time)],
+        "mintimeuuid" | "min_timeuuid" => vec![(TemporalFunction::MinTimeuuid, vec![Timestamp], Timeuuid)],
+        "maxtimeuuid" | "max_timeuuid" => vec![(TemporalFunction::MaxTimeuuid, vec![Timestamp], Timeuuid)],
+        "todate" | "to_date" => [Timeuuid, Timestamp]
+            .into_iter()
+            .map(|from| (TemporalFunction::ToDate, vec![from], Date))
+            .collect(),
+        "totimestamp" | "to_timestamp" => [Timeuuid, Date]
+            .into_iter()
+            .map(|from| (TemporalFunction::ToTimestamp, vec![from], Timestamp))
+            .collect(),
+        "dateof" => vec![(TemporalFunction::ToTimestamp, vec![Timeuuid], Timestamp)],
+        "tounixtimestamp" | "to_unix_timestamp" => [Timeuuid, Timestamp, Date]
+            .into_iter()
+            .map(|from| (TemporalFunction::ToUnixTimestamp, vec![from], Bigint))
+            .collect(),
+        "unixtimestampof" => vec![(TemporalFunction::ToUnixTimestamp, vec![Timeuuid], Bigint)],
+        "floor" => vec![
+            (TemporalFunction::Floor, vec![Timestamp, Duration], Timestamp),
+            (TemporalFunction::Floor, vec![Timestamp, Duration, Timestamp], Timestamp),
+            (TemporalFunction::Floor, vec![Timeuuid, Duration], Timestamp),
+            (TemporalFunction::Floor, vec![Timeuuid, Duration, Timestamp], Timestamp),
+            (TemporalFunction::Floor, vec![Date, Duration], Date),
+            (TemporalFunction::Floor, vec![Date, Duration, Date], Date),
+            (TemporalFunction::Floor, vec![Time, Duration], Time),
+        ],
+        _ => Vec::new(),
+    };
+    signatures
+        .into_iter()
+        .map(|(function, arguments, returns)| {
+            ResolvedFunction::new(name, arguments, returns, Implementation::Temporal(function))
+        })
+        .collect()
+}
+
+fn operations(operator: Operator) -> Vec<ResolvedFunction> {
+    let name = operator.function_name();
+    let mut functions = Vec::new();
+    for left in &NUMERIC_TYPES {
+        for right in &NUMERIC_TYPES {
+            functions.push(ResolvedFunction::new(
+                name,
+                vec![left.clone(), right.clone()],
+                numeric_result(left, right),
+                Implementation::Operation(operator),
+            ));
+        }
+    }
+    if matches!(operator, Operator::Add | Operator::Subtract) {
+        for ty in [CqlType::Timestamp, CqlType::Date] {
+            let arguments = vec![ty.clone(), CqlType::Duration];
+            functions.push(ResolvedFunction::new(name, arguments, ty, Implementation::Operation(operator)));
+        }
+    }
+    if operator == Operator::Add {
+        use CqlType::{Ascii, Text};
+        for (left, right, result) in
+            [(Text, Text, Text), (Ascii, Ascii, Ascii), (Ascii, Text, Text), (Text, Ascii, Text)]
+        {
+            functions.push(ResolvedFunction::new(
+                name,
+                vec![left, right],
+                result,
+                Implementation::Concatenation,
+            ));
+        }
+    }
+    functions
+}
+
+/// What is known of an argument when a call is resolved.
+struct Argument<'a> {
+    /// The type of a column or of a call.
+    known: Option<&'a CqlType>,
+    /// The natural type of a literal.
+    natural: Option<&'a CqlType>,
+    /// How the argument is written, for messages.
+    text: String,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Match {
+    None,
+    Weak,
+    Exact,
+}
+
+impl Argument<'_> {
+    fn is_open(&self) -> bool {
+        self.known.is_none() && self.natural.is_none()
+    }
+
+    /// How the argument fits a parameter of that type.
+    fn matches(&self, parameter: &CqlType) -> Match {
+        if let Some(known) = self.known {
+            return if known.freeze() == parameter.freeze() {
+                Match::Exact
+            } else if parameter.is_assignable_from(known) {
+                Match::Weak
+            } else {
+                Match::None
+            };
+        }
+        match self.natural {
+            Some(natural) if natural == parameter => Match::Exact,
+            Some(natural) if literal_kind(natural).is_some_and(|kind| kind.is_assignable_to(parameter)) => {
+                Match::Weak
+            }
+            Some(_) => Match::None,
+            None => Match::Weak,
+        }
+    }
+
+    /// The type the argument has when nothing else decides.
+    fn own_type(&self) -> Option<&CqlType> {
+        self.known.or(self.natural)
+    }
+}
+
+/// The kind of the literals whose natural type this is.
+fn literal_kind(natural: &CqlType) -> Option<LiteralKind> {
+    Some(match natural {
+        CqlType::Ascii | CqlType::Text => LiteralKind::String,
+        CqlType::Int | CqlType::Bigint | CqlType::Varint => LiteralKind::Integer,
+        CqlType::Double | CqlType::Float | CqlType::Decimal => LiteralKind::Float,
+        CqlType::Boolean => LiteralKind::Boolean,
+        CqlType::Uuid | CqlType::Timeuuid => LiteralKind::Uuid,
+        CqlType::Blob => LiteralKind::Hex,
+        CqlType::Duration => LiteralKind::Duration,
+        _ => return None,
+    })
+}
+
+/// Resolves a call. `known` has the types of arguments that have one (columns, calls), `natural` those that literals
+/// have by themselves; an argument with neither is a bind marker or null. `hint` is the type the result should have,
+/// if something expects one.
+pub fn resolve_with_literals(
+    name: &str,
+    known: &[Option<CqlType>],
+    natural: &[Option<CqlType>],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    resolve_described(name, known, natural, &[], hint)
+}
+
+/// As [`resolve_with_literals`], with how the arguments are written, for the messages of errors.
+pub fn resolve_described(
+    name: &str,
+    known: &[Option<CqlType>],
+    natural: &[Option<CqlType>],
+    texts: &[String],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    let arguments: Vec<Argument<'_>> = known
+        .iter()
+        .enumerate()
+        .map(|(index, known)| {
+            let natural = natural.get(index).and_then(Option::as_ref);
+            let described = known.as_ref().or(natural).map_or_else(|| "?".to_owned(), ToString::to_string);
+            let text = texts.get(index).cloned().unwrap_or(described);
+            Argument { known: known.as_ref(), natural, text }
+        })
+        .collect();
+    let unknown = || RequestError::invalid(format!("Unknown function {name} called"));
+    let plain = native_name(name).ok_or_else(unknown)?;
+    match candidates(&plain) {
+        Candidates::None => Err(unknown()),
+        Candidates::Generic(generic) => resolve_generic(generic, &plain, &arguments, hint),
+        Candidates::Overloads(overloads) => choose(&plain, overloads, &arguments, hint),
+    }
+}
+
+fn choose(
+    name: &str,
+    mut overloads: Vec<ResolvedFunction>,
+    arguments: &[Argument<'_>],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    if overloads.len() == 1
+        && let Some(only) = overloads.pop()
+    {
+        return check_only(only, arguments);
+    }
+    let all = overloads.clone();
+    let mut weak = Vec::new();
+    for candidate in overloads {
+        if hint.is_some_and(|hint| !hint.is_assignable_from(candidate.return_type())) {
+            continue;
+        }
+        match match_all(&candidate, arguments) {
+            Match::Exact => return Ok(candidate),
+            Match::Weak => weak.push(candidate),
+            Match::None => {}
+        }
+    }
+    let text = |index: usize| arguments.get(index).map_or("", |argument| argument.text.as_str());
+    let operator = Operator::ALL.into_iter().find(|operator| operator.function_name() == name);
+    match (weak.len(), operator) {
+        (1, _) => weak.pop().ok_or_else(|| RequestError::invalid("no candidate")),
+        (0, Some(operator)) => Err(RequestError::invalid(format!(
+            "the '{}' operation is not supported between {} and {}",
+            operator.symbol(),
+            text(0),
+            text(1)
+        ))),
+        (0, None) => Err(RequestError::invalid(format!(
+            "Invalid call to function system.{name}, none of its type signatures match (known type signatures: {})",
+            signatures(&all)
+        ))),
+        (_, Some(operator)) => {
+            // Without markers, operands of the very type that is asked for settle it.
+            let settled = hint.filter(|_| !arguments.iter().any(Argument::is_open)).and_then(|hint| {
+                weak.iter().find(|candidate| candidate.argument_types().iter().all(|ty| ty == hint))
+            });
+            settled.cloned().ok_or_else(|| {
+                RequestError::invalid(format!(
+                    "Ambiguous '{}' operation with args {} and {}: use type hint to disambiguate, example '(int) ?'",
+                    operator.symbol(),
+                    text(0),
+                    text(1)
+                ))
+            })
+        }
+        (_, None) if name == NEGATION => {
+            Err(RequestError::invalid("Ambiguous negation: use type casts to disambiguate"))
+        }
+        (_, None) => Err(RequestError::invalid(format!(
+            "Ambiguous call to function system.{name} (can be matched by following signatures: {}): use type casts to \
+             disambiguate",
+            signatures(&weak)
+        ))),
+    }
+}
+
+/// A function without overloads: errors can name the argument.
+fn check_only(only: ResolvedFunction, arguments: &[Argument<'_>]) -> Result<ResolvedFunction> {
+    let required = only.argument_types().len();
+    if required != arguments.len() {
+        return Err(RequestError::invalid(format!(
+            "Invalid number of arguments in call to function {}: {required} required but {} provided",
+            only.qualified_name(),
+            arguments.len()
+        )));
+    }
+    for (index, (argument, ty)) in arguments.iter().zip(only.argument_types()).enumerate() {
+        if argument.matches(ty) == Match::None {
+            return Err(RequestError::invalid(format!(
+                "Type error: {} cannot be passed as argument {index} of function {} of type {ty}",
+                argument.text,
+                only.qualified_name()
+            )));
+        }
+    }
+    Ok(only)
+}
+
+/// The worst match of the arguments.
+fn match_all(candidate: &ResolvedFunction, arguments: &[Argument<'_>]) -> Match {
+    if candidate.argument_types().len() != arguments.len() {
+        return Match::None;
+    }
+    let matches = arguments.iter().zip(candidate.argument_types()).map(|(argument, ty)| argument.matches(ty));
+    matches.min().unwrap_or(Match::Exact)
+}
+
+fn signatures(functions: &[ResolvedFunction]) -> String {
+    let signature = |function: &ResolvedFunction| {
+        let arguments: Vec<String> = function.argument_types().iter().map(ToString::to_string).collect();
+        format!("{} : ({}) -> {}", function.qualified_name(), arguments.join(", "), function.return_type())
+    };
+    functions.iter().map(signature).collect::<Vec<_>>().join(", ")
+}
+
+fn resolve_generic(
+    generic: Generic,
+    name: &str,
+    arguments: &[Argument<'_>],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    let (parameters, required) = match generic {
+        Generic::ToJson | Generic::OctetLength => ("any", 1),
+        Generic::FromJson => ("text", 1),
+        Generic::Collection(CollectionFunction::MapKeys | CollectionFunction::MapValues) => ("map", 1),
+        Generic::Collection(CollectionFunction::Count) => ("collection", 1),
+        Generic::Collection(_) => ("numeric_set_or_list", 1),
+        Generic::Similarity(_) => ("vector<float, n>, vector<float, n>", 2),
+    };
+    if arguments.len() != required {
+        return Err(RequestError::invalid(format!(
+            "Invalid number of arguments for function system.{name}({parameters})"
+        )));
+    }
+    if let Generic::FromJson = generic {
+        return from_json(name, arguments, hint);
+    }
+    if let Generic::Similarity(similarity) = generic {
+        return resolve_similarity(similarity, name, arguments, hint);
+    }
+    let first = arguments.first();
+    let text = first.map_or("", |argument| argument.text.as_str());
+    let ty =
+        first.and_then(|argument| argument.own_type()).ok_or_else(|| cannot_infer(name, parameters, text))?;
+    let (returns, implementation) = match generic {
+        Generic::ToJson => (CqlType::Text, Implementation::ToJson),
+        Generic::OctetLength => (CqlType::Int, Implementation::OctetLength),
+        Generic::Collection(function) => {
+            let returns = function.return_type(ty).map_err(|required| {
+                RequestError::invalid(format!(
+                    "Function system.{name} requires a {required} argument, but found argument {text} of type {ty}"
+                ))
+            })?;
+            (returns, Implementation::Collection(function))
+        }
+        Generic::FromJson | Generic::Similarity(_) => return Err(cannot_infer(name, parameters, text)),
+    };
+    Ok(ResolvedFunction::new(name, vec![ty.clone()], returns, implementation))
+}
+
+fn cannot_infer(name: &str, parameters: &str, text: &str) -> RequestError {
+    RequestError::invalid(format!(
+        "Cannot infer type of argument {text} in call to function system.{name}({parameters}): use type casts to \
+         disambiguate"
+    ))
+}
+
+fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> Result<ResolvedFunction> {
+    let Some(hint) = hint else {
+        return Err(RequestError::invalid(
+            "fromJson() cannot be used in the selection clause of a SELECT statement",
+        ));
+    };
+    let function = ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson);
+    check_only(function, arguments)
+}
+
+/// Both arguments are float vectors of one dimension; one of them may be a literal or marker, which takes the other's
+/// type.
+fn resolve_similarity(
+    similarity: Similarity,
+    name: &str,
+    arguments: &[Argument<'_>],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    let vector = arguments.iter().find_map(|argument| argument.known).or(hint);
+    let text = arguments.first().map_or("", |argument| argument.text.as_str());
+    let Some(vector) = vector else {
+        return Err(cannot_infer(name, "vector<float, n>, vector<float, n>", text));
+    };
+    for argument in arguments {
+        let ty = argument.own_type().unwrap_or(vector);
+        if !matches!(ty, CqlType::Vector { element, .. } if **element == CqlType::Float) {
+            return Err(RequestError::invalid(format!(
+                "Function system.{name} requires a float vector argument, but found argument {} of type {ty}",
+                argument.text
+            )));
+        }
+        if ty != vector {
+            return Err(RequestError::invalid("All arguments must have the same vector dimensions"));
+        }
+    }
+    Ok(ResolvedFunction::new(
+        name,
+        vec![vector.clone(), vector.clone()],
+        CqlType::Float,
+        Implementation::Similarity(similarity),
+    ))
+}
