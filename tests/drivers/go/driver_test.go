@@ -342,6 +342,25 @@ func TestSchemaMetadata(t *testing.T) {
 	equal(t, "user type", metadata.UserTypes["pair"].FieldNames, []string{"first", "second"})
 }
 
+func TestSchemaEventsReachOtherClients(t *testing.T) {
+	other, err := cluster(keyspace).CreateSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	known := func() bool {
+		metadata, err := other.KeyspaceMetadata(keyspace)
+		return err == nil && metadata.Tables["announced"] != nil
+	}
+	equal(t, "known before", known(), false)
+	run(t, "CREATE TABLE announced (id int PRIMARY KEY)")
+	for deadline := time.Now().Add(15 * time.Second); !known(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the event of a new table did not come within 15 s")
+		}
+	}
+}
+
 func TestProtocolVersionsAndCompression(t *testing.T) {
 	run(t, "CREATE TABLE versions (id int PRIMARY KEY, v blob)")
 	large := bytes.Repeat([]byte("0123456789abcdef"), 30000)
