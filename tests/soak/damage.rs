@@ -97,7 +97,8 @@ fn difference(before: &[u8], after: &[u8]) -> Option<(usize, usize)> {
 
 fn tear_file(path: &Path, first: usize, end: usize, random: &mut Random) -> Result<(), SoakError> {
     let from = random.between(first as u64, end as u64);
-    let garbage = |random: &mut Random, length: u64| -> Vec<u8> { (0..length).map(|_| random.next() as u8).collect() };
+    let garbage =
+        |random: &mut Random, length: u64| -> Vec<u8> { (0..length).map(|_| random.next() as u8).collect() };
     let apply = |random: &mut Random| -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).open(path)?;
         match random.between(0, 3) {

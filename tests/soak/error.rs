@@ -35,7 +35,9 @@ impl SoakError {
         let lines: Vec<&str> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(20)..].join("\n");
         match self {
-            Self::Violation(message) => Self::Violation(format!("{message}\nthe node's log ends with\n{tail}")),
+            Self::Violation(message) => {
+                Self::Violation(format!("{message}\nthe node's log ends with\n{tail}"))
+            }
             Self::Refused(message) => Self::Refused(format!("{message}\nthe node's log ends with\n{tail}")),
             Self::Io { .. } => self,
         }

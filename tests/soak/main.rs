@@ -63,7 +63,10 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let seed = options.seed.unwrap_or_else(random::seed_from_clock);
-    println!("soak: {} rounds, {} writers, commit log {}, seed {seed}", options.rounds, options.writers, options.commit_log);
+    println!(
+        "soak: {} rounds, {} writers, commit log {}, seed {seed}",
+        options.rounds, options.writers, options.commit_log
+    );
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -84,11 +87,14 @@ fn main() -> ExitCode {
 }
 
 async fn soak(options: &Options, seed: u64) -> Result<Totals, SoakError> {
-    let temporary =
-        tempfile::Builder::new().prefix("helenus-soak-").tempdir().map_err(SoakError::io("temporary directory"))?;
+    let temporary = tempfile::Builder::new()
+        .prefix("helenus-soak-")
+        .tempdir()
+        .map_err(SoakError::io("temporary directory"))?;
     let data_dir = options.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     let mut random = Random::new(seed);
-    let mut ledgers: Vec<Ledger> = (0..options.writers).map(|writer| Ledger::new(writer, random.next())).collect();
+    let mut ledgers: Vec<Ledger> =
+        (0..options.writers).map(|writer| Ledger::new(writer, random.next())).collect();
     let mut totals = Totals::default();
     let outcome = rounds(options, &data_dir, &mut random, &mut ledgers, &mut totals).await;
     if outcome.is_err() {

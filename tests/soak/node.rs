@@ -63,7 +63,9 @@ impl Node {
                 let mut line = String::new();
                 let mut reader = BufReader::new(output);
                 let read = tokio::time::timeout(START_TIMEOUT, reader.read_line(&mut line)).await;
-                matches!(read, Ok(Ok(_))).then(|| line.trim().strip_prefix("listening on ").map(str::to_owned)).flatten()
+                matches!(read, Ok(Ok(_)))
+                    .then(|| line.trim().strip_prefix("listening on ").map(str::to_owned))
+                    .flatten()
             }
             None => None,
         };
@@ -94,16 +96,19 @@ impl Node {
 
     /// SIGTERM, which has to drain the node and end it with status 0.
     pub async fn terminate(&mut self) -> Result<(), SoakError> {
-        let pid = self.process.id().ok_or_else(|| SoakError::Refused("the node ended by itself".to_owned()))?;
+        let pid =
+            self.process.id().ok_or_else(|| SoakError::Refused("the node ended by itself".to_owned()))?;
         let sent = Command::new("kill").arg(pid.to_string()).status().await;
         sent.map_err(SoakError::io("kill"))?;
         match tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => {
-                Err(SoakError::Refused(format!("SIGTERM ended the node with {status}")).with_log(&self.log_path))
+                Err(SoakError::Refused(format!("SIGTERM ended the node with {status}"))
+                    .with_log(&self.log_path))
             }
             Ok(Err(error)) => Err(SoakError::io("wait")(error)),
-            Err(_) => Err(SoakError::Refused("SIGTERM did not end the node in time".to_owned()).with_log(&self.log_path)),
+            Err(_) => Err(SoakError::Refused("SIGTERM did not end the node in time".to_owned())
+                .with_log(&self.log_path)),
         }
     }
 }

@@ -73,7 +73,8 @@ impl Workload {
         change_batch.append_statement(prepare("DELETE FROM soak.batches WHERE id = ? AND slot = ?").await?);
         change_batch.append_statement(prepare("UPDATE soak.batches SET newest = ? WHERE id = ?").await?);
         Ok(Self {
-            put_row: prepare("INSERT INTO soak.rows (id, version, a, b, c, d) VALUES (?, ?, ?, ?, ?, ?)").await?,
+            put_row: prepare("INSERT INTO soak.rows (id, version, a, b, c, d) VALUES (?, ?, ?, ?, ?, ?)")
+                .await?,
             get_row: prepare("SELECT version, a, b, c, d FROM soak.rows WHERE id = ?").await?,
             change_batch,
             get_batch: prepare("SELECT slot, version, newest FROM soak.batches WHERE id = ?").await?,
@@ -98,8 +99,15 @@ impl Workload {
             Kind::Batch => {
                 let slot = |n: i64| (id, n, version);
                 let moved = (id, MOVING_SLOT + version, version);
-                let values =
-                    (slot(0), slot(1), slot(2), slot(3), moved, (id, MOVING_SLOT + version - 1), (version, id));
+                let values = (
+                    slot(0),
+                    slot(1),
+                    slot(2),
+                    slot(3),
+                    moved,
+                    (id, MOVING_SLOT + version - 1),
+                    (version, id),
+                );
                 let done = self.session.batch(&self.change_batch, values).await;
                 done.map_err(|error| driver("batch")(&error))?;
             }
@@ -110,12 +118,20 @@ impl Workload {
         Ok(())
     }
 
-    async fn execute(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), SoakError> {
+    async fn execute(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<(), SoakError> {
         let done = self.session.execute_unpaged(statement, values).await;
         done.map(drop).map_err(|error| driver(statement.get_statement())(&error))
     }
 
-    async fn rows<R>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Vec<R>, SoakError>
+    async fn rows<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>, SoakError>
     where
         R: for<'a> DeserializeRow<'a, 'a>,
     {
@@ -166,11 +182,19 @@ impl Workload {
         type Slot = (Option<i64>, Option<i64>, Option<i64>);
         let rows = self.rows::<Slot>(&self.get_batch, (object.id,)).await?;
         let Some((_, _, Some(version))) = rows.first().copied() else {
-            return if rows.is_empty() { Ok(0) } else { violation(object, &format!("is half there: {rows:?}")) };
+            return if rows.is_empty() {
+                Ok(0)
+            } else {
+                violation(object, &format!("is half there: {rows:?}"))
+            };
         };
         let slots = (0..SLOTS).chain([MOVING_SLOT + version]);
         let expected: Vec<Slot> = slots.map(|slot| (Some(slot), Some(version), Some(version))).collect();
-        if rows == expected { Ok(version as u64) } else { violation(object, &format!("is half there: {rows:?}")) }
+        if rows == expected {
+            Ok(version as u64)
+        } else {
+            violation(object, &format!("is half there: {rows:?}"))
+        }
     }
 
     async fn version_of_log(&self, object: &Object, whole: bool) -> Result<u64, SoakError> {
@@ -178,7 +202,11 @@ impl Workload {
         let rows = self.rows::<(i64,)>(&self.get_log, (object.id, start as i64)).await?;
         let newest = start + rows.len() as u64;
         let without_gap = rows.iter().map(|(seq,)| *seq as u64).eq((start + 1..=newest).rev());
-        if without_gap { Ok(newest) } else { violation(object, &format!("has gaps or doubles above {start}: {rows:?}")) }
+        if without_gap {
+            Ok(newest)
+        } else {
+            violation(object, &format!("has gaps or doubles above {start}: {rows:?}"))
+        }
     }
 
     async fn version_of_counter(&self, object: &Object) -> Result<u64, SoakError> {

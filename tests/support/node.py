@@ -80,7 +80,7 @@ class Node:
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="helenus-node-"))
         self.home = Path(tempfile.mkdtemp(prefix="helenus-node-home-"))
         self.log_path = self.home / "node.log"
-        self.settings = {"http_port": free_port(), **(settings or {})}
+        self.settings = {"http_port": free_port(), "shard_aware_port": 0, **(settings or {})}
         self.http_address = f"127.0.0.1:{self.settings['http_port']}"
         self.arguments = []
         if commit_log:

@@ -19,7 +19,8 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::Statement;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::value::{
-    Counter, CqlDate, CqlDecimal, CqlDuration, CqlTime, CqlTimestamp, CqlTimeuuid, CqlValue, CqlVarint, MaybeUnset, Row,
+    Counter, CqlDate, CqlDecimal, CqlDuration, CqlTime, CqlTimestamp, CqlTimeuuid, CqlValue, CqlVarint,
+    MaybeUnset, Row,
 };
 use scylla::{DeserializeValue, SerializeValue};
 use uuid::Uuid;
@@ -70,8 +71,8 @@ async fn ints(session: &Session, cql: &str) -> Result<Vec<i32>, Box<dyn Error>> 
 
 fn database_error(error: &ExecutionError) -> Option<&DbError> {
     match error {
-        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => Some(error),
-        ExecutionError::PrepareError(PrepareError::AllAttemptsFailed {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _))
+        | ExecutionError::PrepareError(PrepareError::AllAttemptsFailed {
             first_attempt: RequestAttemptError::DbError(error, _),
         }) => Some(error),
         _ => None,
@@ -147,6 +148,16 @@ struct Address {
     tags: BTreeSet<String>,
 }
 
+/// What is in the table of the next test.
+type Nested = (
+    Vec<i32>,
+    BTreeSet<String>,
+    HashMap<String, i64>,
+    Vec<BTreeMap<i32, String>>,
+    (i32, Option<String>, bool),
+    Address,
+);
+
 #[tokio::test]
 async fn collections_tuples_and_user_types() -> TestResult {
     let session = connect().await?;
@@ -170,14 +181,6 @@ async fn collections_tuples_and_user_types() -> TestResult {
     session.query_unpaged(insert, (&list, &set, &map, &nested, &tuple, &home)).await?;
     let rows =
         session.query_unpaged("SELECT l, s, m, f, t, home FROM nested", &[]).await?.into_rows_result()?;
-    type Nested = (
-        Vec<i32>,
-        BTreeSet<String>,
-        HashMap<String, i64>,
-        Vec<BTreeMap<i32, String>>,
-        (i32, Option<String>, bool),
-        Address,
-    );
     assert_eq!(rows.single_row::<Nested>()?, (list, set, map, nested, tuple, home));
     Ok(())
 }
@@ -211,7 +214,8 @@ async fn paging_returns_each_row_once() -> TestResult {
     let stream = session.query_iter(scan.clone(), &[]).await?.rows_stream::<(i32,)>()?;
     assert_eq!(stream.map_ok(|(c,)| c).try_collect::<Vec<_>>().await?, expected);
 
-    let select = session.prepare(Statement::new("SELECT c FROM pages WHERE p = ?").with_page_size(10)).await?;
+    let select =
+        session.prepare(Statement::new("SELECT c FROM pages WHERE p = ?").with_page_size(10)).await?;
     let (mut seen, mut state) = (Vec::new(), PagingState::start());
     loop {
         let (page, next) = session.execute_single_page(&select, (1,), state).await?;
@@ -234,7 +238,11 @@ async fn prepared_statements_know_their_partition_key() -> TestResult {
     let session = connect().await?;
     table(&session, "prepared", "(a int, b text, c int, PRIMARY KEY ((a, b), c))").await?;
     let insert = session.prepare("INSERT INTO prepared (c, b, a) VALUES (?, ?, ?)").await?;
-    let names: Vec<&str> = insert.get_variable_col_specs().iter().map(scylla::frame::response::result::ColumnSpec::name).collect();
+    let names: Vec<&str> = insert
+        .get_variable_col_specs()
+        .iter()
+        .map(scylla::frame::response::result::ColumnSpec::name)
+        .collect();
     assert_eq!(names, ["c", "b", "a"]);
     // The token of (int 1, text 'a').
     let token = insert.calculate_token(&(9, "a", 1))?;
@@ -269,7 +277,8 @@ async fn lightweight_transactions() -> TestResult {
     let first = session.execute_unpaged(&insert, ("ann",)).await?.into_rows_result()?;
     assert_eq!(first.first_row::<Row>()?.columns.first(), Some(&Some(CqlValue::Boolean(true))));
     let second = session.execute_unpaged(&insert, ("bob",)).await?.into_rows_result()?;
-    let names: Vec<&str> = second.column_specs().iter().map(scylla::frame::response::result::ColumnSpec::name).collect();
+    let names: Vec<&str> =
+        second.column_specs().iter().map(scylla::frame::response::result::ColumnSpec::name).collect();
     assert_eq!(names, ["[applied]", "id", "owner"]);
     assert_eq!(second.single_row::<(bool, i32, String)>()?, (false, 1, "ann".to_owned()));
     Ok(())
@@ -284,7 +293,8 @@ async fn errors() -> TestResult {
     assert!(matches!(database_error(&error), Some(DbError::SyntaxError)), "{error}");
     let error = refused("SELECT * FROM missing_table").await.ok_or("accepted")?;
     assert!(matches!(database_error(&error), Some(DbError::Invalid)), "{error}");
-    let error = refused("CREATE KEYSPACE bad WITH replication = {'class': 'Nonsense'}").await.ok_or("accepted")?;
+    let error =
+        refused("CREATE KEYSPACE bad WITH replication = {'class': 'Nonsense'}").await.ok_or("accepted")?;
     assert!(matches!(database_error(&error), Some(DbError::ConfigError)), "{error}");
     let error = refused("CREATE TABLE twice (id int PRIMARY KEY)").await.ok_or("accepted")?;
     let Some(DbError::AlreadyExists { keyspace, table }) = database_error(&error) else {
