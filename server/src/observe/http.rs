@@ -1,0 +1,189 @@
+//! The HTTP server: one thread with a runtime of its own.
+//!
+//! Invariants:
+//! * Memory and time per client are bounded: connections, bytes and number of headers, the time a request may take to
+//!   arrive and its answer to be taken. Only the operation itself may take as long as it needs.
+//! * A connection serves one request: then the bounds above need no further state.
+//! * `stop` lets answers under way go out, but waits no longer than `STOP_GRACE`.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::admin::Admin;
+use super::routes;
+
+/// Most connections at a time; further ones wait in the queue of the listener.
+const CONNECTIONS_MAX: usize = 64;
+/// Most bytes of request line and headers; more is answered with 431.
+pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// How long the head of a request may take to arrive.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to receive its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long what a client still sends is read and dropped after the answer. A socket closed with unread bytes would be
+/// reset, and the answer lost.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: u64 = 1 << 20;
+/// The pause after a failed `accept`: it fails again at once while the process has no free file descriptor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stop waits for answers under way.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// A running server. Dropping it stops it too.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    stop: watch::Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Serves `admin` on a listener, on a thread of its own, until the returned server is stopped.
+pub fn serve(listener: std::net::TcpListener, admin: Arc<dyn Admin>) -> io::Result<HttpServer> {
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = register(&runtime, listener)?;
+    let (stop, stopped) = watch::channel(());
+    let thread = std::thread::Builder::new()
+        .name("helenus-http".to_owned())
+        .spawn(move || runtime.block_on(accept(listener, admin, stopped)))?;
+    Ok(HttpServer { address, stop, thread: Some(thread) })
+}
+
+fn register(runtime: &Runtime, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    let _inside = runtime.enter();
+    TcpListener::from_std(listener)
+}
+
+impl HttpServer {
+    /// Where it listens; the port is the real one when port 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops listening, lets answers under way go out for a few seconds at most, and joins the thread.
+    pub fn stop(mut self) {
+        self.stop_and_join();
+    }
+
+    fn stop_and_join(&mut self) {
+        // It fails only when the thread has ended already.
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the HTTP thread panicked");
+        }
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop_and_join();
+    }
+}
+
+async fn accept(listener: TcpListener, admin: Arc<dyn Admin>, mut stop: watch::Receiver<()>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = stop.changed() => break,
+            Some(ended) = connections.join_next() => report_panic(ended),
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(converse(stream, admin.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let all_ended = async {
+        while let Some(ended) = connections.join_next().await {
+            report_panic(ended);
+        }
+    };
+    if timeout(STOP_GRACE, all_ended).await.is_err() {
+        tracing::warn!("HTTP connections were cut: their operations took too long");
+    }
+}
+
+fn report_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "an HTTP connection panicked");
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse(mut stream: TcpStream, admin: Arc<dyn Admin>, stop: watch::Receiver<()>) {
+    let mut stop_lingering = stop.clone();
+    if let Err(error) = serve_one(&mut stream, &*admin, stop).await {
+        tracing::debug!(%error, "HTTP connection");
+    }
+    // The client may be gone, which is fine: whatever happens here, the connection is over.
+    let _ = stream.shutdown().await;
+    let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), tokio::io::sink());
+    tokio::select! {
+        _ = tokio::io::copy(&mut rest, &mut nowhere) => {}
+        () = sleep(LINGER_TIMEOUT) => {}
+        _ = stop_lingering.changed() => {}
+    }
+}
+
+async fn serve_one(
+    stream: &mut TcpStream,
+    admin: &dyn Admin,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), hyper::Error> {
+    let answered = Notify::new();
+    let service = service_fn(async |request: Request<Incoming>| {
+        let answer = routes::answer(admin, &request).await;
+        answered.notify_one();
+        Ok::<_, Infallible>(answer)
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let to_the_end = async {
+        tokio::select! {
+            result = connection.as_mut() => return result,
+            _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    let overdue = async {
+        answered.notified().await;
+        sleep(ANSWER_TIMEOUT).await;
+    };
+    tokio::select! {
+        result = to_the_end => result,
+        () = overdue => Ok(()),
+    }
+}

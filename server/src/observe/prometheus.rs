@@ -1,0 +1,192 @@
+//! Metrics as text: the exposition format of Prometheus, version 0.0.4.
+//!
+//! Invariants: all samples of a family stand together below its `HELP` and `TYPE`, names have their unit last and
+//! counters end in `_total`, units are base units (seconds, bytes), and label values are escaped.
+
+use std::fmt::{Display, Write};
+use std::sync::Arc;
+
+use super::admin::TableReport;
+use super::metrics::{Counter, Histogram, ShardMetrics};
+
+/// The `Content-Type` of the format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the engine holds at the moment, summed over the shards of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineGauges {
+    pub memtable_bytes: u64,
+    pub commit_log_bytes: u64,
+    pub tables: Vec<TableReport>,
+}
+
+/// A family of counters: its name, its help, and where a shard keeps it.
+type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
+
+const COUNTERS: [CounterFamily; 4] = [
+    ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
+    ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
+    ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
+    ("helenus_writes_total", "Writes that the shard coordinated.", |shard| &shard.writes),
+];
+
+/// A family of gauges: its name, its help, and where the report of a table keeps it.
+type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
+
+const TABLE_GAUGES: [TableFamily; 6] = [
+    ("helenus_table_files", "Files of the table.", |table| table.file_count),
+    ("helenus_table_disk_bytes", "Bytes of the table on disk.", |table| table.disk_bytes),
+    ("helenus_table_memtable_bytes", "Bytes of the table in memory.", |table| table.memtable_bytes),
+    ("helenus_table_row_versions", "Rows in memory and files, each version counted.", |table| {
+        table.row_versions
+    }),
+    ("helenus_table_partition_versions", "Partitions in memory and files, each version counted.", |table| {
+        table.partition_versions
+    }),
+    ("helenus_table_tombstones", "Tombstones in memory and files.", |table| table.tombstones),
+];
+
+/// Renders all metrics of a node; the index of a shard in the list is its label.
+pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
+    let mut text = Exposition::default();
+    text.family("helenus_build_info", "gauge", "The version that runs; always 1.");
+    text.sample("helenus_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
+    for (name, help, counter) in COUNTERS {
+        text.family(name, "counter", help);
+        for (index, shard) in shards.iter().enumerate() {
+            text.sample(name, &[("shard", &index)], counter(shard).get());
+        }
+    }
+    text.family("helenus_connections", "gauge", "Client connections that are open.");
+    for (index, shard) in shards.iter().enumerate() {
+        text.sample("helenus_connections", &[("shard", &index)], shard.connections.get());
+    }
+    text.family(
+        "helenus_request_duration_seconds",
+        "histogram",
+        "From the arrival of a request to its answer.",
+    );
+    for (index, shard) in shards.iter().enumerate() {
+        text.histogram("helenus_request_duration_seconds", index, &shard.request_duration);
+    }
+    text.family("helenus_memtable_bytes", "gauge", "Bytes in all memtables.");
+    text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
+    text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
+    text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    for (name, help, gauge) in TABLE_GAUGES {
+        text.family(name, "gauge", help);
+        for table in &engine.tables {
+            text.sample(name, &[("keyspace", &table.keyspace), ("table", &table.table)], gauge(table));
+        }
+    }
+    text.0
+}
+
+/// Text in the making. Writing to a `String` cannot fail, so results of `write!` are dropped here.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, label_value)) in labels.iter().enumerate() {
+            let opening = if index == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{opening}{label}=\"{}\"", escape(&label_value.to_string()));
+        }
+        let closing = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{closing} {value}");
+    }
+
+    fn histogram(&mut self, name: &str, shard: usize, histogram: &Histogram) {
+        let snapshot = histogram.snapshot();
+        let bucket = format!("{name}_bucket");
+        for (bound_us, count) in snapshot.cumulative {
+            self.sample(&bucket, &[("shard", &shard), ("le", &seconds(bound_us))], count);
+        }
+        self.sample(&bucket, &[("shard", &shard), ("le", &"+Inf")], snapshot.count);
+        self.sample(&format!("{name}_sum"), &[("shard", &shard)], seconds(snapshot.sum_us));
+        self.sample(&format!("{name}_count"), &[("shard", &shard)], snapshot.count);
+    }
+}
+
+fn seconds(duration_us: u64) -> f64 {
+    duration_us as f64 / 1e6
+}
+
+fn escape(label_value: &str) -> String {
+    label_value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_shards() -> Vec<Arc<ShardMetrics>> {
+        let shards = vec![Arc::new(ShardMetrics::default()), Arc::new(ShardMetrics::default())];
+        shards[0].requests.add(7);
+        shards[1].errors.increment();
+        shards[1].connections.increment();
+        shards[0].request_duration.record(20);
+        shards[0].request_duration.record(30_000_000);
+        shards
+    }
+
+    #[test]
+    fn each_shard_is_a_label_of_one_family() {
+        let text = render(&two_shards(), &EngineGauges::default());
+        let family = "# HELP helenus_requests_total Requests that arrived.\n# TYPE helenus_requests_total counter\n\
+                      helenus_requests_total{shard=\"0\"} 7\nhelenus_requests_total{shard=\"1\"} 0\n";
+        assert!(text.contains(family), "{text}");
+        assert!(text.contains("helenus_errors_total{shard=\"1\"} 1\n"), "{text}");
+        assert!(text.contains("helenus_connections{shard=\"1\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn durations_are_cumulative_and_in_seconds() {
+        let text = render(&two_shards(), &EngineGauges::default());
+        for line in [
+            "helenus_request_duration_seconds_bucket{shard=\"0\",le=\"0.000016\"} 0",
+            "helenus_request_duration_seconds_bucket{shard=\"0\",le=\"0.000024\"} 1",
+            "helenus_request_duration_seconds_bucket{shard=\"0\",le=\"16.777216\"} 1",
+            "helenus_request_duration_seconds_bucket{shard=\"0\",le=\"+Inf\"} 2",
+            "helenus_request_duration_seconds_sum{shard=\"0\"} 30.00002",
+            "helenus_request_duration_seconds_count{shard=\"0\"} 2",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn gauges_of_tables_have_escaped_labels() {
+        let table = TableReport {
+            keyspace: "shop".to_owned(),
+            table: "odd\\\"\nname".to_owned(),
+            disk_bytes: 4096,
+            ..TableReport::default()
+        };
+        let engine = EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, tables: vec![table] };
+        let text = render(&[], &engine);
+        assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
+        assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
+        assert!(text.lines().any(|l| l == line), "{text}");
+    }
+
+    #[test]
+    fn every_sample_stands_below_the_type_of_its_family() {
+        let text = render(&two_shards(), &EngineGauges::default());
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(declared) = line.strip_prefix("# TYPE ") {
+                family = declared.split(' ').next().unwrap();
+            } else if !line.starts_with('#') {
+                assert!(line.starts_with(family), "{line} below {family}");
+            }
+        }
+        assert!(text.ends_with('\n'));
+    }
+}

@@ -1,0 +1,307 @@
+//! From a request to what the node offers, and back to a response.
+//!
+//! Invariants:
+//! * Nothing a client sends is ignored: an unknown path, method, parameter or body is refused, and the answer (JSON)
+//!   names it.
+//! * What reaches `Admin` is well formed: no empty names, no table without its keyspace, and snapshot names that are
+//!   safe as directory names.
+//! * A web page that a browser on the same machine shows cannot administer the node: POST with an `Origin` is refused.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::Full;
+use hyper::body::Body;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+
+use super::admin::{Admin, AdminError};
+use super::prometheus;
+
+/// Longest name of a snapshot.
+const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
+
+/// A response with its whole body.
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// What a path stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Metrics,
+    Health,
+    Version,
+    TableStatistics,
+    Flush,
+    Compact,
+    Snapshot,
+    ClearSnapshot,
+    Drain,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/metrics" => Self::Metrics,
+            "/health" => Self::Health,
+            "/version" => Self::Version,
+            "/admin/tablestats" => Self::TableStatistics,
+            "/admin/flush" => Self::Flush,
+            "/admin/compact" => Self::Compact,
+            "/admin/snapshot" => Self::Snapshot,
+            "/admin/clear_snapshot" => Self::ClearSnapshot,
+            "/admin/drain" => Self::Drain,
+            _ => return None,
+        })
+    }
+
+    fn only_reads(self) -> bool {
+        matches!(self, Self::Metrics | Self::Health | Self::Version | Self::TableStatistics)
+    }
+
+    fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Self::Metrics | Self::Health | Self::Version | Self::Drain => &[],
+            Self::TableStatistics => &["keyspace"],
+            Self::Flush | Self::Compact => &["keyspace", "table"],
+            Self::Snapshot => &["keyspace", "table", "name"],
+            Self::ClearSnapshot => &["name"],
+        }
+    }
+}
+
+/// Why a request is not answered with what it asked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("no such path: {0}")]
+    UnknownPath(String),
+    #[error("{path} takes {allowed}, not {method}")]
+    Method { path: String, method: String, allowed: &'static str },
+    #[error("administration is not open to web pages")]
+    WebPage,
+    #[error("{0}")]
+    Parameter(String),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownPath(_) => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::WebPage => StatusCode::FORBIDDEN,
+            Self::Parameter(_) | Self::Admin(AdminError::Unknown(_)) => StatusCode::BAD_REQUEST,
+            Self::Admin(AdminError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        let mut answer = json_answer(self.status(), &json!({ "error": self.to_string() }));
+        if let Self::Method { allowed, .. } = self {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        answer
+    }
+}
+
+/// Answers one request.
+pub(super) async fn answer<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Answer {
+    match carry_out(admin, request).await {
+        Ok(answer) => answer,
+        Err(refusal) => refusal.answer(),
+    }
+}
+
+async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<Answer, Refusal> {
+    let path = request.uri().path();
+    let route = Route::of(path).ok_or_else(|| Refusal::UnknownPath(path.to_owned()))?;
+    check_method(route, request)?;
+    if !request.body().is_end_stream() {
+        return Err(Refusal::Parameter("a body is not expected; parameters belong in the query".to_owned()));
+    }
+    let mut parameters = Parameters::parse(request.uri().query().unwrap_or_default(), route.parameters())?;
+    Ok(match route {
+        Route::Metrics => text_answer(prometheus::CONTENT_TYPE, admin.metrics_text().await),
+        Route::Health => match admin.health() {
+            Ok(()) => json_answer(StatusCode::OK, &json!({ "status": "up" })),
+            Err(reason) => {
+                let body = json!({ "status": "down", "reason": reason });
+                json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
+            }
+        },
+        Route::Version => {
+            json_answer(StatusCode::OK, &json!({ "name": "helenus", "version": env!("CARGO_PKG_VERSION") }))
+        }
+        Route::TableStatistics => {
+            let reports = admin.table_statistics(parameters.take("keyspace")).await?;
+            json_answer(StatusCode::OK, &json!({ "tables": reports }))
+        }
+        Route::Flush => {
+            let (keyspace, table) = parameters.scope()?;
+            operate(request.uri(), admin.flush(keyspace, table)).await?
+        }
+        Route::Compact => {
+            let (keyspace, table) = parameters.scope()?;
+            operate(request.uri(), admin.compact(keyspace, table)).await?
+        }
+        Route::Snapshot => {
+            let (keyspace, table) = parameters.scope()?;
+            let name = parameters.snapshot_name()?;
+            operate(request.uri(), admin.snapshot(keyspace, table, name)).await?
+        }
+        Route::ClearSnapshot => {
+            let name = parameters.snapshot_name()?;
+            operate(request.uri(), admin.clear_snapshot(name)).await?
+        }
+        Route::Drain => operate(request.uri(), admin.drain()).await?,
+    })
+}
+
+fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
+    let method = request.method();
+    let (is_allowed, allowed) = if route.only_reads() {
+        (matches!(*method, Method::GET | Method::HEAD), "GET, HEAD")
+    } else {
+        (*method == Method::POST, "POST")
+    };
+    if !is_allowed {
+        let path = request.uri().path().to_owned();
+        return Err(Refusal::Method { path, method: method.to_string(), allowed });
+    }
+    // A browser names the origin of a page in every POST, and lets a page send one without asking the server first.
+    if *method == Method::POST && request.headers().contains_key(ORIGIN) {
+        return Err(Refusal::WebPage);
+    }
+    Ok(())
+}
+
+/// Carries out what changes the node, and logs it.
+async fn operate(uri: &Uri, operation: BoxFuture<'_, Result<(), AdminError>>) -> Result<Answer, AdminError> {
+    tracing::info!(%uri, "administration: begun");
+    match operation.await {
+        Ok(()) => {
+            tracing::info!(%uri, "administration: done");
+            Ok(json_answer(StatusCode::OK, &json!({ "status": "done" })))
+        }
+        Err(error) => {
+            tracing::warn!(%uri, %error, "administration: not done");
+            Err(error)
+        }
+    }
+}
+
+/// The decoded parameters of a query, each at most once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parameters(Vec<(&'static str, String)>);
+
+impl Parameters {
+    fn parse(query: &str, known: &'static [&'static str]) -> Result<Self, Refusal> {
+        let refuse = |message| Err(Refusal::Parameter(message));
+        let mut parameters = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let Some(name) = known.iter().find(|known| **known == name) else {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return refuse(format!("unknown parameter '{name}'; known here: {known}"));
+            };
+            let Ok(value) = percent_decode_str(value).decode_utf8() else {
+                return refuse(format!("parameter '{name}' is not UTF-8"));
+            };
+            // An unset variable in a script must not turn one keyspace into all of them.
+            if value.is_empty() {
+                return refuse(format!("parameter '{name}' is empty"));
+            }
+            if parameters.0.iter().any(|(seen, _)| seen == name) {
+                return refuse(format!("parameter '{name}' is given twice"));
+            }
+            parameters.0.push((name, value.into_owned()));
+        }
+        Ok(parameters)
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        let index = self.0.iter().position(|(candidate, _)| *candidate == name)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// Keyspace and table.
+    fn scope(&mut self) -> Result<(Option<String>, Option<String>), Refusal> {
+        let (keyspace, table) = (self.take("keyspace"), self.take("table"));
+        if keyspace.is_none() && table.is_some() {
+            return Err(Refusal::Parameter("parameter 'table' needs parameter 'keyspace'".to_owned()));
+        }
+        Ok((keyspace, table))
+    }
+
+    /// The name of a snapshot, which becomes the name of a directory.
+    fn snapshot_name(&mut self) -> Result<String, Refusal> {
+        let Some(name) = self.take("name") else {
+            return Err(Refusal::Parameter("parameter 'name' is missing".to_owned()));
+        };
+        let is_safe = name.len() <= SNAPSHOT_NAME_BYTES_MAX
+            && !name.starts_with('.')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        if !is_safe {
+            return Err(Refusal::Parameter(format!(
+                "parameter 'name' must be at most {SNAPSHOT_NAME_BYTES_MAX} letters, digits, '_', '-' or '.', \
+                 not starting with '.'"
+            )));
+        }
+        Ok(name)
+    }
+}
+
+fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+    let mut answer = text_answer("application/json", format!("{body}\n"));
+    *answer.status_mut() = status;
+    answer
+}
+
+fn text_answer(content_type: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[&str] = &["keyspace", "table", "name"];
+
+    fn refused(query: &str) -> String {
+        Parameters::parse(query, KNOWN).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let mut parameters = Parameters::parse("table=Caf%C3%A9&keyspace=a%26b", KNOWN).unwrap();
+        assert_eq!(parameters.scope(), Ok((Some("a&b".to_owned()), Some("Café".to_owned()))));
+    }
+
+    #[test]
+    fn parameters_that_cannot_be_obeyed_are_refused_by_name() {
+        assert_eq!(refused("tabel=x"), "unknown parameter 'tabel'; known here: keyspace, table, name");
+        assert_eq!(refused("table=x&table=y"), "parameter 'table' is given twice");
+        assert_eq!(refused("table=%FF"), "parameter 'table' is not UTF-8");
+        assert_eq!(refused("keyspace="), "parameter 'keyspace' is empty");
+        assert_eq!(refused("keyspace"), "parameter 'keyspace' is empty");
+    }
+
+    #[test]
+    fn a_table_needs_its_keyspace() {
+        let refusal = Parameters::parse("table=x", KNOWN).unwrap().scope().unwrap_err();
+        assert_eq!(refusal.to_string(), "parameter 'table' needs parameter 'keyspace'");
+    }
+
+    #[test]
+    fn a_snapshot_name_cannot_leave_its_directory() {
+        for name in ["..", ".hidden", "a/b", "a%2Fb", "a%00", "a b", &"x".repeat(129)] {
+            let mut parameters = Parameters::parse(&format!("name={name}"), KNOWN).unwrap();
+            assert!(parameters.snapshot_name().is_err(), "{name}");
+        }
+        let mut parameters = Parameters::parse("name=before_upgrade-1.2", KNOWN).unwrap();
+        assert_eq!(parameters.snapshot_name(), Ok("before_upgrade-1.2".to_owned()));
+    }
+}

@@ -1,0 +1,322 @@
+//! The HTTP server as its clients see it: a node that is not real, a socket that is.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::http::HEAD_BYTES_MAX;
+use super::prometheus::render;
+use super::*;
+
+/// A node with one table, `shop.orders`, that notes what it is told.
+#[derive(Default)]
+struct Node {
+    told: Mutex<Vec<String>>,
+    snapshots: Mutex<BTreeSet<String>>,
+    illness: Mutex<Option<String>>,
+    drain_begun: Notify,
+    drain_may_end: Notify,
+}
+
+impl Node {
+    fn tell(&self, operation: &str, keyspace: Option<&str>, table: Option<&str>) -> Result<(), AdminError> {
+        if let Some(keyspace) = keyspace.filter(|keyspace| *keyspace != "shop") {
+            return Err(AdminError::Unknown(format!("no such keyspace: {keyspace}")));
+        }
+        if let Some(table) = table.filter(|table| *table != "orders") {
+            return Err(AdminError::Unknown(format!("no such table: shop.{table}")));
+        }
+        let (keyspace, table) = (keyspace.unwrap_or("*"), table.unwrap_or("*"));
+        self.told.lock().unwrap().push(format!("{operation} {keyspace}.{table}"));
+        Ok(())
+    }
+}
+
+impl Admin for Node {
+    fn health(&self) -> Result<(), String> {
+        self.illness.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn metrics_text(&self) -> BoxFuture<'_, String> {
+        let shard = Arc::new(ShardMetrics::default());
+        shard.requests.add(3);
+        ready(render(&[shard], &EngineGauges::default())).boxed()
+    }
+
+    fn flush(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell("flush", keyspace.as_deref(), table.as_deref())).boxed()
+    }
+
+    fn compact(&self, _: Option<String>, _: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(Err(AdminError::Failed("no space left on device".to_owned()))).boxed()
+    }
+
+    fn snapshot(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        name: String,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        let result = self.tell("snapshot", keyspace.as_deref(), table.as_deref());
+        self.snapshots.lock().unwrap().insert(name);
+        ready(result).boxed()
+    }
+
+    fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
+        let was_there = self.snapshots.lock().unwrap().remove(&name);
+        let result =
+            if was_there { Ok(()) } else { Err(AdminError::Unknown(format!("no such snapshot: {name}"))) };
+        ready(result).boxed()
+    }
+
+    fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        async {
+            self.drain_begun.notify_one();
+            self.drain_may_end.notified().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn table_statistics(
+        &self,
+        keyspace: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
+        let report = TableReport {
+            keyspace: "shop".to_owned(),
+            table: "orders".to_owned(),
+            file_count: 2,
+            disk_bytes: 8192,
+            ..TableReport::default()
+        };
+        ready(self.tell("statistics", keyspace.as_deref(), None).map(|()| vec![report])).boxed()
+    }
+}
+
+fn start() -> (Arc<Node>, HttpServer) {
+    let node = Arc::new(Node::default());
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let server = serve(listener, node.clone()).unwrap();
+    (node, server)
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Sends bytes and reads until the server closes.
+async fn exchange(address: SocketAddr, bytes: &[u8]) -> Reply {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    read_reply(stream).await
+}
+
+async fn read_reply(mut stream: TcpStream) -> Reply {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+}
+
+async fn ask(server: &HttpServer, method: &str, target: &str) -> Reply {
+    exchange(server.address(), format!("{method} {target} HTTP/1.1\r\nHost: node\r\n\r\n").as_bytes()).await
+}
+
+#[tokio::test]
+async fn metrics_are_text_for_prometheus() {
+    let (_, server) = start();
+    let reply = ask(&server, "GET", "/metrics").await;
+    assert_eq!(reply.status, 200);
+    assert!(reply.head.contains("content-type: text/plain; version=0.0.4"), "{}", reply.head);
+    assert!(reply.body.contains("helenus_requests_total{shard=\"0\"} 3\n"), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn head_answers_without_a_body() {
+    let (_, server) = start();
+    let reply = ask(&server, "HEAD", "/health").await;
+    assert_eq!((reply.status, reply.body.as_str()), (200, ""));
+}
+
+#[tokio::test]
+async fn health_says_why_a_node_is_down() {
+    let (node, server) = start();
+    let up = ask(&server, "GET", "/health").await;
+    assert_eq!((up.status, up.json()), (200, json!({ "status": "up" })));
+    *node.illness.lock().unwrap() = Some("the disk is full".to_owned());
+    let down = ask(&server, "GET", "/health").await;
+    assert_eq!((down.status, down.json()), (503, json!({ "status": "down", "reason": "the disk is full" })));
+}
+
+#[tokio::test]
+async fn the_version_is_that_of_the_program() {
+    let (_, server) = start();
+    let reply = ask(&server, "GET", "/version").await;
+    assert_eq!(reply.json(), json!({ "name": "helenus", "version": env!("CARGO_PKG_VERSION") }));
+}
+
+#[tokio::test]
+async fn flush_reaches_all_keyspaces_one_keyspace_or_one_table() {
+    let (node, server) = start();
+    for query in ["", "?keyspace=shop", "?keyspace=shop&table=orders"] {
+        let reply = ask(&server, "POST", &format!("/admin/flush{query}")).await;
+        assert_eq!((reply.status, reply.json()), (200, json!({ "status": "done" })));
+    }
+    assert_eq!(*node.told.lock().unwrap(), ["flush *.*", "flush shop.*", "flush shop.orders"]);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_named() {
+    let (node, server) = start();
+    for (target, error) in [
+        ("/admin/flush?keyspace=shopp", "no such keyspace: shopp"),
+        ("/admin/flush?keyspace=shop&table=order", "no such table: shop.order"),
+        ("/admin/clear_snapshot?name=old", "no such snapshot: old"),
+        ("/admin/flush?keyspcae=shop", "unknown parameter 'keyspcae'; known here: keyspace, table"),
+        ("/admin/flush?table=orders", "parameter 'table' needs parameter 'keyspace'"),
+        ("/admin/drain?now", "unknown parameter 'now'; known here: none"),
+        ("/admin/snapshot?keyspace=shop", "parameter 'name' is missing"),
+    ] {
+        let reply = ask(&server, "POST", target).await;
+        assert_eq!((reply.status, reply.error().as_str()), (400, error), "{target}");
+    }
+    assert!(node.told.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_operation_says_why() {
+    let (_, server) = start();
+    let reply = ask(&server, "POST", "/admin/compact").await;
+    assert_eq!((reply.status, reply.error().as_str()), (500, "no space left on device"));
+}
+
+#[tokio::test]
+async fn a_snapshot_is_made_and_cleared() {
+    let (node, server) = start();
+    let made = ask(&server, "POST", "/admin/snapshot?keyspace=shop&table=orders&name=before").await;
+    assert_eq!(made.status, 200);
+    assert!(node.snapshots.lock().unwrap().contains("before"));
+    assert_eq!(ask(&server, "POST", "/admin/clear_snapshot?name=before").await.status, 200);
+    assert!(node.snapshots.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn statistics_of_tables_are_json() {
+    let (_, server) = start();
+    let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
+    let table = json!({
+        "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
+        "row_versions": 0, "partition_versions": 0, "tombstones": 0,
+    });
+    assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));
+    assert_eq!(ask(&server, "GET", "/admin/tablestats?keyspace=x").await.status, 400);
+}
+
+#[tokio::test]
+async fn an_unknown_path_or_method_is_refused() {
+    let (node, server) = start();
+    let unknown = ask(&server, "POST", "/admin/explode").await;
+    assert_eq!((unknown.status, unknown.error().as_str()), (404, "no such path: /admin/explode"));
+    let get = ask(&server, "GET", "/admin/flush").await;
+    assert_eq!((get.status, get.error().as_str()), (405, "/admin/flush takes POST, not GET"));
+    assert!(get.head.contains("allow: post"), "{}", get.head);
+    assert_eq!(ask(&server, "POST", "/metrics").await.status, 405);
+    assert!(node.told.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_administer() {
+    let (node, server) = start();
+    let request = b"POST /admin/flush HTTP/1.1\r\nHost: node\r\nOrigin: http://elsewhere\r\n\r\n";
+    assert_eq!(exchange(server.address(), request).await.status, 403);
+    assert!(node.told.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_is_refused() {
+    let (node, server) = start();
+    let request = b"POST /admin/flush HTTP/1.1\r\nHost: node\r\nContent-Length: 13\r\n\r\nkeyspace=shop";
+    let reply = exchange(server.address(), request).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.error().starts_with("a body is not expected"), "{}", reply.body);
+    assert!(node.told.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn huge_heads_are_refused() {
+    let (_, server) = start();
+    let filling = "x".repeat(4 * HEAD_BYTES_MAX);
+    let header = format!("GET /health HTTP/1.1\r\nHost: node\r\nFilling: {filling}\r\n\r\n");
+    assert_eq!(exchange(server.address(), header.as_bytes()).await.status, 431);
+    let many = format!("GET /health HTTP/1.1\r\nHost: node\r\n{}\r\n", "A: b\r\n".repeat(200));
+    assert_eq!(exchange(server.address(), many.as_bytes()).await.status, 431);
+    assert_eq!(ask(&server, "GET", "/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_http_are_refused() {
+    let (_, server) = start();
+    assert_eq!(exchange(server.address(), b"\x04\x00\x00\x00\x05\x00\x00\x00\x00\r\n\r\n").await.status, 400);
+    assert_eq!(ask(&server, "GET", "/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_slow_operation_does_not_hold_up_others() {
+    let (node, server) = start();
+    let mut draining = TcpStream::connect(server.address()).await.unwrap();
+    draining.write_all(b"POST /admin/drain HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    node.drain_begun.notified().await;
+    assert_eq!(ask(&server, "GET", "/health").await.status, 200);
+    node.drain_may_end.notify_one();
+    assert_eq!(read_reply(draining).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_stop_lets_an_answer_under_way_go_out() {
+    let (node, server) = start();
+    let address = server.address();
+    let mut draining = TcpStream::connect(address).await.unwrap();
+    draining.write_all(b"POST /admin/drain HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    node.drain_begun.notified().await;
+    let stopping = tokio::task::spawn_blocking(move || server.stop());
+    node.drain_may_end.notify_one();
+    assert_eq!(read_reply(draining).await.status, 200);
+    stopping.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_stop_closes_idle_connections() {
+    let (_, server) = start();
+    let mut idle = TcpStream::connect(server.address()).await.unwrap();
+    // The second request is served after the first connection was accepted.
+    assert_eq!(ask(&server, "GET", "/health").await.status, 200);
+    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+}
