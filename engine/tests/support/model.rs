@@ -152,7 +152,8 @@ impl Model {
                 if key.as_slice() < range.0 || key.as_slice() >= range.1 {
                     continue;
                 }
-                let covers = |start: &[u8], end: &[u8]| start <= position.as_slice() && position.as_slice() < end;
+                let covers =
+                    |start: &[u8], end: &[u8]| start <= position.as_slice() && position.as_slice() < end;
                 let span = partition
                     .spans
                     .iter()
