@@ -4,11 +4,13 @@
 //! inside a frozen type is frozen as well: the constructors that freeze keep that, [`CqlType::parse`] too.
 //! Types are shared through `Arc`, so a clone costs at most two reference counts.
 
+mod class_name;
+mod parse;
+
 use std::fmt;
 use std::sync::Arc;
 
-/// How deeply types may be nested in text that is parsed; deeper text is refused.
-pub const MAXIMUM_NESTING: usize = 64;
+pub use parse::{MAXIMUM_NESTING, TypeParseError};
 
 /// The largest dimension of a vector, as in Cassandra.
 pub const MAXIMUM_VECTOR_DIMENSION: usize = 8192;
@@ -119,25 +121,6 @@ impl UserType {
     pub fn field_index(&self, name: &str) -> Option<usize> {
         self.field_names.iter().position(|field| field.as_ref() == name)
     }
-}
-
-/// Why text is not a type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TypeParseError {
-    /// The text does not have the shape of a type.
-    #[error("cannot parse the type {text}: {problem}")]
-    Syntax {
-        /// The whole text.
-        text: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// A name that is neither a native type nor a user type.
-    #[error("Unknown type {name}")]
-    UnknownType {
-        /// The name, unquoted.
-        name: String,
-    },
 }
 
 /// The names of the native types and the types, in alphabetical order.
@@ -437,88 +420,6 @@ impl CqlType {
             CqlType::Tuple(_) => 0x0031,
         }
     }
-
-    /// The class name that Cassandra uses for the type, for drivers that meet it as a custom type, e.g.
-    /// `org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)`.
-    pub fn class_name(&self) -> String {
-        const PACKAGE: &str = "org.apache.cassandra.db.marshal.";
-        let simple = match self {
-            CqlType::Ascii => "AsciiType",
-            CqlType::Bigint => "LongType",
-            CqlType::Blob => "BytesType",
-            CqlType::Boolean => "BooleanType",
-            CqlType::Counter => "CounterColumnType",
-            CqlType::Date => "SimpleDateType",
-            CqlType::Decimal => "DecimalType",
-            CqlType::Double => "DoubleType",
-            CqlType::Duration => "DurationType",
-            CqlType::Empty => "EmptyType",
-            CqlType::Float => "FloatType",
-            CqlType::Inet => "InetAddressType",
-            CqlType::Int => "Int32Type",
-            CqlType::Smallint => "ShortType",
-            CqlType::Text => "UTF8Type",
-            CqlType::Time => "TimeType",
-            CqlType::Timestamp => "TimestampType",
-            CqlType::Timeuuid => "TimeUUIDType",
-            CqlType::Tinyint => "ByteType",
-            CqlType::Uuid => "UUIDType",
-            CqlType::Varint => "IntegerType",
-            CqlType::Custom(class) => return class.to_string(),
-            CqlType::List { element, frozen } => {
-                return frozen_class(&format!("{PACKAGE}ListType({})", element.class_name()), *frozen);
-            }
-            CqlType::Set { element, frozen } => {
-                return frozen_class(&format!("{PACKAGE}SetType({})", element.class_name()), *frozen);
-            }
-            CqlType::Map { key, value, frozen } => {
-                let class = format!("{PACKAGE}MapType({},{})", key.class_name(), value.class_name());
-                return frozen_class(&class, *frozen);
-            }
-            CqlType::Tuple(fields) => {
-                let fields: Vec<String> = fields.iter().map(CqlType::class_name).collect();
-                return format!("{PACKAGE}TupleType({})", fields.join(","));
-            }
-            CqlType::Vector { element, dimension } => {
-                return format!("{PACKAGE}VectorType({} , {dimension})", element.class_name());
-            }
-            CqlType::UserType { definition, frozen } => {
-                let mut class =
-                    format!("{PACKAGE}UserType({},{}", definition.keyspace, hex(definition.name.as_bytes()));
-                for (name, field) in definition.field_names.iter().zip(&definition.field_types) {
-                    class.push(',');
-                    class.push_str(&hex(name.as_bytes()));
-                    class.push(':');
-                    class.push_str(&field.class_name());
-                }
-                class.push(')');
-                return frozen_class(&class, *frozen);
-            }
-        };
-        format!("{PACKAGE}{simple}")
-    }
-
-    /// Reads the text of a type, as `Display` writes it and as a CQL statement spells it. `resolve` finds user
-    /// types by name; a qualified name is passed as `keyspace.name`.
-    pub fn parse(
-        text: &str,
-        resolve: &dyn Fn(&str) -> Option<Arc<UserType>>,
-    ) -> Result<CqlType, TypeParseError> {
-        let mut parser = TypeParser { text, rest: text, resolve };
-        let parsed = parser.parse_type(0)?;
-        if !parser.rest.trim().is_empty() {
-            return Err(parser.problem("unexpected text after the type"));
-        }
-        Ok(parsed)
-    }
-}
-
-fn frozen_class(class: &str, frozen: bool) -> String {
-    if frozen { format!("org.apache.cassandra.db.marshal.FrozenType({class})") } else { class.to_owned() }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    super::literal::format_hex(bytes).split_off("0x".len())
 }
 
 impl fmt::Display for CqlType {
@@ -563,7 +464,7 @@ impl fmt::Display for CqlType {
 }
 
 /// The CQL keywords that a user type or column cannot be named without quotes.
-const RESERVED: [&str; 58] = [
+const RESERVED: [&str; 63] = [
     "add",
     "allow",
     "alter",
@@ -622,133 +523,17 @@ const RESERVED: [&str; 58] = [
     "unlogged",
     "unset",
     "update",
+    "use",
+    "using",
+    "view",
+    "where",
+    "with",
 ];
 
 /// An identifier as CQL spells it: quoted unless it is a lower-case name that is not a reserved word.
 pub fn quote_identifier(name: &str) -> std::borrow::Cow<'_, str> {
     let plain = name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        && !RESERVED.contains(&name)
-        && !["use", "using", "view", "where", "with"].contains(&name);
+        && !RESERVED.contains(&name);
     if plain { name.into() } else { format!("\"{}\"", name.replace('"', "\"\"")).into() }
-}
-
-struct TypeParser<'a> {
-    text: &'a str,
-    rest: &'a str,
-    resolve: &'a dyn Fn(&str) -> Option<Arc<UserType>>,
-}
-
-impl<'a> TypeParser<'a> {
-    fn problem(&self, problem: &'static str) -> TypeParseError {
-        TypeParseError::Syntax { text: self.text.to_owned(), problem }
-    }
-
-    fn accept(&mut self, symbol: char) -> bool {
-        let trimmed = self.rest.trim_start();
-        match trimmed.strip_prefix(symbol) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn expect(&mut self, symbol: char, problem: &'static str) -> Result<(), TypeParseError> {
-        if self.accept(symbol) { Ok(()) } else { Err(self.problem(problem)) }
-    }
-
-    /// The text up to the closing quote, with doubled quotes undone; the opening quote has been taken.
-    fn quoted(&mut self, quote: char) -> Result<String, TypeParseError> {
-        let mut name = String::new();
-        let mut characters = self.rest.char_indices().peekable();
-        while let Some((offset, character)) = characters.next() {
-            if character != quote {
-                name.push(character);
-            } else if characters.peek().is_some_and(|(_, next)| *next == quote) {
-                characters.next();
-                name.push(quote);
-            } else {
-                self.rest = self.rest.get(offset + quote.len_utf8()..).unwrap_or_default();
-                return Ok(name);
-            }
-        }
-        Err(self.problem("a quote is not closed"))
-    }
-
-    fn word(&mut self) -> Option<&'a str> {
-        let trimmed = self.rest.trim_start();
-        let end = trimmed
-            .find(|character: char| !(character.is_ascii_alphanumeric() || character == '_'))
-            .unwrap_or(trimmed.len());
-        let (word, rest) = trimmed.split_at_checked(end)?;
-        self.rest = rest;
-        (!word.is_empty()).then_some(word)
-    }
-
-    /// A name and whether it was quoted.
-    fn name(&mut self) -> Result<(String, bool), TypeParseError> {
-        if self.accept('"') {
-            return Ok((self.quoted('"')?, true));
-        }
-        let word = self.word().ok_or_else(|| self.problem("a type name is missing"))?;
-        Ok((word.to_ascii_lowercase(), false))
-    }
-
-    fn parse_type(&mut self, depth: usize) -> Result<CqlType, TypeParseError> {
-        if depth > MAXIMUM_NESTING {
-            return Err(self.problem("types are nested too deeply"));
-        }
-        if self.accept('\'') {
-            return Ok(CqlType::Custom(self.quoted('\'')?.into()));
-        }
-        let (mut name, quoted) = self.name()?;
-        if self.accept('.') {
-            name = format!("{name}.{}", self.name()?.0);
-        } else if !quoted {
-            if self.accept('<') {
-                let parsed = self.parse_parameters(&name, depth)?;
-                self.expect('>', "`>` is missing")?;
-                return Ok(parsed);
-            }
-            if let Some(native) = CqlType::native(&name) {
-                return Ok(native);
-            }
-        }
-        match (self.resolve)(&name) {
-            Some(definition) => Ok(CqlType::UserType { definition, frozen: false }),
-            None => Err(TypeParseError::UnknownType { name }),
-        }
-    }
-
-    fn parse_parameters(&mut self, name: &str, depth: usize) -> Result<CqlType, TypeParseError> {
-        match name {
-            "frozen" => Ok(self.parse_type(depth + 1)?.freeze()),
-            "list" => Ok(CqlType::list(self.parse_type(depth + 1)?, false)),
-            "set" => Ok(CqlType::set(self.parse_type(depth + 1)?, false)),
-            "map" => {
-                let key = self.parse_type(depth + 1)?;
-                self.expect(',', "a map has a key type and a value type")?;
-                Ok(CqlType::map(key, self.parse_type(depth + 1)?, false))
-            }
-            "tuple" => {
-                let mut fields = vec![self.parse_type(depth + 1)?];
-                while self.accept(',') {
-                    fields.push(self.parse_type(depth + 1)?);
-                }
-                Ok(CqlType::tuple(fields))
-            }
-            "vector" => {
-                let element = self.parse_type(depth + 1)?;
-                self.expect(',', "a vector has an element type and a dimension")?;
-                let dimension = self.word().and_then(|word| word.parse().ok()).unwrap_or(0);
-                if dimension == 0 || dimension > MAXIMUM_VECTOR_DIMENSION {
-                    return Err(self.problem("the dimension of a vector is a number from 1 to 8192"));
-                }
-                Ok(CqlType::vector(element, dimension))
-            }
-            _ => Err(self.problem("this type takes no parameters")),
-        }
-    }
 }

@@ -48,12 +48,21 @@ pub fn murmur3_first_half(key: &[u8]) -> i64 {
 }
 
 /// Up to eight bytes, little endian, each sign-extended before it is shifted and combined.
+///
+/// A negative byte extends with ones over all bytes above it, and the extensions are combined by exclusive or. So a byte comes out
+/// inverted where the number of negative bytes below it is odd, which a prefix sum of the sign bits tells.
 #[inline]
 fn signed_tail(bytes: &[u8]) -> u64 {
-    bytes.iter().enumerate().fold(0, |sum, (index, byte)| {
-        let extended = i64::from(*byte as i8) as u64;
-        sum ^ (extended << (8 * index))
-    })
+    let mut padded = [0u8; 8];
+    for (place, byte) in padded.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    let word = u64::from_le_bytes(padded);
+    let mut odd = ((word >> 7) & 0x0101_0101_0101_0101) << 8;
+    odd ^= odd << 8;
+    odd ^= odd << 16;
+    odd ^= odd << 32;
+    word ^ odd.wrapping_mul(0xFF)
 }
 
 #[inline]

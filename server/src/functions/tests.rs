@@ -347,7 +347,7 @@ fn mathematics() {
         ("round", (Decimal, "2.5"), "3"),
         ("round", (Int, "2"), "2"),
     ] {
-        let actual = call(name, &[argument.clone()]).unwrap();
+        let actual = call(name, std::slice::from_ref(&argument)).unwrap();
         let length = expected.len().min(33);
         assert_eq!(actual.get(..length).unwrap_or(&actual), &expected[..length], "{name}({argument:?})");
     }

@@ -50,9 +50,7 @@ pub fn encode(ty: &CqlType, wire: &[u8], descending: bool, out: &mut Vec<u8>) ->
     let start = out.len();
     encode_ascending(ty, wire, out)?;
     if descending {
-        for byte in out.iter_mut().skip(start) {
-            *byte = !*byte;
-        }
+        invert(out, start);
     }
     Ok(())
 }
@@ -73,6 +71,14 @@ pub fn decode(
     Ok(())
 }
 
+/// Inverts the bytes from `start` on.
+#[inline]
+fn invert(out: &mut [u8], start: usize) {
+    for byte in out.get_mut(start..).unwrap_or_default() {
+        *byte = !*byte;
+    }
+}
+
 #[inline]
 fn encode_fixed<const N: usize>(
     ty: &CqlType,
@@ -81,6 +87,7 @@ fn encode_fixed<const N: usize>(
     key: impl Fn([u8; N]) -> [u8; N],
 ) -> Result<(), OrderedError> {
     let bytes: [u8; N] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
+    out.reserve(N + 1);
     out.push(VALUE);
     out.extend_from_slice(&key(bytes));
     Ok(())
@@ -236,7 +243,7 @@ impl Reader<'_> {
             let start = out.len();
             out.extend_from_slice(head);
             if self.mask != 0 {
-                out.iter_mut().skip(start).for_each(|byte| *byte = !*byte);
+                invert(out, start);
             }
             self.input = rest.get(1..).unwrap_or_default();
             match self.byte()? {
