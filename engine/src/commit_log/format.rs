@@ -79,7 +79,9 @@ pub fn open(bytes: &[u8], segment: u64) -> Option<GroupHeader> {
     }
     let payload_length = number32(bytes, 8)?;
     let end = GROUP_HEADER_BYTES.checked_add(payload_length as usize)?;
-    if crc32fast::hash(bytes.get(CRC_FROM..end)?) != number32(bytes, 4)? {
+    let checked = bytes.get(CRC_FROM..end)?;
+    // A fuzzer gets past the checksum.
+    if !cfg!(feature = "fuzzing") && crc32fast::hash(checked) != number32(bytes, 4)? {
         return None;
     }
     Some(GroupHeader {

@@ -198,6 +198,16 @@ fn a_lost_segment_or_a_damaged_end_of_an_earlier_segment_is_an_error() {
 }
 
 #[test]
+fn a_segment_of_version_1_is_read_and_still_written_byte_by_byte() {
+    let stored = Bytes::from_static(include_bytes!("testdata/version-1.log"));
+    let disk = SimulatedDisk::new(1);
+    let written = write_groups(&disk, 3);
+    let segment = block_on(disk.read(&file_path(directory(), Role::Segment, 1))).unwrap();
+    assert_eq!(super::read_segment(&stored, 1).unwrap(), written);
+    assert!(segment == stored, "the format changed: that needs a new version");
+}
+
+#[test]
 fn damage_can_be_skipped_when_asked_for() {
     let disk = SimulatedDisk::new(1);
     let written = write_groups(&disk, 5);

@@ -30,11 +30,12 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 use crate::io::DiskError;
 
-pub use block::{BlockBuilder, BlockView, EntryRef};
+pub use block::{BlockBuilder, BlockView, EntryRef, Found};
 pub use cache::{BlockCache, CacheStatistics};
 pub use compression::Compression;
 pub use cursor::TableCursor;
 pub use filter::KeyHash;
+pub use packing::unpack as unpack_block;
 pub use reader::{TableReader, TableRow};
 pub use spans::{SpanRef, Spans};
 pub use statistics::TableStatistics;

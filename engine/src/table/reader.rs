@@ -11,7 +11,7 @@ use super::TableError;
 use super::block::{BlockView, Found};
 use super::cache::{BlockCache, BlockData};
 use super::filter::{Filter, KeyHash};
-use super::format::{CheckedBlock, Footer, FooterError, VERSION, read_block};
+use super::format::{CheckedBlock, Footer, FooterError, VERSION, checksum_matches, read_block};
 use super::index::{Node, Target};
 use super::spans::Spans;
 use super::statistics::TableStatistics;
@@ -71,7 +71,7 @@ impl TableReader {
             }
         })?;
         for section in footer.sections() {
-            if section.slice(file).is_none_or(|bytes| crc32fast::hash(bytes) != section.crc32) {
+            if section.slice(file).is_none_or(|bytes| !checksum_matches(bytes, section.crc32)) {
                 return Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"));
             }
         }

@@ -1,0 +1,25 @@
+//! Whatever the bytes of a block are: unpacking, searching and walking it never panics.
+#![no_main]
+
+use helenus_engine::table::{BlockView, unpack_block};
+use libfuzzer_sys::fuzz_target;
+
+fn walk(body: &[u8], target: &[u8]) {
+    let Some(view) = BlockView::new(body) else { return };
+    view.search(target, Some(&mut Vec::new())).ok();
+    let mut offset = 0;
+    let mut key_length = 0;
+    while let Some(entry) = view.entry(offset, key_length) {
+        view.row(&entry).validate().ok();
+        key_length = entry.key_length();
+        offset = entry.end();
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let (target, body) = data.split_at(data.len().min(20));
+    walk(body, target);
+    if let Ok(unpacked) = unpack_block(body) {
+        walk(&unpacked, target);
+    }
+});
