@@ -161,8 +161,11 @@ class Node:
 
     def restart(self):
         """Stops the node and starts it on the same address and data."""
+        before = self.listen
         self.stop()
         self.start()
+        if self.listen != before:
+            raise NodeError(f"the node was told to listen on {before} again and listens on {self.listen}")
 
     def log_tail(self, lines=40):
         """The end of what the node wrote to standard error."""
