@@ -53,16 +53,24 @@ pub fn murmur3_first_half(key: &[u8]) -> i64 {
 /// inverted where the number of negative bytes below it is odd, which a prefix sum of the sign bits tells.
 #[inline]
 fn signed_tail(bytes: &[u8]) -> u64 {
-    let mut padded = [0u8; 8];
-    for (place, byte) in padded.iter_mut().zip(bytes) {
-        *place = *byte;
-    }
-    let word = u64::from_le_bytes(padded);
+    let word = little_endian(bytes);
     let mut odd = ((word >> 7) & 0x0101_0101_0101_0101) << 8;
     odd ^= odd << 8;
     odd ^= odd << 16;
     odd ^= odd << 32;
     word ^ odd.wrapping_mul(0xFF)
+}
+
+/// One to eight bytes as a number, by loads that overlap instead of one for each byte.
+#[inline]
+fn little_endian(bytes: &[u8]) -> u64 {
+    let length = bytes.len();
+    if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (low, high) = (u32::from_le_bytes(*low), u32::from_le_bytes(*high));
+        return u64::from(low) | (u64::from(high) << (8 * (length - 4)));
+    }
+    let byte = |index: usize| bytes.get(index).map_or(0, |byte| u64::from(*byte) << (8 * index));
+    byte(0) | byte(length / 2) | byte(length.saturating_sub(1))
 }
 
 #[inline]

@@ -47,12 +47,13 @@ impl From<codec::CodecError> for OrderedError {
 /// Appends the component of a value. On an error `out` keeps a part of it.
 #[inline]
 pub fn encode(ty: &CqlType, wire: &[u8], descending: bool, out: &mut Vec<u8>) -> Result<(), OrderedError> {
-    let start = out.len();
-    encode_ascending(ty, wire, out)?;
-    if descending {
-        invert(out, start);
-    }
-    Ok(())
+    write_component(ty, wire, &mut Writer { out, mask: mask(descending) })
+}
+
+/// What every byte is combined with: descending order inverts it.
+#[inline]
+fn mask(descending: bool) -> u8 {
+    if descending { 0xFF } else { 0 }
 }
 
 /// Splits a component off the front of `input` and appends the wire bytes of its value. On an error `input` and
@@ -64,11 +65,40 @@ pub fn decode(
     descending: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), OrderedError> {
-    let mut reader = Reader { input, mask: if descending { 0xFF } else { 0 } };
+    let mut reader = Reader { input, mask: mask(descending) };
     let marker = reader.byte()?;
     decode_after(ty, marker, &mut reader, out)?;
     *input = reader.input;
     Ok(())
+}
+
+/// Writes bytes given as in ascending order.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    mask: u8,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        self.out.push(byte ^ self.mask);
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.out.extend_from_slice(&bytes.map(|byte| byte ^ self.mask));
+    }
+
+    /// Lets `write` append bytes as in ascending order and inverts them where that is needed.
+    #[inline]
+    fn append<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let start = self.out.len();
+        let result = write(self.out);
+        if self.mask != 0 {
+            invert(self.out, start);
+        }
+        result
+    }
 }
 
 /// Inverts the bytes from `start` on.
@@ -80,16 +110,16 @@ fn invert(out: &mut [u8], start: usize) {
 }
 
 #[inline]
-fn encode_fixed<const N: usize>(
+fn write_fixed<const N: usize>(
     ty: &CqlType,
     wire: &[u8],
-    out: &mut Vec<u8>,
+    writer: &mut Writer<'_>,
     key: impl Fn([u8; N]) -> [u8; N],
 ) -> Result<(), OrderedError> {
     let bytes: [u8; N] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
-    out.reserve(N + 1);
-    out.push(VALUE);
-    out.extend_from_slice(&key(bytes));
+    writer.out.reserve(N + 1);
+    writer.byte(VALUE);
+    writer.array(key(bytes));
     Ok(())
 }
 
@@ -101,88 +131,90 @@ fn flip_sign<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
     bytes
 }
 
-fn encode_ascending(ty: &CqlType, wire: &[u8], out: &mut Vec<u8>) -> Result<(), OrderedError> {
+fn write_component(ty: &CqlType, wire: &[u8], writer: &mut Writer<'_>) -> Result<(), OrderedError> {
     if wire.is_empty() {
-        out.push(EMPTY);
+        writer.byte(EMPTY);
         return Ok(());
     }
     match ty {
         CqlType::Bigint | CqlType::Counter | CqlType::Timestamp => {
-            encode_fixed::<8>(ty, wire, out, flip_sign)
+            write_fixed::<8>(ty, wire, writer, flip_sign)
         }
-        CqlType::Int => encode_fixed::<4>(ty, wire, out, flip_sign),
+        CqlType::Int => write_fixed::<4>(ty, wire, writer, flip_sign),
         CqlType::Text
         | CqlType::Ascii
         | CqlType::Blob
         | CqlType::Inet
         | CqlType::Duration
         | CqlType::Custom(_) => {
-            out.push(VALUE);
-            encode_bytes(wire, out);
+            writer.byte(VALUE);
+            writer.append(|out| escape(wire, out));
             Ok(())
         }
         CqlType::Timeuuid => {
-            encode_fixed::<16>(ty, wire, out, |bytes| timeuuid::timeuuid_sort_key(bytes).to_be_bytes())
+            write_fixed::<16>(ty, wire, writer, |bytes| timeuuid::timeuuid_sort_key(bytes).to_be_bytes())
         }
         CqlType::Uuid => {
             let bytes: [u8; 16] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
             let (version, key) = timeuuid::uuid_sort_key(bytes);
-            out.push(VALUE + version);
-            out.extend_from_slice(&key.to_be_bytes());
+            writer.byte(VALUE + version);
+            writer.array(key.to_be_bytes());
             Ok(())
         }
-        CqlType::Smallint => encode_fixed::<2>(ty, wire, out, flip_sign),
-        CqlType::Tinyint => encode_fixed::<1>(ty, wire, out, flip_sign),
-        CqlType::Date => encode_fixed::<4>(ty, wire, out, |bytes| bytes),
-        CqlType::Time => encode_fixed::<8>(ty, wire, out, |bytes| bytes),
-        CqlType::Boolean => encode_fixed::<1>(ty, wire, out, |byte| [u8::from(byte != [0])]),
-        CqlType::Float => encode_fixed::<4>(ty, wire, out, |bytes| {
+        CqlType::Smallint => write_fixed::<2>(ty, wire, writer, flip_sign),
+        CqlType::Tinyint => write_fixed::<1>(ty, wire, writer, flip_sign),
+        CqlType::Date => write_fixed::<4>(ty, wire, writer, |bytes| bytes),
+        CqlType::Time => write_fixed::<8>(ty, wire, writer, |bytes| bytes),
+        CqlType::Boolean => write_fixed::<1>(ty, wire, writer, |byte| [u8::from(byte != [0])]),
+        CqlType::Float => write_fixed::<4>(ty, wire, writer, |bytes| {
             flip_sign(java_order_f32(f32::from_be_bytes(bytes)).to_be_bytes())
         }),
-        CqlType::Double => encode_fixed::<8>(ty, wire, out, |bytes| {
+        CqlType::Double => write_fixed::<8>(ty, wire, writer, |bytes| {
             flip_sign(java_order_f64(f64::from_be_bytes(bytes)).to_be_bytes())
         }),
         CqlType::Varint => {
-            out.push(VALUE);
-            number::encode_varint(wire, out);
+            writer.byte(VALUE);
+            writer.append(|out| number::encode_varint(wire, out));
             Ok(())
         }
         CqlType::Decimal => {
-            out.push(VALUE);
-            number::encode_decimal(wire, out).ok_or_else(|| ValueError::wrong_length(ty, wire.len()).into())
+            writer.byte(VALUE);
+            let written = writer.append(|out| number::encode_decimal(wire, out));
+            written.ok_or_else(|| ValueError::wrong_length(ty, wire.len()).into())
         }
         CqlType::Empty => Err(ValueError::NotEmpty.into()),
         CqlType::List { element, .. } | CqlType::Set { element, .. } => {
-            out.push(VALUE);
+            writer.byte(VALUE);
             for item in codec::elements(wire)? {
-                encode_ascending(element, item?, out)?;
+                write_component(element, item?, writer)?;
             }
-            out.push(END);
+            writer.byte(END);
             Ok(())
         }
         CqlType::Map { key, value, .. } => {
-            out.push(VALUE);
+            writer.byte(VALUE);
             for entry in codec::entries(wire)? {
                 let (key_bytes, value_bytes) = entry?;
-                encode_ascending(key, key_bytes, out)?;
-                encode_ascending(value, value_bytes, out)?;
+                write_component(key, key_bytes, writer)?;
+                write_component(value, value_bytes, writer)?;
             }
-            out.push(END);
+            writer.byte(END);
             Ok(())
         }
-        CqlType::Tuple(fields) => encode_fields(fields, wire, out),
-        CqlType::UserType { definition, .. } => encode_fields(&definition.field_types, wire, out),
+        CqlType::Tuple(fields) => write_fields(fields, wire, writer),
+        CqlType::UserType { definition, .. } => write_fields(&definition.field_types, wire, writer),
         CqlType::Vector { element, dimension } => {
-            out.push(VALUE);
+            writer.byte(VALUE);
             for item in codec::vector_elements(element, *dimension, wire) {
-                encode_ascending(element, item?, out)?;
+                write_component(element, item?, writer)?;
             }
             Ok(())
         }
     }
 }
 
-fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends bytes with their zeros escaped, and the terminator.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len() + 2);
     let mut rest = bytes;
     while let Some(zero) = memchr::memchr(0, rest) {
@@ -195,28 +227,29 @@ fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, TERMINATOR]);
 }
 
-fn encode_fields(types: &[CqlType], wire: &[u8], out: &mut Vec<u8>) -> Result<(), OrderedError> {
-    out.push(VALUE);
+fn write_fields(types: &[CqlType], wire: &[u8], writer: &mut Writer<'_>) -> Result<(), OrderedError> {
+    writer.byte(VALUE);
     // Nulls are written once a value follows them, so those at the end never are.
     let mut pending_nulls = 0;
     for (ty, field) in types.iter().zip(codec::fields(wire)) {
         match field? {
             None => pending_nulls += 1,
             Some(bytes) => {
-                out.extend(std::iter::repeat_n(NULL, pending_nulls));
+                for _ in 0..pending_nulls {
+                    writer.byte(NULL);
+                }
                 pending_nulls = 0;
-                encode_ascending(ty, bytes, out)?;
+                write_component(ty, bytes, writer)?;
             }
         }
     }
-    out.push(END);
+    writer.byte(END);
     Ok(())
 }
 
 /// Reads bytes as in ascending order.
 struct Reader<'a> {
     input: &'a [u8],
-    /// 0xFF in descending order: what every byte is combined with.
     mask: u8,
 }
 
