@@ -1,1 +1,47 @@
+//! The interactive CQL shell: `helenus shell [host]`. It speaks to Helenus and to Cassandra alike, through the
+//! `scylla` driver, and prints what `cqlsh` prints.
+//!
+//! * [`args`]: the command line
+//! * [`splitter`]: input text into statements; [`command`]: the shell's own commands
+//! * [`connection`]: statements to the server and pages of rows back
+//! * [`format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
+//! * [`copy`], [`copy_from`], [`copy_to`], [`field`]: CSV import and export
+//! * [`interactive`], [`completion`]: the line editor
+//! * [`shell`]: the state that ties them together
+//!
+//! The exit code is 0 if everything worked, 1 if a statement failed, 2 if there was no connection.
 
+mod args;
+mod command;
+mod completion;
+mod connection;
+mod copy;
+mod copy_from;
+mod copy_to;
+mod describe;
+mod error;
+mod field;
+mod format;
+mod help;
+mod interactive;
+mod json;
+mod output;
+mod shell;
+mod splitter;
+mod table;
+mod trace;
+
+use std::process::ExitCode;
+
+pub use args::Args;
+
+/// Runs the shell until its input ends. Starts a runtime of its own, so it must not be called from within one.
+pub fn main_with_args(args: &Args) -> ExitCode {
+    match shell::run(args) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The command line of the shell.
+
+use std::path::PathBuf;
+
+/// Options of `helenus shell`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Name or address of a node
+    #[arg(default_value = "127.0.0.1", env = "HELENUS_HOST")]
+    pub host: String,
+    /// Port of the native protocol
+    #[arg(default_value_t = 9042, env = "HELENUS_PORT")]
+    pub port: u16,
+    /// Run these statements and exit
+    #[arg(short, long, value_name = "STATEMENTS")]
+    pub execute: Option<String>,
+    /// Run the statements of this file and exit
+    #[arg(short, long, value_name = "FILE", conflicts_with = "execute")]
+    pub file: Option<PathBuf>,
+    /// Start in this keyspace
+    #[arg(short, long)]
+    pub keyspace: Option<String>,
+    /// Authenticate as this user
+    #[arg(short, long, env = "HELENUS_USERNAME")]
+    pub username: Option<String>,
+    /// Password of the user; asked for if a user is given without one
+    #[arg(short, long, env = "HELENUS_PASSWORD", hide_env_values = true)]
+    pub password: Option<String>,
+    /// Print rows as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Print no colours, even on a terminal
+    #[arg(long)]
+    pub no_color: bool,
+    /// Seconds to wait for a connection
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub connect_timeout: u64,
+    /// Seconds to wait for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub request_timeout: u64,
+}

@@ -1,0 +1,297 @@
+//! Completion of keywords and of names in the schema, by what precedes the cursor.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use cql_lite::{frame::Consistency, types::cql_type::quote_identifier};
+use reedline::{Completer, CompletionResult, Span, Suggestion};
+use scylla::client::session::Session;
+
+/// Words that statements and commands start with.
+const FIRST_WORDS: [&str; 31] = [
+    "ALTER",
+    "APPLY",
+    "BEGIN",
+    "CAPTURE",
+    "CLEAR",
+    "CONSISTENCY",
+    "COPY",
+    "CREATE",
+    "DELETE",
+    "DESCRIBE",
+    "DROP",
+    "EXIT",
+    "EXPAND",
+    "GRANT",
+    "HELP",
+    "INSERT",
+    "LIST",
+    "LOGIN",
+    "PAGING",
+    "QUIT",
+    "REVOKE",
+    "SELECT",
+    "SERIAL",
+    "SHOW",
+    "SOURCE",
+    "TRACING",
+    "TRUNCATE",
+    "UPDATE",
+    "USE",
+    "EXECUTE",
+    "DESC",
+];
+/// Words within statements.
+const KEYWORDS: [&str; 76] = [
+    "ADD",
+    "AGGREGATE",
+    "ALL",
+    "ALLOW FILTERING",
+    "AND",
+    "AS",
+    "ASC",
+    "BATCH",
+    "BY",
+    "CALLED",
+    "CLUSTER",
+    "CLUSTERING ORDER BY",
+    "CONTAINS",
+    "COUNT",
+    "COUNTER",
+    "CUSTOM",
+    "DESC",
+    "DISTINCT",
+    "EXISTS",
+    "FALSE",
+    "FILTERING",
+    "FROM",
+    "FULL",
+    "FUNCTION",
+    "FUNCTIONS",
+    "GROUP BY",
+    "HOST",
+    "IF",
+    "IN",
+    "INDEX",
+    "INTO",
+    "IS",
+    "JSON",
+    "KEY",
+    "KEYS",
+    "KEYSPACE",
+    "KEYSPACES",
+    "LIKE",
+    "LIMIT",
+    "LOGGED",
+    "MATERIALIZED VIEW",
+    "NOT",
+    "NULL",
+    "OFF",
+    "ON",
+    "OR",
+    "ORDER BY",
+    "PARTITION",
+    "PASSWORD",
+    "PER PARTITION LIMIT",
+    "PERMISSIONS",
+    "PRIMARY KEY",
+    "RENAME",
+    "REPLACE",
+    "REPLICATION",
+    "ROLE",
+    "ROLES",
+    "SCHEMA",
+    "SESSION",
+    "SET",
+    "STATIC",
+    "TABLE",
+    "TABLES",
+    "TIMESTAMP",
+    "TO",
+    "TOKEN",
+    "TRUE",
+    "TTL",
+    "TYPE",
+    "TYPES",
+    "UNLOGGED",
+    "USER",
+    "USING",
+    "VALUES",
+    "WHERE",
+    "WITH",
+];
+/// Words that a keyspace follows.
+const BEFORE_KEYSPACE: [&str; 2] = ["USE", "KEYSPACE"];
+/// Words that a table follows.
+const BEFORE_TABLE: [&str; 9] =
+    ["FROM", "INTO", "UPDATE", "TABLE", "COPY", "TRUNCATE", "ON", "DESCRIBE", "DESC"];
+
+/// Keyspaces with their tables with their columns, and the current keyspace.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    pub keyspaces: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    pub current: Option<String>,
+}
+
+impl Schema {
+    fn of(session: &Session) -> Self {
+        let state = session.get_cluster_state();
+        let keyspaces = state.keyspaces_iter().map(|(name, keyspace)| {
+            let tables = keyspace.tables.iter().map(|(name, table)| {
+                let mut columns: Vec<String> = table.columns.keys().cloned().collect();
+                columns.sort();
+                (name.clone(), columns)
+            });
+            (name.to_owned(), tables.collect())
+        });
+        let current = session.get_keyspace().map(|name| name.as_str().to_owned());
+        Self { keyspaces: keyspaces.collect(), current }
+    }
+
+    fn tables(&self, keyspace: Option<&str>) -> impl Iterator<Item = &String> {
+        keyspace.and_then(|name| self.keyspaces.get(name)).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    /// The columns of every table whose name occurs in the text.
+    fn columns_near<'a>(&'a self, words: &'a [String]) -> impl Iterator<Item = &'a String> {
+        let tables = self.keyspaces.values().flatten();
+        tables
+            .filter(|(table, _)| words.iter().any(|word| word.eq_ignore_ascii_case(table)))
+            .flat_map(|(_, columns)| columns)
+    }
+}
+
+/// The completions of the word before the cursor: where it starts, and what may stand there.
+pub fn candidates(line: &str, cursor: usize, schema: &Schema) -> (usize, Vec<String>) {
+    let before = line.get(..cursor).unwrap_or(line);
+    let is_word = |character: char| character.is_alphanumeric() || matches!(character, '_' | '"');
+    let start = before.char_indices().rev().take_while(|(_, character)| is_word(*character)).last();
+    let start = start.map_or(before.len(), |(at, _)| at);
+    let (context, prefix) = before.split_at_checked(start).unwrap_or((before, ""));
+    let statement = context.rsplit(';').next().unwrap_or(context);
+    let words: Vec<String> = statement
+        .split(|character| !is_word(character))
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+    let last = upper.last().map_or("", String::as_str);
+
+    let quoted = |name: &String| quote_identifier(name).into_owned();
+    let mut names: Vec<String> = Vec::new();
+    let mut keywords: Vec<&str> = Vec::new();
+    if statement.trim_end().ends_with('.') {
+        let keyspace = words.last().map(|name| name.trim_matches('"'));
+        names.extend(schema.tables(keyspace).map(quoted));
+    } else if words.is_empty() {
+        keywords.extend(FIRST_WORDS);
+    } else if BEFORE_KEYSPACE.contains(&last) {
+        names.extend(schema.keyspaces.keys().map(quoted));
+    } else if last == "CONSISTENCY" {
+        keywords.extend(
+            Consistency::ALL
+                .iter()
+                .filter(|level| **level != Consistency::NodeLocal)
+                .map(|level| level.name()),
+        );
+    } else {
+        if BEFORE_TABLE.contains(&last) {
+            names.extend(schema.tables(schema.current.as_deref()).map(quoted));
+            names.extend(schema.keyspaces.keys().map(quoted));
+        } else {
+            let all: Vec<String> = line.split(|character| !is_word(character)).map(str::to_owned).collect();
+            names.extend(schema.columns_near(&all).map(quoted));
+        }
+        keywords.extend(KEYWORDS);
+    }
+    let lower_case = prefix.chars().next().is_some_and(char::is_lowercase);
+    names.extend(
+        keywords
+            .into_iter()
+            .map(|keyword| if lower_case { keyword.to_lowercase() } else { keyword.to_owned() }),
+    );
+    let prefix = prefix.to_lowercase();
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| name.to_lowercase().starts_with(&prefix) && seen.insert(name.clone()));
+    (start, names)
+}
+
+/// The session whose schema is completed from; LOGIN replaces it.
+pub type SharedSession = Arc<Mutex<Arc<Session>>>;
+
+/// The completer of the line editor.
+pub struct SchemaCompleter {
+    session: SharedSession,
+}
+
+impl SchemaCompleter {
+    /// Completes from the schema that the session of the moment knows.
+    pub fn new(session: SharedSession) -> Self {
+        Self { session }
+    }
+}
+
+impl Completer for SchemaCompleter {
+    fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
+        let session = Arc::clone(&self.session.lock().unwrap_or_else(PoisonError::into_inner));
+        let (start, names) = candidates(line, cursor, &Schema::of(&session));
+        let suggestion = |name| Suggestion {
+            value: name,
+            span: Span::new(start, cursor),
+            append_whitespace: true,
+            ..Suggestion::default()
+        };
+        CompletionResult::fresh(names.into_iter().map(suggestion).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete(line: &str) -> Vec<String> {
+        let tables = |names: &[(&str, &[&str])]| {
+            names
+                .iter()
+                .map(|(name, columns)| {
+                    ((*name).to_owned(), columns.iter().map(|c| (*c).to_owned()).collect())
+                })
+                .collect()
+        };
+        let schema = Schema {
+            keyspaces: [
+                ("blog".to_owned(), tables(&[("posts", &["id", "title"]), ("Users", &["name"])])),
+                ("shop".to_owned(), tables(&[("orders", &["id"])])),
+            ]
+            .into(),
+            current: Some("blog".to_owned()),
+        };
+        candidates(line, line.len(), &schema).1
+    }
+
+    #[test]
+    fn statements_start_with_their_keywords() {
+        assert_eq!(complete("SEL"), ["SELECT"]);
+        assert_eq!(complete("sel"), ["select"]);
+        assert_eq!(complete("SELECT 1; TRU"), ["TRUNCATE"]);
+    }
+
+    #[test]
+    fn names_come_from_the_schema() {
+        assert_eq!(complete("SELECT * FROM po"), ["posts"]);
+        assert_eq!(complete("SELECT * FROM \"U"), ["\"Users\""]);
+        assert_eq!(complete("USE "), ["blog", "shop"]);
+        assert_eq!(complete("SELECT * FROM shop."), ["orders"]);
+        assert_eq!(complete("SELECT * FROM shop.or"), ["orders"]);
+        assert_eq!(complete("SELECT * FROM posts WHERE ti"), ["title", "timestamp"]);
+        assert_eq!(complete("CONSISTENCY LOCAL_Q"), ["LOCAL_QUORUM"]);
+    }
+
+    #[test]
+    fn the_word_before_the_cursor_is_replaced() {
+        assert_eq!(candidates("SELECT x FROM po", 16, &Schema::default()).0, 14);
+        assert_eq!(candidates("", 0, &Schema::default()).0, 0);
+    }
+}

@@ -1,0 +1,327 @@
+//! The connection to the cluster: statements out, pages of rows in.
+//!
+//! Rows are kept as wire bytes with their CQL types, so that one formatter serves all of them.
+
+use std::{sync::Arc, time::Duration};
+
+use cql_lite::{
+    frame::Consistency,
+    types::{CqlType, UserType, Value},
+};
+use scylla::{
+    client::{
+        PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
+    },
+    deserialize::row::ColumnIterator,
+    frame::{
+        response::result::{CollectionType, ColumnType, NativeType},
+        types::{Consistency as DriverConsistency, SerialConsistency},
+    },
+    response::{PagingState, PagingStateResponse, query_result::QueryResult},
+    statement::Statement,
+};
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+use crate::error::ShellError;
+
+/// How statements are run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub consistency: Consistency,
+    /// Serial or local serial.
+    pub serial_consistency: Consistency,
+    pub tracing: bool,
+    /// Rows a page.
+    pub page_rows: i32,
+}
+
+/// Where and how to connect.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    pub username: Option<String>,
+    pub password: Option<String>,
+    pub keyspace: Option<String>,
+    pub connect_timeout: Duration,
+    pub request_timeout: Duration,
+}
+
+/// A column of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub name: String,
+    pub cql_type: CqlType,
+}
+
+/// A value in wire format; `None`: null.
+pub type Cell = Option<Vec<u8>>;
+
+/// A page of rows.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Rows {
+    /// The decoded value of a cell; `None` if it is null, absent or malformed.
+    pub fn value(&self, row: usize, column: &str) -> Option<Value> {
+        let index = self.columns.iter().position(|candidate| candidate.name == column)?;
+        let bytes = self.rows.get(row)?.get(index)?.as_ref()?;
+        Value::decode(&self.columns.get(index)?.cql_type, bytes).ok()
+    }
+
+    /// The text of a cell of a text column; empty if it is null.
+    pub fn text(&self, row: usize, column: &str) -> String {
+        match self.value(row, column) {
+            Some(Value::Text(text) | Value::Ascii(text)) => text,
+            _ => String::new(),
+        }
+    }
+}
+
+/// The answer to a statement, or one page of it.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// `None`: the statement returns no rows.
+    pub rows: Option<Rows>,
+    /// Where the next page starts.
+    pub next_page: Option<PagingState>,
+    pub warnings: Vec<String>,
+    pub trace_id: Option<Uuid>,
+}
+
+/// A connection with the runtime that drives it.
+pub struct Connection {
+    runtime: Runtime,
+    session: Arc<Session>,
+    target: Target,
+}
+
+impl Connection {
+    /// Connects, and changes to the keyspace of the target.
+    pub fn open(target: Target) -> Result<Self, ShellError> {
+        // The worker keeps the driver's background tasks going while the shell waits for input.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(ShellError::Startup)?;
+        let session = runtime.block_on(connect(&target))?;
+        let connection = Self { runtime, session: Arc::new(session), target };
+        if let Some(keyspace) = &connection.target.keyspace {
+            connection.use_keyspace(keyspace)?;
+        }
+        Ok(connection)
+    }
+
+    /// Connects anew as another user, to the same keyspace.
+    pub fn login(&mut self, username: String, password: String) -> Result<(), ShellError> {
+        let target = Target {
+            username: Some(username),
+            password: Some(password),
+            keyspace: self.keyspace(),
+            ..self.target.clone()
+        };
+        *self = Self::open(target)?;
+        Ok(())
+    }
+
+    fn use_keyspace(&self, keyspace: &str) -> Result<(), ShellError> {
+        let statement = format!("USE {}", cql_lite::types::cql_type::quote_identifier(keyspace));
+        let (_, _) = self.wait(self.session.query_single_page(statement, &[], PagingState::start()))?;
+        Ok(())
+    }
+
+    /// Waits for a request of the driver.
+    pub fn wait<T, E: Into<ShellError>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ShellError> {
+        self.runtime.block_on(future).map_err(Into::into)
+    }
+
+    /// Waits for anything.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The driver's session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Where this is connected to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The current keyspace.
+    pub fn keyspace(&self) -> Option<String> {
+        self.session.get_keyspace().map(|name| name.as_str().to_owned())
+    }
+
+    /// Runs a statement, or fetches its page at `page`.
+    pub fn run(
+        &self,
+        text: &str,
+        settings: &Settings,
+        page: Option<PagingState>,
+    ) -> Result<Answer, ShellError> {
+        let statement = statement(text, settings)?;
+        let page = page.unwrap_or_else(PagingState::start);
+        let (result, paging) = self.wait(self.session.query_single_page(statement, &[], page))?;
+        answer(result, paging)
+    }
+}
+
+async fn connect(target: &Target) -> Result<Session, ShellError> {
+    let profile = ExecutionProfile::builder().request_timeout(Some(target.request_timeout)).build();
+    let mut builder = SessionBuilder::new()
+        .known_node(format_address(&target.host, target.port))
+        .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
+        .connection_timeout(target.connect_timeout)
+        .default_execution_profile_handle(profile.into_handle());
+    if let Some(username) = &target.username {
+        builder = builder.user(username, target.password.as_deref().unwrap_or_default());
+    }
+    Ok(builder.build().await?)
+}
+
+/// `host:port`, with brackets around an IPv6 address.
+pub fn format_address(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// A statement of the driver with the settings applied.
+pub fn statement(text: &str, settings: &Settings) -> Result<Statement, ShellError> {
+    let mut statement = Statement::new(text);
+    statement.set_consistency(driver_consistency(settings.consistency)?);
+    statement.set_serial_consistency(Some(match settings.serial_consistency {
+        Consistency::LocalSerial => SerialConsistency::LocalSerial,
+        _ => SerialConsistency::Serial,
+    }));
+    statement.set_tracing(settings.tracing);
+    statement.set_page_size(settings.page_rows);
+    Ok(statement)
+}
+
+/// The driver's name of a level.
+pub fn driver_consistency(level: Consistency) -> Result<DriverConsistency, ShellError> {
+    DriverConsistency::try_from(level.code())
+        .map_err(|_| ShellError::Usage(format!("The consistency level {level} is not supported")))
+}
+
+fn answer(result: QueryResult, paging: PagingStateResponse) -> Result<Answer, ShellError> {
+    let next_page = match paging {
+        PagingStateResponse::HasMorePages { state } => Some(state),
+        PagingStateResponse::NoMorePages => None,
+    };
+    let warnings = result.warnings().map(str::to_owned).collect();
+    let trace_id = result.tracing_id();
+    let rows = if result.is_rows() { Some(read_rows(result)?) } else { None };
+    Ok(Answer { rows, next_page, warnings, trace_id })
+}
+
+fn malformed(error: impl std::fmt::Display) -> ShellError {
+    ShellError::Statement(format!("Cannot read the answer: {error}"))
+}
+
+fn read_rows(result: QueryResult) -> Result<Rows, ShellError> {
+    let result = result.into_rows_result().map_err(malformed)?;
+    let columns = result
+        .column_specs()
+        .iter()
+        .map(|spec| Ok(Column { name: spec.name().to_owned(), cql_type: cql_type(spec.typ())? }))
+        .collect::<Result<_, ShellError>>()?;
+    let mut rows = Vec::with_capacity(result.rows_num());
+    for row in result.rows::<ColumnIterator<'_, '_>>().map_err(malformed)? {
+        let cells = row
+            .map_err(malformed)?
+            .map(|column| Ok(column.map_err(malformed)?.slice.map(|slice| slice.as_slice().to_vec())))
+            .collect::<Result<_, ShellError>>()?;
+        rows.push(cells);
+    }
+    Ok(Rows { columns, rows })
+}
+
+/// The CQL type of a column of the driver.
+pub fn cql_type(column: &ColumnType<'_>) -> Result<CqlType, ShellError> {
+    Ok(match column {
+        ColumnType::Native(native) => native_type(native)?,
+        ColumnType::Collection { frozen, typ } => match typ {
+            CollectionType::List(element) => CqlType::list(cql_type(element)?, *frozen),
+            CollectionType::Set(element) => CqlType::set(cql_type(element)?, *frozen),
+            CollectionType::Map(key, value) => CqlType::map(cql_type(key)?, cql_type(value)?, *frozen),
+            other => return Err(ShellError::Statement(format!("Unknown collection type {other:?}"))),
+        },
+        ColumnType::Vector { typ, dimensions } => CqlType::vector(cql_type(typ)?, usize::from(*dimensions)),
+        ColumnType::UserDefinedType { frozen, definition } => {
+            let mut user_type = UserType {
+                keyspace: definition.keyspace.as_ref().into(),
+                name: definition.name.as_ref().into(),
+                field_names: Vec::new(),
+                field_types: Vec::new(),
+            };
+            for (name, field) in &definition.field_types {
+                user_type.field_names.push(name.as_ref().into());
+                user_type.field_types.push(cql_type(field)?);
+            }
+            CqlType::UserType { definition: Arc::new(user_type), frozen: *frozen }
+        }
+        ColumnType::Tuple(fields) => {
+            CqlType::tuple(fields.iter().map(cql_type).collect::<Result<Vec<_>, ShellError>>()?)
+        }
+        other => return Err(ShellError::Statement(format!("Unknown type {other:?}"))),
+    })
+}
+
+fn native_type(native: &NativeType) -> Result<CqlType, ShellError> {
+    Ok(match native {
+        NativeType::Ascii => CqlType::Ascii,
+        NativeType::Boolean => CqlType::Boolean,
+        NativeType::Blob => CqlType::Blob,
+        NativeType::Counter => CqlType::Counter,
+        NativeType::Date => CqlType::Date,
+        NativeType::Decimal => CqlType::Decimal,
+        NativeType::Double => CqlType::Double,
+        NativeType::Duration => CqlType::Duration,
+        NativeType::Float => CqlType::Float,
+        NativeType::Int => CqlType::Int,
+        NativeType::BigInt => CqlType::Bigint,
+        NativeType::Text => CqlType::Text,
+        NativeType::Timestamp => CqlType::Timestamp,
+        NativeType::Inet => CqlType::Inet,
+        NativeType::SmallInt => CqlType::Smallint,
+        NativeType::TinyInt => CqlType::Tinyint,
+        NativeType::Time => CqlType::Time,
+        NativeType::Timeuuid => CqlType::Timeuuid,
+        NativeType::Uuid => CqlType::Uuid,
+        NativeType::Varint => CqlType::Varint,
+        other => return Err(ShellError::Statement(format!("Unknown type {other:?}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_ipv6_get_brackets() {
+        assert_eq!(format_address("localhost", 9042), "localhost:9042");
+        assert_eq!(format_address("::1", 9042), "[::1]:9042");
+    }
+
+    #[test]
+    fn every_level_for_clients_has_a_name_in_the_driver() {
+        for level in Consistency::ALL {
+            assert_eq!(driver_consistency(level).is_ok(), level != Consistency::NodeLocal, "{level}");
+        }
+    }
+}

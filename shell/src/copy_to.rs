@@ -1,0 +1,86 @@
+//! COPY TO: the rows of a table into CSV.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+};
+
+use crate::{
+    connection::{Column, Connection, Settings},
+    copy::{CopyCommand, CopyOptions, Place, Progress, Table},
+    error::ShellError,
+    format::{Style, format_bytes},
+};
+
+/// Rows asked for at a time.
+const PAGE_ROWS: i32 = 1000;
+
+/// Exports the table; returns the closing sentence.
+pub fn run(
+    connection: &Connection,
+    settings: &Settings,
+    command: &CopyCommand,
+) -> Result<String, ShellError> {
+    let table = Table::find(connection, settings, command)?;
+    let statement = format!("SELECT {} FROM {}", table.column_names().join(", "), table.name);
+    let settings = Settings { tracing: false, page_rows: PAGE_ROWS, ..settings.clone() };
+    let sink: Box<dyn Write> = match &command.place {
+        Place::File(path) => Box::new(BufWriter::new(
+            File::create(path).map_err(|source| ShellError::File { path: path.clone(), source })?,
+        )),
+        Place::Standard => Box::new(BufWriter::new(io::stdout())),
+    };
+    let failed = |error: csv::Error| match &command.place {
+        Place::File(path) => ShellError::File { path: path.clone(), source: error.into() },
+        Place::Standard => ShellError::Output(error.into()),
+    };
+    let mut writer = writer(sink, &command.options);
+    if command.options.header {
+        writer.write_record(table.columns.iter().map(|column| &column.name)).map_err(failed)?;
+    }
+    let mut progress = Progress::start();
+    let mut page = None;
+    loop {
+        let answer = connection.run(&statement, &settings, page)?;
+        let rows = answer.rows.unwrap_or_default();
+        for row in &rows.rows {
+            let fields = rows.columns.iter().zip(row);
+            let fields = fields.map(|(column, cell)| field(column, cell.as_deref(), &command.options));
+            writer.write_record(fields).map_err(failed)?;
+        }
+        progress.add(rows.rows.len() as u64);
+        page = answer.next_page;
+        if page.is_none() {
+            break;
+        }
+    }
+    writer.flush().map_err(|error| failed(error.into()))?;
+    Ok(progress.summary("exported"))
+}
+
+fn writer<W: Write>(sink: W, options: &CopyOptions) -> csv::Writer<W> {
+    csv::WriterBuilder::new().delimiter(options.delimiter).from_writer(sink)
+}
+
+fn field(column: &Column, cell: Option<&[u8]>, options: &CopyOptions) -> String {
+    cell.map_or_else(|| options.null.clone(), |bytes| format_bytes(&column.cql_type, bytes, Style::Csv))
+}
+
+#[cfg(test)]
+mod tests {
+    use cql_lite::types::CqlType;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_needed_and_null_has_its_text() {
+        let options = CopyOptions { delimiter: b';', null: "NULL".to_owned(), ..CopyOptions::default() };
+        let column = Column { name: "v".to_owned(), cql_type: CqlType::Text };
+        let mut out = Vec::new();
+        let mut writer = writer(&mut out, &options);
+        let cells = [Some(&b"a;b"[..]), Some(b"say \"x\"\nthen"), None, Some(b"plain, text")];
+        writer.write_record(cells.map(|cell| field(&column, cell, &options))).unwrap();
+        drop(writer);
+        assert_eq!(String::from_utf8(out).unwrap(), "\"a;b\";\"say \"\"x\"\"\nthen\";NULL;plain, text\n");
+    }
+}

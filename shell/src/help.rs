@@ -1,0 +1,76 @@
+//! The texts of HELP.
+
+/// The topics with their texts.
+const TOPICS: [(&str, &str); 16] = [
+    ("CAPTURE", "CAPTURE '<file>' appends results to a file instead of showing them; CAPTURE OFF ends that."),
+    ("CLEAR", "CLEAR (or CLS) clears the screen."),
+    (
+        "CONSISTENCY",
+        "CONSISTENCY [<level>] shows or sets the consistency level of statements: ANY, ONE, TWO, THREE,\nQUORUM, ALL, LOCAL_QUORUM, EACH_QUORUM, LOCAL_ONE, SERIAL or LOCAL_SERIAL (reads).",
+    ),
+    (
+        "COPY",
+        "COPY [<keyspace>.]<table> [(<column>, ...)] TO '<file>'|STDOUT [WITH <options>];\nCOPY [<keyspace>.]<table> [(<column>, ...)] FROM '<file>'|STDIN [WITH <options>];\nexports and imports CSV. Options, joined by AND: HEADER = true|false (false), DELIMITER = '<character>' (','),\nNULL = '<text>' (''). Data from STDIN ends with a line of \\. alone.",
+    ),
+    (
+        "DESCRIBE",
+        "DESCRIBE (or DESC) KEYSPACES | KEYSPACE [<name>] | TABLES | TABLE <name> | INDEX <name> |\nMATERIALIZED VIEW <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n[FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
+    ),
+    ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell."),
+    ("EXPAND", "EXPAND [ON | OFF] shows or sets whether each column is printed on a line of its own."),
+    ("HELP", "HELP [<topic> ...] explains the commands of the shell."),
+    (
+        "LOGIN",
+        "LOGIN <username> ['<password>'] connects anew as another user. Without a password it is asked for.",
+    ),
+    (
+        "PAGING",
+        "PAGING [ON | OFF | <rows>] shows or sets whether results stop after each page, and the rows a page.",
+    ),
+    (
+        "SERIAL",
+        "SERIAL CONSISTENCY [SERIAL | LOCAL_SERIAL] shows or sets the level of lightweight transactions.",
+    ),
+    ("SHOW", "SHOW VERSION | HOST | SESSION <id> shows versions, the connection, or the trace of a request."),
+    ("SOURCE", "SOURCE '<file>' runs the statements of a file."),
+    ("TRACING", "TRACING [ON | OFF] shows or sets whether the trace of each statement is printed after it."),
+    ("USE", "USE <keyspace>; makes a keyspace the current one."),
+    ("CQL", "CQL statements end with a semicolon and may take several lines."),
+];
+
+/// The lines of help on topics, or the list of topics.
+pub fn lines(topics: &[String]) -> Vec<String> {
+    if topics.is_empty() {
+        let names: Vec<&str> = TOPICS.iter().map(|(name, _)| *name).collect();
+        return vec![
+            String::new(),
+            "Statements of CQL end with a semicolon. HELP <topic> tells more about:".to_owned(),
+            format!("  {}", names.join("  ")),
+            String::new(),
+        ];
+    }
+    topics
+        .iter()
+        .flat_map(|topic| {
+            let text = TOPICS.iter().find(|(name, _)| name == topic).map(|(_, text)| *text);
+            text.map_or_else(
+                || vec![format!("There is no help on {topic}; HELP lists the topics.")],
+                |text| text.lines().map(str::to_owned).collect(),
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_topic_has_a_text() {
+        for (name, text) in TOPICS {
+            assert_eq!(lines(&[name.to_owned()]).join("\n"), text);
+        }
+        assert!(lines(&[])[2].contains("COPY"));
+        assert!(lines(&["NOTHING".to_owned()])[0].starts_with("There is no help"));
+    }
+}

@@ -1,0 +1,447 @@
+//! The state of a shell, and what each statement and command does to it.
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Read, Write},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use cql_lite::frame::Consistency;
+
+use crate::{
+    args::Args,
+    command::{self, Capture, Command, Paging},
+    connection::{Answer, Connection, Rows, Settings, Target, format_address},
+    copy::{CopyCommand, Direction},
+    copy_from, copy_to, describe,
+    error::{EXIT_STATEMENT_FAILED, ShellError},
+    help, interactive, json,
+    output::Output,
+    splitter, table, trace,
+};
+
+/// Rows a page to begin with, as in cqlsh.
+const PAGE_ROWS: i32 = 100;
+/// Rows asked for at a time when results do not stop after a page.
+const UNPAGED_PAGE_ROWS: i32 = 5000;
+/// How deep SOURCE may be nested.
+const SOURCE_DEPTH_MAX: usize = 16;
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    Exit,
+}
+
+/// How the shell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Success,
+    /// A statement failed.
+    Failure,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Success => Self::SUCCESS,
+            Outcome::Failure => Self::from(EXIT_STATEMENT_FAILED),
+        }
+    }
+}
+
+/// A shell with its connection and settings.
+pub struct Shell {
+    connection: Connection,
+    settings: Settings,
+    output: Output,
+    is_paging: bool,
+    is_expanded: bool,
+    as_json: bool,
+    /// Files that SOURCE is in the middle of.
+    source_depth: usize,
+    outcome: Outcome,
+}
+
+/// Runs the shell as the command line says.
+pub fn run(args: &Args) -> Result<Outcome, ShellError> {
+    let mut shell = Shell {
+        connection: Connection::open(target(args)?)?,
+        settings: Settings {
+            consistency: Consistency::One,
+            serial_consistency: Consistency::Serial,
+            tracing: false,
+            page_rows: PAGE_ROWS,
+        },
+        output: Output::new(!args.no_color && std::env::var_os("NO_COLOR").is_none()),
+        is_paging: true,
+        is_expanded: false,
+        as_json: args.json,
+        source_depth: 0,
+        outcome: Outcome::Success,
+    };
+    let done = if let Some(statements) = &args.execute {
+        shell.run_script(None, statements).map(|_| ())
+    } else if let Some(path) = &args.file {
+        read_file(path).and_then(|text| shell.run_script(Some(path), &text)).map(|_| ())
+    } else if io::stdin().is_terminal() {
+        // A failed statement is no failure of an interactive shell.
+        let done = interactive::run(&mut shell);
+        shell.outcome = Outcome::Success;
+        done
+    } else {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text)?;
+        shell.run_script(Some(Path::new("<stdin>")), &text).map(|_| ())
+    };
+    match done {
+        Ok(()) => Ok(shell.outcome),
+        Err(error) if error.is_broken_pipe() => Ok(shell.outcome),
+        Err(error) => Err(error),
+    }
+}
+
+fn target(args: &Args) -> Result<Target, ShellError> {
+    let password = match (&args.username, &args.password) {
+        (Some(username), None) if io::stdin().is_terminal() => Some(ask_password(username)?),
+        (_, password) => password.clone(),
+    };
+    Ok(Target {
+        host: args.host.clone(),
+        port: args.port,
+        username: args.username.clone(),
+        password,
+        keyspace: args.keyspace.clone(),
+        connect_timeout: Duration::from_secs(args.connect_timeout),
+        request_timeout: Duration::from_secs(args.request_timeout),
+    })
+}
+
+fn ask_password(username: &str) -> Result<String, ShellError> {
+    Ok(rpassword::prompt_password(format!("Password of {username}: "))?)
+}
+
+fn read_file(path: &Path) -> Result<String, ShellError> {
+    fs::read_to_string(path).map_err(|source| ShellError::File { path: path.to_owned(), source })
+}
+
+impl Shell {
+    /// The connection of the moment.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The prompt without its `>`.
+    pub fn prompt(&self) -> String {
+        match self.connection.keyspace() {
+            Some(keyspace) => format!("helenus:{keyspace}"),
+            None => "helenus".to_owned(),
+        }
+    }
+
+    /// Tells an interactive user where they are.
+    pub fn greet(&mut self) -> Result<(), ShellError> {
+        self.show_host()?;
+        self.show_version()?;
+        self.output.line("HELP lists the commands of the shell.")
+    }
+
+    /// Runs the statements of a text. A statement that fails is reported (with its place in `file`), and the next
+    /// one is run; only without a connection or output is there no point in going on.
+    pub fn run_script(&mut self, file: Option<&Path>, text: &str) -> Result<Flow, ShellError> {
+        let split = splitter::split(text);
+        let mut pieces = split.pieces;
+        if let Some(rest) = split.rest {
+            if rest.is_open {
+                let message = "Incomplete statement at end of input".to_owned();
+                self.report(file, rest.piece.line, &ShellError::Usage(message));
+            } else {
+                pieces.push(rest.piece);
+            }
+        }
+        for piece in pieces {
+            match self.run_statement(&piece.text) {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::Exit) => return Ok(Flow::Exit),
+                Err(error @ (ShellError::Connection(_) | ShellError::Output(_))) => return Err(error),
+                Err(error) => self.report(file, piece.line, &error),
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn report(&mut self, file: Option<&Path>, line: usize, error: &ShellError) {
+        self.outcome = Outcome::Failure;
+        match file {
+            Some(file) => eprintln!("{}:{line}: {error}", file.display()),
+            None => eprintln!("{error}"),
+        }
+    }
+
+    fn run_statement(&mut self, text: &str) -> Result<Flow, ShellError> {
+        let text = splitter::trim_start(text);
+        match command::parse(text)? {
+            Command::Cql => self.run_cql(text)?,
+            Command::Describe => self.describe(text)?,
+            Command::Expand(None) => {
+                let state = if self.is_expanded {
+                    "enabled. Use EXPAND OFF to disable"
+                } else {
+                    "disabled. Use EXPAND ON to enable"
+                };
+                self.output.line(&format!("Expanded output is currently {state}"))?;
+            }
+            Command::Expand(Some(on)) => {
+                self.is_expanded = on;
+                self.output.line(if on {
+                    "Now Expanded output is enabled"
+                } else {
+                    "Disabled Expanded output."
+                })?;
+            }
+            Command::Tracing(None) => {
+                let state = if self.settings.tracing {
+                    "enabled. Use TRACING OFF to disable"
+                } else {
+                    "disabled. Use TRACING ON to enable"
+                };
+                self.output.line(&format!("Tracing is currently {state}"))?;
+            }
+            Command::Tracing(Some(on)) => {
+                self.settings.tracing = on;
+                self.output.line(if on { "Now Tracing is enabled" } else { "Disabled Tracing." })?;
+            }
+            Command::Paging(setting) => self.set_paging(setting)?,
+            Command::Consistency(None) => {
+                self.output.line(&format!("Current consistency level is {}.", self.settings.consistency))?;
+            }
+            Command::Consistency(Some(level)) => {
+                self.settings.consistency = level;
+                self.output.line(&format!("Consistency level set to {level}."))?;
+            }
+            Command::SerialConsistency(None) => {
+                let level = self.settings.serial_consistency;
+                self.output.line(&format!("Current serial consistency level is {level}."))?;
+            }
+            Command::SerialConsistency(Some(level)) => {
+                self.settings.serial_consistency = level;
+                self.output.line(&format!("Serial consistency level set to {level}."))?;
+            }
+            Command::Source(path) => return self.source(&path),
+            Command::Capture(setting) => self.capture(setting)?,
+            Command::Copy(copy) => self.copy(&copy)?,
+            Command::ShowVersion => self.show_version()?,
+            Command::ShowHost => self.show_host()?,
+            Command::ShowSession(id) => trace::print(&self.connection, &mut self.output, id)?,
+            Command::Login { username, password } => {
+                let password = match password {
+                    Some(password) => password,
+                    None => ask_password(&username)?,
+                };
+                self.connection.login(username, password)?;
+            }
+            Command::Clear if self.output.is_terminal() => {
+                print!("\x1b[2J\x1b[H");
+                io::stdout().flush()?;
+            }
+            Command::Clear => {}
+            Command::Help(topics) => self.output.lines(&help::lines(&topics))?,
+            Command::Exit => return Ok(Flow::Exit),
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// The settings for a statement whose result may stop after each page.
+    fn page_settings(&self) -> Settings {
+        let page_rows = if self.is_paging { self.settings.page_rows } else { UNPAGED_PAGE_ROWS };
+        Settings { page_rows, ..self.settings.clone() }
+    }
+
+    fn run_cql(&mut self, text: &str) -> Result<(), ShellError> {
+        let settings = self.page_settings();
+        let mut answer = self.connection.run(text, &settings, None)?;
+        let first_trace = answer.trace_id;
+        let mut warnings = std::mem::take(&mut answer.warnings);
+        if let Some(mut rows) = answer.rows.take() {
+            let mut rows_before = 0;
+            self.start_result()?;
+            loop {
+                self.print_page(&rows, rows_before)?;
+                rows_before += rows.rows.len();
+                let Some(page) = answer.next_page.take() else { break };
+                if self.is_paging && self.output.is_terminal() && !ask_for_more()? {
+                    break;
+                }
+                answer = self.connection.run(text, &settings, Some(page))?;
+                warnings.append(&mut answer.warnings);
+                rows = answer.rows.take().unwrap_or_default();
+            }
+            self.end_result(rows_before)?;
+        }
+        print_warnings(&warnings);
+        self.print_trace(first_trace)
+    }
+
+    fn start_result(&mut self) -> Result<(), ShellError> {
+        if self.as_json { Ok(()) } else { self.output.line("") }
+    }
+
+    fn print_page(&mut self, rows: &Rows, rows_before: usize) -> Result<(), ShellError> {
+        if self.as_json {
+            let lines: Vec<String> = rows.rows.iter().map(|row| json::row(&rows.columns, row)).collect();
+            return self.output.lines(&lines);
+        }
+        if rows.rows.is_empty() && rows_before > 0 {
+            return Ok(());
+        }
+        let in_color = self.output.in_color();
+        let mut lines = if self.is_expanded {
+            table::expanded(rows, rows_before, in_color)
+        } else {
+            table::aligned(rows, rows_before == 0 || self.output.is_terminal(), in_color)
+        };
+        if self.output.is_terminal() && !self.is_expanded {
+            lines.push(String::new());
+        }
+        self.output.lines(&lines)
+    }
+
+    fn end_result(&mut self, row_count: usize) -> Result<(), ShellError> {
+        if self.as_json {
+            return Ok(());
+        }
+        if !self.output.is_terminal() {
+            self.output.line("")?;
+        }
+        self.output.lines(&[format!("({row_count} rows)"), String::new()])
+    }
+
+    fn print_trace(&mut self, id: Option<uuid::Uuid>) -> Result<(), ShellError> {
+        match id {
+            Some(id) if self.settings.tracing => trace::print(&self.connection, &mut self.output, id),
+            _ => Ok(()),
+        }
+    }
+
+    fn describe(&mut self, text: &str) -> Result<(), ShellError> {
+        let settings = Settings { consistency: Consistency::LocalOne, ..self.page_settings() };
+        let Answer { rows, mut next_page, .. } = self.connection.run(text, &settings, None)?;
+        let mut rows = rows.unwrap_or_default();
+        while let Some(page) = next_page {
+            let answer = self.connection.run(text, &settings, Some(page))?;
+            rows.rows.append(&mut answer.rows.unwrap_or_default().rows);
+            next_page = answer.next_page;
+        }
+        if self.as_json {
+            self.print_page(&rows, 0)
+        } else {
+            self.output.lines(&describe::lines(text, &rows))
+        }
+    }
+
+    fn set_paging(&mut self, setting: Option<Paging>) -> Result<(), ShellError> {
+        match setting {
+            None if self.is_paging => {
+                self.output.line("Query paging is currently enabled. Use PAGING OFF to disable")?;
+                self.output.line(&format!("Page size: {}", self.settings.page_rows))
+            }
+            None => self.output.line("Query paging is currently disabled. Use PAGING ON to enable"),
+            Some(Paging::Off) => {
+                self.is_paging = false;
+                self.output.line("Disabled Query paging.")
+            }
+            Some(on) => {
+                self.is_paging = true;
+                if let Paging::Rows(rows) = on {
+                    self.settings.page_rows = rows;
+                }
+                self.output.line("Now Query paging is enabled")?;
+                self.output.line(&format!("Page size: {}", self.settings.page_rows))
+            }
+        }
+    }
+
+    fn source(&mut self, path: &Path) -> Result<Flow, ShellError> {
+        if self.source_depth == SOURCE_DEPTH_MAX {
+            return Err(ShellError::Usage(format!("SOURCE is nested more than {SOURCE_DEPTH_MAX} deep")));
+        }
+        let text = read_file(path)?;
+        self.source_depth += 1;
+        let flow = self.run_script(Some(path), &text);
+        self.source_depth -= 1;
+        flow
+    }
+
+    fn capture(&mut self, setting: Option<Capture>) -> Result<(), ShellError> {
+        match setting {
+            None => match self.output.captured_to() {
+                Some(path) => {
+                    eprintln!("Currently capturing query output to '{}'.", path.display());
+                    Ok(())
+                }
+                None => self.output.line("Currently not capturing query output."),
+            },
+            Some(Capture::Off) => {
+                self.output.stop_capture();
+                Ok(())
+            }
+            Some(Capture::File(_)) if self.output.captured_to().is_some() => {
+                Err(ShellError::Usage("Already capturing output. Use CAPTURE OFF to disable.".to_owned()))
+            }
+            Some(Capture::File(path)) => {
+                self.output.line(&format!("Now capturing query output to '{}'.", path.display()))?;
+                self.output.start_capture(&path)
+            }
+        }
+    }
+
+    fn copy(&mut self, copy: &CopyCommand) -> Result<(), ShellError> {
+        let summary = match copy.direction {
+            Direction::To => copy_to::run(&self.connection, &self.settings, copy),
+            Direction::From => copy_from::run(&self.connection, &self.settings, copy),
+        }?;
+        // Not on standard output, where the rows themselves may be.
+        eprintln!("{summary}");
+        Ok(())
+    }
+
+    fn show_host(&mut self) -> Result<(), ShellError> {
+        let target = self.connection.target();
+        let cluster = self.connection.session().get_cluster_state().cluster_name().to_owned();
+        let address = format_address(&target.host, target.port);
+        self.output.line(&format!("Connected to {cluster} at {address}"))
+    }
+
+    fn show_version(&mut self) -> Result<(), ShellError> {
+        let statement = "SELECT release_version, cql_version FROM system.local WHERE key = 'local'";
+        let settings = Settings { consistency: Consistency::One, tracing: false, ..self.settings.clone() };
+        let rows = self.connection.run(statement, &settings, None)?.rows.unwrap_or_default();
+        self.output.line(&format!(
+            "[helenus shell {} | Cassandra {} | CQL spec {} | Native protocol v4]",
+            env!("CARGO_PKG_VERSION"),
+            rows.text(0, "release_version"),
+            rows.text(0, "cql_version"),
+        ))
+    }
+}
+
+/// Waits at the end of a page. Returns whether there is to be another.
+fn ask_for_more() -> Result<bool, ShellError> {
+    print!("---MORE--- (Enter: next page, q: stop) ");
+    io::stdout().flush()?;
+    let mut line = String::new();
+    let length = io::stdin().read_line(&mut line)?;
+    Ok(length > 0 && !line.trim().eq_ignore_ascii_case("q"))
+}
+
+fn print_warnings(warnings: &[String]) {
+    if !warnings.is_empty() {
+        eprintln!("\nWarnings :");
+        for warning in warnings {
+            eprintln!("{warning}\n");
+        }
+    }
+}
