@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::manifest::ManifestFile;
-use super::open::remove_file;
+use super::open::discard_file;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, Pace};
 use crate::error::EngineError;
@@ -92,7 +92,7 @@ impl Shard {
         };
         if outcome.is_err() && self.failure.borrow().is_none() {
             for generation in first..first + count {
-                let _ = remove_file(&self.environment, &table.path(generation)).await;
+                discard_file(&self.environment, &table.path(generation)).await;
             }
         }
         outcome
@@ -163,7 +163,7 @@ impl Shard {
             // Truncated or dropped meanwhile.
             drop(manifest);
             for (file, _) in opened {
-                let _ = remove_file(&self.environment, &table.path(file.generation)).await;
+                discard_file(&self.environment, &table.path(file.generation)).await;
             }
             return Ok(());
         };
@@ -180,7 +180,7 @@ impl Shard {
         drop(manifest);
         self.retire_files(busy.files.iter());
         for file in &busy.files {
-            remove_file(&self.environment, &table.path(file.place.generation)).await?;
+            discard_file(&self.environment, &table.path(file.place.generation)).await;
         }
         Ok(())
     }

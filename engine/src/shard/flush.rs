@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::manifest::ManifestFile;
-use super::open::remove_file;
+use super::open::discard_file;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, run_in_background};
@@ -102,7 +102,7 @@ impl Shard {
             (Ok(reader), Some(entry)) => (reader, entry),
             (built, entry) => {
                 // Truncated or dropped meanwhile, or failed: nobody will miss the file.
-                let _ = remove_file(&self.environment, &table.path(generation)).await;
+                discard_file(&self.environment, &table.path(generation)).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
@@ -114,7 +114,7 @@ impl Shard {
         }
         if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
             if self.failure.borrow().is_none() {
-                let _ = remove_file(&self.environment, &table.path(generation)).await;
+                discard_file(&self.environment, &table.path(generation)).await;
             }
             return Err(error);
         }

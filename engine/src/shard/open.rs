@@ -17,7 +17,7 @@ use super::table_state::{LiveFile, TableState, file_name, table_directory};
 use super::{ManifestError, Shard, Signals};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
-use crate::io::{DiskError, Environment};
+use crate::io::Environment;
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -201,23 +201,24 @@ impl Recovery {
     }
 }
 
-/// Removes a file that is not used any more; one that is gone already is fine.
-pub(super) async fn remove_file(environment: &Environment, path: &Path) -> Result<(), DiskError> {
+/// Removes a file that the manifest does not name. If that fails the file stays until the next start: nothing
+/// depends on its removal.
+pub(super) async fn discard_file(environment: &Environment, path: &Path) {
     match environment.disk.remove(path).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "an unused table file could not be removed");
+        }
+        _ => {}
     }
 }
 
-/// Removes a table's directory; one that is gone already is fine.
-pub(super) async fn remove_table_directory(
-    environment: &Environment,
-    shard: &Path,
-    id: TableId,
-) -> Result<(), DiskError> {
+/// Removes the directory of a table that the manifest does not name, as [`discard_file`] does.
+pub(super) async fn discard_table_directory(environment: &Environment, shard: &Path, id: TableId) {
     match environment.disk.remove_directory(&table_directory(shard, id)).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "the directory of a dropped table could not be removed");
+        }
+        _ => {}
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Shard;
 use super::manifest::ManifestTable;
-use super::open::{remove_file, remove_table_directory};
+use super::open::{discard_file, discard_table_directory};
 use super::options::TableOptions;
 use super::table_state::{LiveFile, TableState};
 use crate::error::EngineError;
@@ -73,7 +73,7 @@ impl Shard {
             self.retire_files(table.files.take().iter());
         }
         self.discard_log();
-        remove_table_directory(&self.environment, &self.directory, id).await?;
+        discard_table_directory(&self.environment, &self.directory, id).await;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl Shard {
         self.discard_log();
         self.retire_files(files.iter());
         for file in files {
-            remove_file(&self.environment, &table.path(file.place.generation)).await?;
+            discard_file(&self.environment, &table.path(file.place.generation)).await;
         }
         Ok(())
     }
