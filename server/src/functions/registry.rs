@@ -345,6 +345,10 @@ fn choose(
             Match::None => {}
         }
     }
+    if weak.is_empty() && hint.is_some() {
+        // Nothing gives the type that is expected. The caller reports that better, with both types at hand.
+        return choose(name, all, arguments, None);
+    }
     let text = |index: usize| arguments.get(index).map_or("", |argument| argument.text.as_str());
     let operator = Operator::ALL.into_iter().find(|operator| operator.function_name() == name);
     match (weak.len(), operator) {

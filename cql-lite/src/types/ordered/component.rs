@@ -84,9 +84,12 @@ impl Writer<'_> {
         self.out.push(byte ^ self.mask);
     }
 
+    /// A marker and a fixed number of bytes.
     #[inline]
-    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
-        self.out.extend_from_slice(&bytes.map(|byte| byte ^ self.mask));
+    fn value<const N: usize>(&mut self, marker: u8, bytes: [u8; N]) {
+        self.out.reserve(N + 1);
+        self.out.push(marker ^ self.mask);
+        self.out.extend_from_slice(&masked(bytes, self.mask));
     }
 
     /// Lets `write` append bytes as in ascending order and inverts them where that is needed.
@@ -99,6 +102,19 @@ impl Writer<'_> {
         }
         result
     }
+}
+
+/// The bytes combined with the mask, eight at a time.
+#[inline]
+fn masked<const N: usize>(mut bytes: [u8; N], mask: u8) -> [u8; N] {
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ u64::from_ne_bytes([mask; 8])).to_ne_bytes();
+    }
+    for byte in rest {
+        *byte ^= mask;
+    }
+    bytes
 }
 
 /// Inverts the bytes from `start` on.
@@ -117,9 +133,7 @@ fn write_fixed<const N: usize>(
     key: impl Fn([u8; N]) -> [u8; N],
 ) -> Result<(), OrderedError> {
     let bytes: [u8; N] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
-    writer.out.reserve(N + 1);
-    writer.byte(VALUE);
-    writer.array(key(bytes));
+    writer.value(VALUE, key(bytes));
     Ok(())
 }
 
@@ -157,8 +171,7 @@ fn write_component(ty: &CqlType, wire: &[u8], writer: &mut Writer<'_>) -> Result
         CqlType::Uuid => {
             let bytes: [u8; 16] = wire.try_into().map_err(|_| ValueError::wrong_length(ty, wire.len()))?;
             let (version, key) = timeuuid::uuid_sort_key(bytes);
-            writer.byte(VALUE + version);
-            writer.array(key.to_be_bytes());
+            writer.value(VALUE + version, key.to_be_bytes());
             Ok(())
         }
         CqlType::Smallint => write_fixed::<2>(ty, wire, writer, flip_sign),
@@ -265,7 +278,7 @@ impl Reader<'_> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], OrderedError> {
         let (head, rest) = self.input.split_first_chunk::<N>().ok_or(OrderedError::Truncated)?;
         self.input = rest;
-        Ok(head.map(|byte| byte ^ self.mask))
+        Ok(masked(*head, self.mask))
     }
 
     /// Appends escaped bytes up to their terminator to `out`.
