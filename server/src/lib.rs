@@ -1,1 +1,23 @@
+//! The Helenus node: shards and their threads, client sessions, statements and plans, schema, system tables.
+//!
+//! The way of a request: `session` decodes a frame and finds or makes the statement's plan (`plan`), the `coordinator`
+//! finds the shards that own what it is about, `run` turns plan and values into mutations or rows on those shards'
+//! engines, and the answer goes back the same way. [`embedded`] runs a node inside another program.
 
+pub mod admin;
+pub mod batch_log;
+pub mod bind;
+pub mod config;
+pub mod coordinator;
+pub mod embedded;
+pub mod error;
+pub mod files;
+pub mod functions;
+pub mod node;
+pub mod observe;
+pub mod plan;
+pub mod run;
+pub mod schema;
+pub mod session;
+pub mod shard_thread;
+pub mod trace;

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod ddl;
+pub mod describe;
 pub mod options;
 pub mod store;
 pub mod system_keyspaces;

@@ -147,6 +147,11 @@ impl<'o> RowsWriter<'o> {
         patch_u32(body, length_at, length);
     }
 
+    /// Appends cells that are in wire format already.
+    pub fn write_encoded(&mut self, cells: &[u8]) {
+        self.envelope.body().extend_from_slice(cells);
+    }
+
     /// Length of the body so far, to end a page by size.
     pub fn body_bytes(&self) -> usize {
         self.envelope.body_bytes()

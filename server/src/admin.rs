@@ -1,0 +1,226 @@
+//! What operators ask of a running node over HTTP, carried out on its shards.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_engine::{TableId, TableStatistics};
+
+use crate::error::{RequestError, Result};
+use crate::node::NodeShared;
+use crate::observe::prometheus::{EngineGauges, render};
+use crate::observe::{Admin, AdminError, TableReport};
+use crate::schema::catalog::{Catalog, TableKind};
+use crate::shard_thread::{ShardContext, run_on};
+
+/// The node as the HTTP server knows it.
+pub struct NodeAdmin {
+    node: Arc<NodeShared>,
+}
+
+/// A stored table with its names.
+#[derive(Debug, Clone)]
+struct Target {
+    keyspace: String,
+    table: String,
+    id: TableId,
+}
+
+impl NodeAdmin {
+    pub fn new(node: Arc<NodeShared>) -> Self {
+        Self { node }
+    }
+
+    async fn catalog(&self) -> Result<Arc<Catalog>, AdminError> {
+        run_on(&self.node.links[0], |context| Box::pin(async move { context.catalog() })).await.map_err(failed)
+    }
+
+    /// The tables that are meant; all stored ones without names.
+    async fn targets(&self, keyspace: Option<&str>, table: Option<&str>) -> Result<Vec<Target>, AdminError> {
+        let catalog = self.catalog().await?;
+        if let Some(name) = keyspace {
+            let known = catalog
+                .keyspace(name)
+                .ok_or_else(|| AdminError::Unknown(format!("keyspace '{name}' does not exist")))?;
+            if let Some(table) = table
+                && !known.tables.contains_key(table)
+            {
+                return Err(AdminError::Unknown(format!("table '{name}.{table}' does not exist")));
+            }
+        }
+        let mut targets = Vec::new();
+        for known in catalog.keyspaces.values() {
+            for stored in known.tables.values().filter(|stored| stored.kind == TableKind::Stored) {
+                if keyspace.is_none_or(|name| name == known.name) && table.is_none_or(|name| name == stored.name) {
+                    targets.push(Target {
+                        keyspace: known.name.clone(),
+                        table: stored.name.clone(),
+                        id: TableId(*stored.id.as_bytes()),
+                    });
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Has something done on every shard, on all of them at the same time.
+    async fn on_every_shard<T: Send + 'static>(
+        &self,
+        job: impl Fn(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<T>> + Clone + Send + 'static,
+    ) -> Result<Vec<T>, AdminError> {
+        let jobs = self.node.links.iter().map(|link| {
+            let job = job.clone();
+            async move { run_on(link, move |context| job(context)).await? }
+        });
+        futures::future::try_join_all(jobs).await.map_err(failed)
+    }
+
+    async fn for_each_table(
+        &self,
+        targets: Vec<Target>,
+        work: impl Fn(Rc<ShardContext>, TableId) -> LocalBoxFuture<'static, Result<()>> + Clone + Send + 'static,
+    ) -> Result<(), AdminError> {
+        self.on_every_shard(move |context| {
+            let (targets, work) = (targets.clone(), work.clone());
+            Box::pin(async move {
+                for target in targets {
+                    work(context.clone(), target.id).await?;
+                }
+                Ok(())
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn reports(&self, keyspace: Option<&str>) -> Result<Vec<TableReport>, AdminError> {
+        let targets = self.targets(keyspace, None).await?;
+        let ids: Vec<TableId> = targets.iter().map(|target| target.id).collect();
+        let shards = self
+            .on_every_shard(move |context| {
+                let ids = ids.clone();
+                Box::pin(async move {
+                    ids.into_iter()
+                        .map(|id| context.shard.statistics(id).map_err(RequestError::from))
+                        .collect::<Result<Vec<TableStatistics>>>()
+                })
+            })
+            .await?;
+        let mut reports: BTreeMap<(String, String), TableReport> = BTreeMap::new();
+        for statistics in shards {
+            for (target, numbers) in targets.iter().zip(statistics) {
+                let report = reports
+                    .entry((target.keyspace.clone(), target.table.clone()))
+                    .or_insert_with(|| TableReport {
+                        keyspace: target.keyspace.clone(),
+                        table: target.table.clone(),
+                        ..TableReport::default()
+                    });
+                report.file_count += numbers.file_count as u64;
+                report.disk_bytes += numbers.disk_bytes;
+                report.memtable_bytes += numbers.memtable_bytes as u64;
+                report.row_versions += numbers.row_versions;
+                report.partition_versions += numbers.partition_versions;
+                report.tombstones += numbers.tombstones;
+            }
+        }
+        Ok(reports.into_values().collect())
+    }
+}
+
+fn failed(error: RequestError) -> AdminError {
+    AdminError::Failed(error.to_string())
+}
+
+impl Admin for NodeAdmin {
+    fn health(&self) -> Result<(), String> {
+        if *self.node.stopping.borrow() {
+            return Err("the node is stopping".to_owned());
+        }
+        if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
+            return Err("a shard has ended".to_owned());
+        }
+        Ok(())
+    }
+
+    fn metrics_text(&self) -> BoxFuture<'_, String> {
+        async move {
+            let shards = self
+                .on_every_shard(|context| {
+                    Box::pin(async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) })
+                })
+                .await
+                .unwrap_or_default();
+            let gauges = EngineGauges {
+                memtable_bytes: shards.iter().map(|(bytes, _)| *bytes as u64).sum(),
+                commit_log_bytes: shards.iter().map(|(_, bytes)| bytes).sum(),
+                tables: self.reports(None).await.unwrap_or_default(),
+            };
+            render(&self.node.metrics, &gauges)
+        }
+        .boxed()
+    }
+
+    fn flush(&self, keyspace: Option<String>, table: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
+            self.for_each_table(targets, |context, id| {
+                Box::pin(async move { Ok(context.shard.flush(id).await?) })
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn compact(&self, keyspace: Option<String>, table: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
+            self.for_each_table(targets, |context, id| {
+                Box::pin(async move {
+                    context.shard.flush(id).await?;
+                    Ok(context.shard.compact(id).await?)
+                })
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn snapshot(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        name: String,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
+            self.for_each_table(targets, move |context, id| {
+                let name = name.clone();
+                Box::pin(async move { Ok(context.shard.snapshot(id, &name).await.map(|_| ())?) })
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            self.on_every_shard(move |context| {
+                let name = name.clone();
+                Box::pin(async move { Ok(context.shard.clear_snapshot(&name).await?) })
+            })
+            .await
+            .map(|_| ())
+        }
+        .boxed()
+    }
+
+    fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.flush(None, None)
+    }
+
+    fn table_statistics(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
+        async move { self.reports(keyspace.as_deref()).await }.boxed()
+    }
+}

@@ -1,0 +1,233 @@
+//! The settings of a node: a TOML file, over it `HELENUS_*` variables, over them flags.
+//!
+//! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
+//! the node touches the disk, and `helenus node --show-config` prints what is in force.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitLogMode {
+    /// After `fdatasync`; writes that arrive meanwhile share the next one.
+    Group,
+    /// At once; the log is synced every `commit_log_sync_period_ms`. Cassandra's default.
+    Periodic,
+    /// After an `fdatasync` that starts at once.
+    Batch,
+}
+
+/// How logs are written to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Every setting of a node. Field docs are the documentation of the TOML keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where everything is kept. Locked against a second process.
+    pub data_dir: PathBuf,
+    /// Address and port for CQL clients. Port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Port on which a client's source port chooses the shard. 0 picks a free one; absent: `listen` port + 10000
+    /// (19042 beside 9042), or a free one where `listen` has port 0.
+    pub shard_aware_port: Option<u16>,
+    /// Shards (threads); absent: one a core.
+    pub shards: Option<usize>,
+    /// Loopback port of metrics, health and administration; 0 picks a free one.
+    pub http_port: u16,
+    /// Whether the HTTP port is served at all.
+    pub http_enabled: bool,
+    pub commit_log: CommitLogMode,
+    /// How long a `periodic` commit log may go without `fdatasync`.
+    pub commit_log_sync_period_ms: u64,
+    /// Size of one commit-log segment. A mutation may be half as large.
+    pub commit_log_segment_bytes: u64,
+    /// Size of the whole commit log of the node above which the oldest memtables are flushed.
+    pub commit_log_total_bytes: u64,
+    /// Memory for the memtables of the node.
+    pub memtable_bytes: u64,
+    /// Memory for uncompressed table blocks of the node.
+    pub block_cache_bytes: u64,
+    /// Bytes a second that compactions of the node may write; 0: no bound.
+    pub compaction_bytes_per_second: u64,
+    pub cluster_name: String,
+    pub data_center: String,
+    pub rack: String,
+    /// `PlainText` login as in Cassandra is not there yet: only `AllowAllAuthenticator`.
+    pub authenticator: String,
+    /// Largest request frame. Above: an error and a closed connection.
+    pub max_frame_bytes: u32,
+    /// Largest statement text.
+    pub max_statement_bytes: usize,
+    /// Most statements in a batch.
+    pub max_batch_statements: usize,
+    /// Most connections at a time.
+    pub max_connections: usize,
+    /// Most requests of one connection under way at a time; reading stops meanwhile.
+    pub max_requests_per_connection: usize,
+    /// Rows of a page when the client names no page size: 0 for no paging.
+    pub default_page_rows: u32,
+    /// Bytes a page may hold before it ends early with a cursor.
+    pub max_page_bytes: usize,
+    /// Tombstones a page may pass before it ends early with a cursor.
+    pub max_page_tombstones: usize,
+    pub log_format: LogFormat,
+    /// A `tracing` filter: `info`, `helenus=debug`, …
+    pub log_filter: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("helenus-data"),
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
+            shard_aware_port: None,
+            shards: None,
+            http_port: 9180,
+            http_enabled: true,
+            commit_log: CommitLogMode::Group,
+            commit_log_sync_period_ms: 10_000,
+            commit_log_segment_bytes: 32 << 20,
+            commit_log_total_bytes: 2 << 30,
+            memtable_bytes: 256 << 20,
+            block_cache_bytes: 256 << 20,
+            compaction_bytes_per_second: 64 << 20,
+            cluster_name: "helenus".to_owned(),
+            data_center: "datacenter1".to_owned(),
+            rack: "rack1".to_owned(),
+            authenticator: "AllowAllAuthenticator".to_owned(),
+            max_frame_bytes: 256 << 20,
+            max_statement_bytes: 16 << 20,
+            max_batch_statements: 65_535,
+            max_connections: 10_000,
+            max_requests_per_connection: 1_024,
+            default_page_rows: 0,
+            max_page_bytes: 8 << 20,
+            max_page_tombstones: 100_000,
+            log_format: LogFormat::Text,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {message}")]
+    Parse { path: PathBuf, message: String },
+    #[error("{path}: unknown setting '{key}'{suggestion}")]
+    UnknownKey { path: PathBuf, key: String, suggestion: String },
+    #[error("setting '{key}': {message}")]
+    Value { key: &'static str, message: String },
+}
+
+impl Config {
+    /// Reads and checks a TOML file.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = crate::files::read_text(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::from_toml(&text, path)
+    }
+
+    /// Parses TOML; `path` is for messages.
+    pub fn from_toml(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let parse_error =
+            |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
+        let table: toml::Table = text.parse().map_err(parse_error)?;
+        let known = Self::known_keys();
+        for key in table.keys() {
+            if !known.contains(key) {
+                let suggestion = nearest(key, &known).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
+                return Err(ConfigError::UnknownKey { path: path.to_owned(), key: key.clone(), suggestion });
+            }
+        }
+        toml::from_str(text).map_err(parse_error)
+    }
+
+    fn known_keys() -> Vec<String> {
+        // Optional settings are absent from a serialised default: give them a value first.
+        let all = Self { shard_aware_port: Some(0), shards: Some(1), ..Self::default() };
+        toml::Table::try_from(all).map_or_else(|_| Vec::new(), |table| table.keys().cloned().collect())
+    }
+
+    /// Checks what types alone cannot say.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        fn check(valid: bool, key: &'static str, message: &str) -> Result<(), ConfigError> {
+            if valid { Ok(()) } else { Err(ConfigError::Value { key, message: message.to_owned() }) }
+        }
+        check(self.shards.is_none_or(|n| (1..=256).contains(&n)), "shards", "must be from 1 to 256")?;
+        check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
+        check(!self.data_center.is_empty(), "data_center", "must not be empty")?;
+        check(!self.rack.is_empty(), "rack", "must not be empty")?;
+        check(
+            self.authenticator == "AllowAllAuthenticator",
+            "authenticator",
+            "only AllowAllAuthenticator is supported",
+        )?;
+        check(self.commit_log_sync_period_ms > 0, "commit_log_sync_period_ms", "must be above 0")?;
+        check(
+            (1 << 20..=1 << 30).contains(&self.commit_log_segment_bytes),
+            "commit_log_segment_bytes",
+            "must be from 1 MiB to 1 GiB",
+        )?;
+        check(
+            self.commit_log_total_bytes >= 4 * self.commit_log_segment_bytes,
+            "commit_log_total_bytes",
+            "must hold at least four segments",
+        )?;
+        check(self.memtable_bytes >= 8 << 20, "memtable_bytes", "must be at least 8 MiB")?;
+        check(self.block_cache_bytes >= 1 << 20, "block_cache_bytes", "must be at least 1 MiB")?;
+        check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
+        check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;
+        check(self.max_batch_statements >= 1, "max_batch_statements", "must be at least 1")?;
+        check(self.max_connections >= 1, "max_connections", "must be at least 1")?;
+        check(self.max_requests_per_connection >= 1, "max_requests_per_connection", "must be at least 1")?;
+        check(self.max_page_bytes >= 64 << 10, "max_page_bytes", "must be at least 64 KiB")?;
+        check(self.max_page_tombstones >= 1_000, "max_page_tombstones", "must be at least 1000")?;
+        Ok(())
+    }
+}
+
+fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
+    known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(key, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_names_the_nearest_setting() {
+        let error = Config::from_toml("memtable_byte = 3", Path::new("x.toml")).unwrap_err();
+        assert_eq!(error.to_string(), "x.toml: unknown setting 'memtable_byte'; did you mean 'memtable_bytes'?");
+    }
+
+    #[test]
+    fn a_written_configuration_reads_back_equal() {
+        let config = Config { shards: Some(3), commit_log: CommitLogMode::Periodic, ..Config::default() };
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(Config::from_toml(&text, Path::new("x.toml")).unwrap(), config);
+        config.validate().unwrap();
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        let config = Config { shards: Some(0), ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
+    }
+}

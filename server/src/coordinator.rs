@@ -1,0 +1,67 @@
+//! The coordinator: finds the owners of what a request is about, has the work done there, and joins the answers.
+//!
+//! Invariants:
+//! * A partition is read and written only on the shard that owns its token, in turns of that shard's thread.
+//! * What can be answered in the turn in which the request came (this shard owns the partition, nothing must be waited
+//!   for) is: [`Execution::Ready`]. Only the rest becomes a future.
+//! * A write is acknowledged when the owners' commit logs have it as durable as configured.
+
+pub mod batch;
+pub mod block;
+pub mod read;
+pub mod schema;
+pub mod transaction;
+pub mod virtual_read;
+pub mod write;
+
+use std::sync::Arc;
+
+use cql_lite::frame::{Consistency, SchemaChange};
+use futures::future::LocalBoxFuture;
+
+use crate::bind::OwnedBindings;
+use crate::error::Result;
+use crate::functions::CallContext;
+use crate::plan::selection::ResultColumn;
+use crate::run::select::ResultPage;
+use crate::session::prepared::Statement;
+
+/// What a request came to.
+#[derive(Debug)]
+pub enum Outcome {
+    Void,
+    SetKeyspace(String),
+    SchemaChange(SchemaChange),
+    /// Rows with the columns that the statement was prepared with.
+    Rows(ResultPage),
+    /// Rows whose columns only the answer knows (lightweight transactions, DESCRIBE).
+    OwnRows { keyspace: String, table: String, columns: Vec<ResultColumn>, page: ResultPage },
+}
+
+/// An answer now or later.
+pub enum Execution {
+    Ready(Result<Outcome>),
+    Pending(LocalBoxFuture<'static, Result<Outcome>>),
+}
+
+/// What a client says about how a statement is carried out.
+#[derive(Debug, Clone)]
+pub struct RequestOptions {
+    pub consistency: Consistency,
+    pub serial_consistency: Option<Consistency>,
+    /// Rows of a page; `None`: no paging.
+    pub page_rows: Option<usize>,
+    pub paging_state: Option<Vec<u8>>,
+    /// Microseconds; for writes without a timestamp of their own.
+    pub timestamp: Option<i64>,
+    pub now_seconds: Option<u32>,
+}
+
+/// A statement with its values, free of the frame it came in.
+#[derive(Debug, Clone)]
+pub struct OwnedRequest {
+    pub statement: Arc<Statement>,
+    pub bindings: OwnedBindings,
+    pub options: RequestOptions,
+    pub call: CallContext,
+}

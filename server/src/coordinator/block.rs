@@ -1,0 +1,83 @@
+//! Rows on their way between shards: merged rows with their full keys, in the order of the table.
+
+use std::collections::VecDeque;
+
+use helenus_engine::key::KeyRef;
+use helenus_engine::{RowRef, TableId, transcode};
+
+use crate::error::{RequestError, Result};
+use crate::run::select::SourceRow;
+use crate::shard_thread::ShardContext;
+use helenus_engine::read::{Budget, ScanRequest, Step};
+
+/// What is asked of a shard: rows of a range of full keys.
+#[derive(Debug, Clone)]
+pub struct BlockRequest {
+    pub table: TableId,
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+    pub reversed: bool,
+    pub now_seconds: u32,
+    pub max_rows: usize,
+    pub max_bytes: usize,
+    pub max_tombstones: u64,
+    /// Only the first row of each partition.
+    pub first_of_partition: bool,
+}
+
+/// A row with its full key; the encoding has base 0.
+#[derive(Debug, Clone)]
+pub struct BlockRow {
+    pub key: Vec<u8>,
+    pub row: Vec<u8>,
+}
+
+/// The rows of one answer.
+#[derive(Debug, Default)]
+pub struct RowBlock {
+    pub rows: VecDeque<BlockRow>,
+    /// The new start (or, reversed, end) of the rest of the range; `None` when the range is done.
+    pub resume: Option<Vec<u8>>,
+}
+
+impl BlockRow {
+    /// The row as a SELECT takes it in.
+    pub fn source(&self) -> Result<SourceRow<'_>> {
+        let key = KeyRef::parse(&self.key).map_err(|error| RequestError::Server(error.to_string()))?;
+        Ok(SourceRow { partition_key: key.partition_key, position: key.position, row: RowRef::new(&self.row, 0) })
+    }
+}
+
+/// Reads a block from the shard of this thread.
+pub fn read_block(context: &ShardContext, request: &BlockRequest) -> Result<RowBlock> {
+    let mut scan = context.shard.scan(&ScanRequest {
+        table: request.table,
+        start: &request.start,
+        end: &request.end,
+        reversed: request.reversed,
+        now_seconds: request.now_seconds,
+        budget: Budget { bytes: request.max_bytes as u64, tombstones: request.max_tombstones },
+    })?;
+    let mut block = RowBlock::default();
+    loop {
+        match scan.next()? {
+            Step::Row(view) => {
+                let mut row = Vec::with_capacity(view.row.bytes.len() + 8);
+                transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
+                block.rows.push_back(BlockRow { key: view.key.to_vec(), row });
+                if request.first_of_partition {
+                    scan.skip_partition()?;
+                }
+                if block.rows.len() >= request.max_rows {
+                    block.resume = scan.resume_bound()?;
+                    return Ok(block);
+                }
+            }
+            Step::Exhausted => {
+                block.resume = scan.resume_bound()?;
+                return Ok(block);
+            }
+            Step::End => return Ok(block),
+        }
+    }
+}

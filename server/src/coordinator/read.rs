@@ -1,0 +1,553 @@
+//! SELECT on stored tables: from the plan's restrictions to ranges of full keys, and from their owners' rows to a page.
+
+use std::rc::Rc;
+
+use helenus_engine::TableId;
+use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+
+use super::block::{BlockRequest, RowBlock, read_block};
+use super::{Execution, Outcome, OwnedRequest, virtual_read};
+use crate::bind::BorrowedValues;
+use crate::error::{RequestError, Result};
+use crate::functions::CallContext;
+use crate::plan::Plan;
+use crate::plan::restrictions::{PartitionRestriction, TokenBound};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::Bindings;
+use crate::run::keys::{PartitionKey, Slice, clustering_slices, partition_keys, required};
+use crate::run::paging::Cursor;
+use crate::run::row::RowLayout;
+use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun, SourceRow};
+use crate::schema::catalog::TableKind;
+use crate::schema::virtual_tables;
+use crate::session::prepared::Statement;
+use crate::shard_thread::ShardContext;
+use std::sync::Arc;
+
+/// Bytes of rows that are read before other requests get their turn.
+const TURN_BYTES: u64 = 1 << 20;
+/// Rows of a block from another shard.
+const BLOCK_ROWS: usize = 5_000;
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// A range of full keys to read, in the direction of the statement.
+#[derive(Debug, Clone)]
+pub struct KeyRange {
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+    pub reversed: bool,
+    /// The shard that has all of it; `None`: spread over all shards.
+    pub owner: Option<usize>,
+}
+
+/// How reading a range ended.
+enum RangeEnd {
+    /// All rows were taken in.
+    Complete,
+    /// The page is full or the answer complete.
+    Finished(bool),
+    /// The turn is over; the range left to read.
+    Turn(KeyRange),
+}
+
+/// Carries out a SELECT.
+pub fn select(
+    context: &Rc<ShardContext>,
+    statement: &Arc<Statement>,
+    values: &BorrowedValues<'_>,
+    request: impl FnOnce() -> OwnedRequest,
+    options: &super::RequestOptions,
+    call: &CallContext,
+) -> Execution {
+    let Plan::Select { select, layout } = &statement.plan else {
+        return Execution::Ready(Err(RequestError::Server("not a SELECT".to_owned())));
+    };
+    if select.table.kind == TableKind::Virtual {
+        return Execution::Ready(select_virtual(context, statement, select, layout, values, options, call));
+    }
+    match owner_of(context, select, values, call) {
+        Err(error) => Execution::Ready(Err(error)),
+        Ok(Some(owner)) if owner == context.index => {
+            match select_in_turn(context, statement, select, layout, values, options, call) {
+                Ok(Some(page)) => Execution::Ready(Ok(Outcome::Rows(page))),
+                Ok(None) => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
+                Err(error) => Execution::Ready(Err(error)),
+            }
+        }
+        Ok(Some(owner)) => {
+            let (context, request) = (context.clone(), request());
+            Execution::Pending(Box::pin(async move {
+                context.run_on(owner, move |context| Box::pin(select_later(context, request))).await?
+            }))
+        }
+        Ok(None) => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
+    }
+}
+
+fn select_virtual(
+    context: &ShardContext,
+    statement: &Statement,
+    plan: &SelectPlan,
+    layout: &RowLayout,
+    values: &BorrowedValues<'_>,
+    options: &super::RequestOptions,
+    call: &CallContext,
+) -> Result<Outcome> {
+    let bindings = Bindings { values, call };
+    let Prepared { ranges, cursor, bounds, now_seconds } = prepare(context, statement, plan, &bindings, options)?;
+    let run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+    if run.is_exhausted() {
+        return run.page(false).map(Outcome::Rows);
+    }
+    let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information);
+    virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
+}
+
+/// The shard that alone can answer, if there is one.
+fn owner_of(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    values: &BorrowedValues<'_>,
+    call: &CallContext,
+) -> Result<Option<usize>> {
+    if context.node.shard_count() == 1 {
+        return Ok(Some(context.index));
+    }
+    let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else { return Ok(None) };
+    let keys = partition_keys(keys, &plan.table, &Bindings { values, call })?;
+    let mut owners = keys.iter().map(|key| context.node.shard_of(key.token));
+    let first = owners.next();
+    Ok(first.filter(|first| owners.all(|owner| owner == *first)).or(if keys.is_empty() { Some(context.index) } else { None }))
+}
+
+struct Prepared {
+    ranges: Vec<KeyRange>,
+    cursor: Option<Cursor>,
+    bounds: PageBounds,
+    now_seconds: u32,
+}
+
+fn prepare(
+    context: &ShardContext,
+    statement: &Statement,
+    plan: &SelectPlan,
+    bindings: &Bindings<'_>,
+    options: &super::RequestOptions,
+) -> Result<Prepared> {
+    let cursor = options
+        .paging_state
+        .as_deref()
+        .map(|state| Cursor::decode(state, statement.fingerprint))
+        .transpose()?;
+    if !plan.result_order.is_empty() && options.page_rows.is_some() && plan.restrictions.has_partition_in() {
+        return Err(RequestError::invalid(
+            "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
+        ));
+    }
+    let ranges = ranges(context, plan, bindings, cursor.as_ref())?;
+    let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
+    Ok(Prepared {
+        ranges,
+        cursor,
+        bounds: PageBounds { rows: options.page_rows, bytes },
+        now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
+    })
+}
+
+/// Answers in this turn; `None` when it is too much work for one turn.
+fn select_in_turn(
+    context: &Rc<ShardContext>,
+    statement: &Statement,
+    plan: &SelectPlan,
+    layout: &RowLayout,
+    values: &BorrowedValues<'_>,
+    options: &super::RequestOptions,
+    call: &CallContext,
+) -> Result<Option<ResultPage>> {
+    let bindings = Bindings { values, call };
+    let Prepared { ranges, cursor, bounds, now_seconds } = prepare(context, statement, plan, &bindings, options)?;
+    let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+    if run.is_exhausted() {
+        return run.page(false).map(Some);
+    }
+    for range in ranges {
+        match read_local(context, plan, &mut run, range, now_seconds)? {
+            RangeEnd::Complete => {}
+            RangeEnd::Finished(more) => return run.page(more).map(Some),
+            RangeEnd::Turn(_) => return Ok(None),
+        }
+    }
+    run.finish().map(Some)
+}
+
+/// Answers over as many turns as it takes, from all shards that have a part.
+async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let Plan::Select { select: plan, layout } = &request.statement.plan else {
+        return Err(RequestError::Server("not a SELECT".to_owned()));
+    };
+    let values = request.bindings.borrow();
+    let bindings = Bindings { values: &values, call: &request.call };
+    let Prepared { ranges, cursor, bounds, now_seconds } =
+        prepare(&context, &request.statement, plan, &bindings, &request.options)?;
+    let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+    if run.is_exhausted() {
+        return Ok(Outcome::Rows(run.page(false)?));
+    }
+    let is_paged = request.options.page_rows.is_some();
+    let mut turns = 0_usize;
+    for range in ranges {
+        let mut rest = Some(range);
+        while let Some(range) = rest.take() {
+            let end = match range.owner {
+                Some(owner) if owner != context.index => {
+                    read_remote(&context, plan, &mut run, range, owner, now_seconds).await?
+                }
+                None if context.node.shard_count() > 1 => {
+                    read_spread(&context, plan, &mut run, range, now_seconds).await?
+                }
+                _ => read_local(&context, plan, &mut run, range, now_seconds)?,
+            };
+            match end {
+                RangeEnd::Complete => {}
+                RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
+                RangeEnd::Turn(left) => {
+                    turns += 1;
+                    // A page that has done enough work ends early with a cursor; answers that cannot be cut go on.
+                    let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;
+                    if is_paged && spent && !run.has_open_group() && plan.result_order.is_empty() && mark_passed(&mut run, &left) {
+                        return Ok(Outcome::Rows(run.page(true)?));
+                    }
+                    tokio::task::yield_now().await;
+                    rest = Some(left);
+                }
+            }
+        }
+    }
+    Ok(Outcome::Rows(run.finish()?))
+}
+
+/// Tells the run how far reading came, so that the cursor leads on from there. False where the bound names no row.
+fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
+    // The end of a reversed range is the next row's key and a zero.
+    let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
+    let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };
+    if bound.position.is_empty() {
+        return false;
+    }
+    run.passed_up_to(bound.partition_key, bound.position);
+    true
+}
+
+fn read_local(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    range: KeyRange,
+    now_seconds: u32,
+) -> Result<RangeEnd> {
+    let mut scan = context.shard.scan(&ScanRequest {
+        table: TableId(*plan.table.id.as_bytes()),
+        start: &range.start,
+        end: &range.end,
+        reversed: range.reversed,
+        now_seconds,
+        budget: Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 },
+    })?;
+    loop {
+        let flow = match scan.next()? {
+            Step::Row(view) => run.row(&SourceRow {
+                partition_key: view.partition_key,
+                position: view.position,
+                row: view.row,
+            })?,
+            Step::Exhausted => {
+                return Ok(match scan.resume_bound()? {
+                    None => RangeEnd::Complete,
+                    Some(bound) if range.reversed => RangeEnd::Turn(KeyRange { end: bound, ..range.clone() }),
+                    Some(bound) => RangeEnd::Turn(KeyRange { start: bound, ..range.clone() }),
+                });
+            }
+            Step::End => return Ok(RangeEnd::Complete),
+        };
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipPartition => scan.skip_partition()?,
+            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
+            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        }
+    }
+}
+
+fn block_request(context: &ShardContext, plan: &SelectPlan, range: &KeyRange, now_seconds: u32, rows: usize) -> BlockRequest {
+    BlockRequest {
+        table: TableId(*plan.table.id.as_bytes()),
+        start: range.start.clone(),
+        end: range.end.clone(),
+        reversed: range.reversed,
+        now_seconds,
+        max_rows: rows,
+        max_bytes: BLOCK_BYTES,
+        max_tombstones: context.node.config.max_page_tombstones as u64,
+        first_of_partition: plan.distinct && !plan.reads_static,
+    }
+}
+
+async fn fetch(context: &Rc<ShardContext>, shard: usize, request: BlockRequest) -> Result<RowBlock> {
+    if shard == context.index {
+        return read_block(context, &request);
+    }
+    context.run_on(shard, move |context| Box::pin(async move { read_block(&context, &request) })).await?
+}
+
+async fn read_remote(
+    context: &Rc<ShardContext>,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    range: KeyRange,
+    owner: usize,
+    now_seconds: u32,
+) -> Result<RangeEnd> {
+    let request = block_request(context, plan, &range, now_seconds, run.wanted_rows().min(BLOCK_ROWS));
+    let block = fetch(context, owner, request).await?;
+    for row in &block.rows {
+        match run.row(&row.source()?)? {
+            Flow::Continue | Flow::SkipPartition => {}
+            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
+            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        }
+    }
+    Ok(match block.resume {
+        None => RangeEnd::Complete,
+        Some(bound) if range.reversed => RangeEnd::Turn(KeyRange { end: bound, ..range }),
+        Some(bound) => RangeEnd::Turn(KeyRange { start: bound, ..range }),
+    })
+}
+
+/// Merges the rows of all shards in the order of their keys.
+async fn read_spread(
+    context: &Rc<ShardContext>,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    range: KeyRange,
+    now_seconds: u32,
+) -> Result<RangeEnd> {
+    let rows = run.wanted_rows().min(BLOCK_ROWS);
+    let shards = context.node.shard_count();
+    let requests = (0..shards).map(|shard| {
+        fetch(context, shard, block_request(context, plan, &range, now_seconds, rows))
+    });
+    let mut blocks = futures::future::try_join_all(requests).await?;
+    let mut skip: Option<Vec<u8>> = None;
+    loop {
+        for (shard, block) in blocks.iter_mut().enumerate() {
+            if !block.rows.is_empty() {
+                continue;
+            }
+            if let Some(start) = block.resume.take() {
+                let rest = KeyRange { start, ..range.clone() };
+                // A block of deleted rows only: the turn ends so that others get theirs.
+                *block = fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
+                if block.rows.is_empty() && block.resume.is_some() {
+                    let start = blocks.iter().filter_map(next_key).min().unwrap_or_default();
+                    return Ok(RangeEnd::Turn(KeyRange { start, ..range }));
+                }
+            }
+        }
+        let first = blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(shard, block)| block.rows.front().map(|row| (shard, &row.key)))
+            .min_by(|a, b| a.1.cmp(b.1))
+            .map(|(shard, _)| shard);
+        let Some(shard) = first else { return Ok(RangeEnd::Complete) };
+        let Some(row) = blocks[shard].rows.pop_front() else { return Ok(RangeEnd::Complete) };
+        if skip.as_ref().is_some_and(|prefix| row.key.starts_with(prefix)) {
+            continue;
+        }
+        match run.row(&row.source()?)? {
+            Flow::Continue => {}
+            Flow::SkipPartition => {
+                skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
+            }
+            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
+            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        }
+    }
+}
+
+fn next_key(block: &RowBlock) -> Option<Vec<u8>> {
+    block.rows.front().map(|row| row.key.clone()).or_else(|| block.resume.clone())
+}
+
+/// The ranges to read, in order; behind the cursor if there is one.
+fn ranges(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    bindings: &Bindings<'_>,
+    cursor: Option<&Cursor>,
+) -> Result<Vec<KeyRange>> {
+    match &plan.restrictions.partition {
+        PartitionRestriction::Keys(keys) => {
+            let keys = partition_keys(keys, &plan.table, bindings)?;
+            let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
+            let mut ranges = Vec::with_capacity(keys.len() * slices.len());
+            let cursor_key = cursor.map(|cursor| PartitionKey::new(cursor.partition_key.clone()));
+            for key in keys {
+                match &cursor_key {
+                    Some(at) if key < *at => continue,
+                    Some(at) if key == *at => {
+                        partition_ranges(context, plan, &key, &slices, cursor, &mut ranges)?;
+                    }
+                    _ => partition_ranges(context, plan, &key, &slices, None, &mut ranges)?,
+                }
+            }
+            Ok(ranges)
+        }
+        PartitionRestriction::Range { lower, upper } => {
+            let Some((mut start, end)) = token_bounds(lower.as_ref(), upper.as_ref(), bindings)? else {
+                return Ok(Vec::new());
+            };
+            let mut ranges = Vec::with_capacity(2);
+            if let Some(cursor) = cursor {
+                let key = PartitionKey::new(cursor.partition_key.clone());
+                let owner = Some(context.node.shard_of(key.token));
+                if plan.distinct {
+                    start = full_key(&key, PARTITION_END)?;
+                } else {
+                    if plan.reads_static && cursor.position != STATIC_POSITION {
+                        ranges.push(KeyRange {
+                            start: full_key(&key, STATIC_POSITION)?,
+                            end: full_key(&key, REGULAR_START)?,
+                            reversed: false,
+                            owner,
+                        });
+                    }
+                    start = full_key(&key, &cursor.position)?;
+                    if !cursor.is_unread {
+                        start.push(0);
+                    }
+                }
+            }
+            if start < end {
+                ranges.push(KeyRange { start, end, reversed: false, owner: None });
+            }
+            Ok(ranges)
+        }
+    }
+}
+
+fn full_key(key: &PartitionKey, position: &[u8]) -> Result<Vec<u8>> {
+    key::full_key(key.token, &key.bytes, position).map_err(|error| RequestError::invalid(error.to_string()))
+}
+
+fn partition_ranges(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    key: &PartitionKey,
+    slices: &[Slice],
+    cursor: Option<&Cursor>,
+    ranges: &mut Vec<KeyRange>,
+) -> Result<()> {
+    let owner = Some(context.node.shard_of(key.token));
+    if plan.distinct && cursor.is_some() {
+        return Ok(());
+    }
+    let whole = matches!(slices, [slice] if slice.start == REGULAR_START && slice.end > REGULAR_START.to_vec() && slice.end.starts_with(REGULAR_START));
+    if plan.reads_static && whole && !plan.reversed && cursor.is_none() {
+        ranges.push(KeyRange {
+            start: full_key(key, STATIC_POSITION)?,
+            end: full_key(key, REGULAR_END)?,
+            reversed: false,
+            owner,
+        });
+        return Ok(());
+    }
+    if plan.reads_static {
+        ranges.push(KeyRange {
+            start: full_key(key, STATIC_POSITION)?,
+            end: full_key(key, REGULAR_START)?,
+            reversed: false,
+            owner,
+        });
+    }
+    let mut add = |slice: &Slice| -> Result<()> {
+        let (mut start, mut end) = (slice.start.clone(), slice.end.clone());
+        if let Some(cursor) = cursor {
+            let mut at = cursor.position.clone();
+            if plan.reversed == cursor.is_unread {
+                at.push(0);
+            }
+            if plan.reversed {
+                end = end.min(at);
+            } else {
+                start = start.max(at);
+            }
+        }
+        if start < end {
+            ranges.push(KeyRange {
+                start: full_key(key, &start)?,
+                end: full_key(key, &end)?,
+                reversed: plan.reversed,
+                owner,
+            });
+        }
+        Ok(())
+    };
+    // A row that is named exactly is asked for exactly: the row filters then apply.
+    let exact = |slice: &Slice| -> Slice {
+        let mut end = slice.start.clone();
+        end.push(0);
+        Slice { start: slice.start.clone(), end }
+    };
+    let names_rows = plan.names_rows();
+    let ordered: Box<dyn Iterator<Item = &Slice>> =
+        if plan.reversed { Box::new(slices.iter().rev()) } else { Box::new(slices.iter()) };
+    for slice in ordered {
+        if names_rows { add(&exact(slice))? } else { add(slice)? }
+    }
+    Ok(())
+}
+
+/// The full keys between two tokens; `None` where no token is.
+fn token_bounds(
+    lower: Option<&TokenBound>,
+    upper: Option<&TokenBound>,
+    bindings: &Bindings<'_>,
+) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let token = |bound: &TokenBound| -> Result<i64> {
+        let bytes = required(&bound.token, "partition key token", bindings)?;
+        bytes
+            .as_ref()
+            .try_into()
+            .map(i64::from_be_bytes)
+            .map_err(|_| RequestError::invalid("Invalid token: it is not a bigint"))
+    };
+    let start = match lower {
+        None => Vec::new(),
+        Some(bound) => {
+            let value = token(bound)?;
+            match if bound.inclusive { Some(value) } else { value.checked_add(1) } {
+                Some(first) => key::encode_token(first).to_vec(),
+                None => return Ok(None),
+            }
+        }
+    };
+    let unbounded = vec![0xFF; 9];
+    let end = match upper {
+        None => unbounded,
+        Some(bound) => {
+            let value = token(bound)?;
+            // The smallest token as an end stands for the end of the ring.
+            if value == i64::MIN {
+                unbounded
+            } else {
+                match if bound.inclusive { value.checked_add(1) } else { Some(value) } {
+                    Some(behind) => key::encode_token(behind).to_vec(),
+                    None => unbounded,
+                }
+            }
+        }
+    };
+    Ok((start < end).then_some((start, end)))
+}

@@ -1,0 +1,89 @@
+//! SELECT on virtual tables: their rows are computed, brought into the form that stored rows have, and read like those.
+
+use helenus_engine::key;
+use helenus_engine::mutation::Operation;
+
+use super::block::BlockRow;
+use super::read::KeyRange;
+use crate::error::{RequestError, Result};
+use crate::functions::CallContext;
+use crate::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
+use crate::plan::term::{Bindings, Term};
+use crate::run::modify::{MutationSet, WriteMoment};
+use crate::run::select::{Flow, ResultPage, SelectRun};
+use crate::schema::catalog::Table;
+use crate::schema::virtual_tables::Row;
+use std::sync::Arc;
+
+/// Reads the ranges of a virtual table whose rows (in the order of the table's columns) are given.
+pub fn read(
+    table: &Arc<Table>,
+    rows: Vec<Row>,
+    ranges: &[KeyRange],
+    mut run: SelectRun<'_>,
+) -> Result<ResultPage> {
+    let rows = stored_form(table, rows)?;
+    let mut skip: Option<&[u8]> = None;
+    for range in ranges {
+        let inside = rows.iter().filter(|row| range.start <= row.key && row.key < range.end);
+        let ordered: Box<dyn Iterator<Item = &BlockRow>> =
+            if range.reversed { Box::new(inside.collect::<Vec<_>>().into_iter().rev()) } else { Box::new(inside) };
+        for row in ordered {
+            if skip.is_some_and(|prefix| row.key.starts_with(prefix)) {
+                continue;
+            }
+            match run.row(&row.source()?)? {
+                Flow::Continue => {}
+                Flow::SkipPartition => {
+                    skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length));
+                }
+                Flow::PageFull => return run.page(true),
+                Flow::Done => return run.page(false),
+            }
+        }
+    }
+    run.finish()
+}
+
+fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
+    let call = CallContext::at(0);
+    let bindings = Bindings { values: &[], call: &call };
+    let moment = WriteMoment { timestamp: 0, now_seconds: 0, list_clock_micros: 1, counter_id: [0; 16] };
+    let mut stored = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut plan = ModifyPlan {
+            table: table.clone(),
+            kind: ModifyKind::Insert,
+            partition: Vec::new(),
+            clustering: Vec::new(),
+            operations: Vec::new(),
+            timestamp: None,
+            time_to_live: None,
+            conditions: None,
+            json: None,
+        };
+        let terms = row
+            .into_iter()
+            .zip(&table.columns)
+            .map(|(value, column)| {
+                (value.is_some() || column.is_primary_key()).then_some(Term::Constant(value))
+            })
+            .collect();
+        fill_insert(&mut plan, terms)?;
+        let mut set = MutationSet::default();
+        set.add(&plan, &bindings, &moment, None)?;
+        let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
+        for (_, mutation) in set.finish(&moment, None)? {
+            let view = mutation.view().map_err(malformed)?;
+            for operation in view.operations() {
+                if let Operation::Row { position, row } = operation.map_err(malformed)? {
+                    let key = key::full_key(view.token, view.partition_key, position)
+                        .map_err(|error| RequestError::Server(error.to_string()))?;
+                    stored.push(BlockRow { key, row: row.bytes.to_vec() });
+                }
+            }
+        }
+    }
+    stored.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(stored)
+}

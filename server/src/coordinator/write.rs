@@ -1,0 +1,253 @@
+//! INSERT, UPDATE and DELETE without conditions.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::key;
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{Mutation, TableId, transcode};
+
+use super::{Execution, Outcome, OwnedRequest, RequestOptions};
+use crate::bind::BorrowedValues;
+use crate::error::{RequestError, Result};
+use crate::functions::CallContext;
+use crate::plan::Plan;
+use crate::plan::modify::ModifyPlan;
+use crate::plan::term::Bindings;
+use crate::run::keys::{PartitionKey, partition_keys};
+use crate::run::modify::{ExistingRows, MutationSet, WriteMoment, expand_json};
+use crate::schema::catalog::Table;
+use crate::session::prepared::Statement;
+use crate::shard_thread::ShardContext;
+
+/// Rows of this thread's shard.
+pub struct ShardRows<'a> {
+    pub context: &'a ShardContext,
+    pub now_seconds: u32,
+}
+
+impl ExistingRows for ShardRows<'_> {
+    fn row(&self, table: &Table, partition: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
+        let start = key::full_key(partition.token, &partition.bytes, position)
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        let mut end = start.clone();
+        end.push(0);
+        let mut scan = self.context.shard.scan(&ScanRequest {
+            table: TableId(*table.id.as_bytes()),
+            start: &start,
+            end: &end,
+            reversed: false,
+            now_seconds: self.now_seconds,
+            budget: Budget::UNLIMITED,
+        })?;
+        match scan.next()? {
+            Step::Row(view) => {
+                let mut row = Vec::new();
+                transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
+                Ok(Some(row))
+            }
+            Step::Exhausted | Step::End => Ok(None),
+        }
+    }
+}
+
+thread_local! {
+    /// Orders list elements given in one microsecond; strictly increasing on a thread.
+    static LIST_CLOCK_MICROS: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The moment of a write.
+pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
+    let now_micros = context.next_timestamp();
+    let list_clock_micros = LIST_CLOCK_MICROS.with(|clock| {
+        let next = now_micros.max(clock.get() + 1);
+        clock.set(next);
+        next
+    });
+    WriteMoment {
+        timestamp: options.timestamp.unwrap_or(now_micros),
+        now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
+        list_clock_micros,
+        counter_id: *context.node.host_id.as_bytes(),
+    }
+}
+
+/// Carries out a modification without conditions.
+pub fn modify(
+    context: &Rc<ShardContext>,
+    plan: &ModifyPlan,
+    values: &BorrowedValues<'_>,
+    request: impl FnOnce() -> OwnedRequest,
+    options: &RequestOptions,
+    call: &CallContext,
+) -> Execution {
+    if plan.is_counter() || plan.needs_read() {
+        return Execution::Pending(Box::pin(modify_at_owners(context.clone(), request())));
+    }
+    let moment = moment(context, options);
+    let bindings = Bindings { values, call };
+    let mut set = MutationSet::default();
+    let mutations = set
+        .add(plan, &bindings, &moment, None)
+        .and_then(|()| set.finish(&moment, None));
+    match mutations {
+        Err(error) => Execution::Ready(Err(error)),
+        Ok(mutations) => apply(context, mutations),
+    }
+}
+
+/// Applies mutations at their owners and acknowledges when all are durable.
+pub fn apply(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Execution {
+    if let [(token, mutation)] = &mutations[..]
+        && context.node.shard_of(*token) == context.index
+        && let Some(admitted) = context.shard.admit().now_or_never()
+    {
+        let applied = admitted.map_err(RequestError::from).and_then(|()| apply_here(context, mutation));
+        return match applied {
+            Err(error) => Execution::Ready(Err(error)),
+            Ok(position) => acknowledge(context, position),
+        };
+    }
+    if mutations.is_empty() {
+        return Execution::Ready(Ok(Outcome::Void));
+    }
+    let context = context.clone();
+    Execution::Pending(Box::pin(async move {
+        apply_all(&context, mutations).await?;
+        Ok(Outcome::Void)
+    }))
+}
+
+fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
+    let mut durable = Box::pin(context.shard.durable(position));
+    match (&mut durable).now_or_never() {
+        Some(outcome) => Execution::Ready(outcome.map(|()| Outcome::Void).map_err(RequestError::from)),
+        None => Execution::Pending(Box::pin(async move {
+            durable.await?;
+            Ok(Outcome::Void)
+        })),
+    }
+}
+
+/// Applies a mutation to this thread's shard.
+pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
+    let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
+    context.metrics.writes.increment();
+    Ok(context.shard.apply(&view)?)
+}
+
+/// Applies mutations on all the shards they belong to, and waits until they are durable.
+pub async fn apply_all(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Result<()> {
+    let mut by_owner: BTreeMap<usize, Vec<Mutation>> = BTreeMap::new();
+    for (token, mutation) in mutations {
+        by_owner.entry(context.node.shard_of(token)).or_default().push(mutation);
+    }
+    let writes = by_owner.into_iter().map(|(owner, mutations)| async move {
+        if owner == context.index {
+            return apply_at_owner(context.clone(), mutations).await;
+        }
+        context.run_on(owner, move |context| Box::pin(apply_at_owner(context, mutations))).await?
+    });
+    futures::future::try_join_all(writes).await?;
+    Ok(())
+}
+
+async fn apply_at_owner(context: Rc<ShardContext>, mutations: Vec<Mutation>) -> Result<()> {
+    context.shard.admit().await?;
+    let mut last = None;
+    for mutation in &mutations {
+        last = Some(apply_here(&context, mutation)?);
+    }
+    if let Some(position) = last {
+        context.shard.durable(position).await?;
+    }
+    Ok(())
+}
+
+/// Counters and lists by index or value: each partition's owner reads and writes in one turn.
+async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let Plan::Modify(plan) = &request.statement.plan else {
+        return Err(RequestError::Server("not a modification".to_owned()));
+    };
+    let owners = {
+        let values = request.bindings.borrow();
+        let bindings = Bindings { values: &values, call: &request.call };
+        let expanded;
+        let plan = if plan.json.is_some() {
+            expanded = expand_json(plan, &bindings)?;
+            &expanded
+        } else {
+            plan
+        };
+        let mut owners: Vec<usize> = partition_keys(&plan.partition, &plan.table, &bindings)?
+            .iter()
+            .map(|key| context.node.shard_of(key.token))
+            .collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners
+    };
+    let writes = owners.into_iter().map(|owner| {
+        let request = request.clone();
+        let context = &context;
+        async move {
+            if owner == context.index {
+                return read_and_write(context.clone(), request).await;
+            }
+            context.run_on(owner, move |context| Box::pin(read_and_write(context, request))).await?
+        }
+    });
+    futures::future::try_join_all(writes).await?;
+    Ok(Outcome::Void)
+}
+
+async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Result<()> {
+    let Plan::Modify(plan) = &request.statement.plan else {
+        return Err(RequestError::Server("not a modification".to_owned()));
+    };
+    context.shard.admit().await?;
+    let position = {
+        let values = request.bindings.borrow();
+        let bindings = Bindings { values: &values, call: &request.call };
+        apply_statements(&context, &[(plan, &bindings)], &request.options)?
+    };
+    if let Some(position) = position {
+        context.shard.durable(position).await?;
+    }
+    Ok(())
+}
+
+/// Reads what the statements need and applies, in this turn, those of their mutations that this shard owns.
+pub fn apply_statements(
+    context: &ShardContext,
+    statements: &[(&ModifyPlan, &Bindings<'_>)],
+    options: &RequestOptions,
+) -> Result<Option<LogPosition>> {
+    let moment = moment(context, options);
+    let rows = ShardRows { context, now_seconds: moment.now_seconds };
+    let mut set = MutationSet::default();
+    for (plan, bindings) in statements {
+        set.add(plan, bindings, &moment, Some(&rows))?;
+    }
+    let mut last = None;
+    for (token, mutation) in set.finish(&moment, Some(&rows))? {
+        if context.node.shard_of(token) == context.index {
+            last = Some(apply_here(context, &mutation)?);
+        }
+    }
+    Ok(last)
+}
+
+/// A modification as a statement of its own.
+pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
+    match &statement.plan {
+        Plan::Modify(plan) => Ok(plan),
+        _ => Err(RequestError::invalid(
+            "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+        )),
+    }
+}

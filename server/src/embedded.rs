@@ -1,0 +1,29 @@
+//! A node inside another program: tests, examples, the demo.
+//!
+//! ```no_run
+//! use helenus::config::Config;
+//!
+//! let config = Config { data_dir: "data".into(), ..helenus::embedded::config() };
+//! let node = helenus::embedded::start(config)?;
+//! println!("CQL at {}", node.address());
+//! node.shutdown().map_err(std::io::Error::other)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::config::Config;
+use crate::node::{Node, StartError};
+
+/// Settings for a node beside others on one machine: every port is a free one.
+pub fn config() -> Config {
+    Config {
+        listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+        shard_aware_port: Some(0),
+        http_port: 0,
+        ..Config::default()
+    }
+}
+
+/// Starts a node; returns when it serves clients.
+pub fn start(config: Config) -> Result<Node, StartError> {
+    Node::start(config)
+}

@@ -1,0 +1,175 @@
+//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat};
+use helenus::node::Node;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Parser)]
+#[command(name = "helenus", version, about = "A Cassandra-compatible wide-column database server")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a node until it gets SIGTERM or SIGINT.
+    Node(NodeArguments),
+    /// Opens an interactive CQL shell.
+    Shell(helenus_shell::Args),
+}
+
+/// Flags over `HELENUS_*` variables over the configuration file.
+#[derive(clap::Args)]
+struct NodeArguments {
+    /// Configuration file (TOML).
+    #[arg(long, env = "HELENUS_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where everything is kept.
+    #[arg(long, env = "HELENUS_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address and port for CQL clients; port 0 picks a free one.
+    #[arg(long, env = "HELENUS_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Port on which a client's source port chooses the shard.
+    #[arg(long, env = "HELENUS_SHARD_AWARE_PORT")]
+    shard_aware_port: Option<u16>,
+    /// Shards (threads); one a core by default.
+    #[arg(long, env = "HELENUS_SHARDS")]
+    shards: Option<usize>,
+    /// When writes are acknowledged.
+    #[arg(long, env = "HELENUS_COMMIT_LOG")]
+    commit_log: Option<CommitLogMode>,
+    /// Memory for memtables, in bytes.
+    #[arg(long, env = "HELENUS_MEMTABLE_BYTES")]
+    memtable_bytes: Option<u64>,
+    /// Memory for table blocks, in bytes.
+    #[arg(long, env = "HELENUS_BLOCK_CACHE_BYTES")]
+    block_cache_bytes: Option<u64>,
+    /// Name of the cluster.
+    #[arg(long, env = "HELENUS_CLUSTER_NAME")]
+    cluster_name: Option<String>,
+    /// Loopback port of metrics, health and administration; 0 picks a free one.
+    #[arg(long, env = "HELENUS_HTTP_PORT")]
+    http_port: Option<u16>,
+    /// Serve no HTTP at all.
+    #[arg(long, env = "HELENUS_NO_HTTP")]
+    no_http: bool,
+    /// Form of the logs on standard error.
+    #[arg(long, env = "HELENUS_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
+    /// A `tracing` filter: `info`, `helenus=debug`, …
+    #[arg(long, env = "HELENUS_LOG")]
+    log_filter: Option<String>,
+    /// Print the settings in force as TOML and exit.
+    #[arg(long)]
+    show_config: bool,
+}
+
+impl NodeArguments {
+    fn config(self) -> Result<Config, ConfigError> {
+        let mut config = match &self.config {
+            Some(path) => Config::from_file(path)?,
+            None => Config::default(),
+        };
+        macro_rules! take {
+            ($($name:ident),*) => { $(if let Some(value) = self.$name { config.$name = value; })* };
+        }
+        take!(
+            data_dir, listen, commit_log, memtable_bytes, block_cache_bytes, cluster_name, http_port, log_format,
+            log_filter
+        );
+        config.shards = self.shards.or(config.shards);
+        config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
+        config.http_enabled &= !self.no_http;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Node(arguments) => run_node(arguments),
+        Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
+    }
+}
+
+fn run_node(arguments: NodeArguments) -> ExitCode {
+    let show_config = arguments.show_config;
+    let config = match arguments.config() {
+        Ok(config) => config,
+        Err(error) => return fail(&error),
+    };
+    if show_config {
+        return match toml::to_string(&config) {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => fail(&error),
+        };
+    }
+    start_logs(&config);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error),
+    };
+    let node = match Node::start(config) {
+        Ok(node) => node,
+        Err(error) => return fail(&error),
+    };
+    println!("listening on {}", node.address());
+    if let Some(address) = node.http_address() {
+        tracing::info!(%address, "metrics, health and administration");
+    }
+    tracing::info!(
+        address = %node.address(), shard_aware = %node.shard_aware_address(), shards = node.shared().shard_count(),
+        host_id = %node.shared().host_id, "ready"
+    );
+    if let Err(error) = runtime.block_on(wait_for_signal()) {
+        return fail(&error);
+    }
+    tracing::info!("stopping");
+    // A second signal ends the process at once, whatever is still to be flushed.
+    runtime.spawn(async {
+        if wait_for_signal().await.is_ok() {
+            std::process::exit(1);
+        }
+    });
+    let stopped = runtime.block_on(async move { tokio::task::spawn_blocking(move || node.shutdown()).await });
+    match stopped {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&error),
+    }
+}
+
+async fn wait_for_signal() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn start_logs(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("helenus: {error}");
+    ExitCode::FAILURE
+}

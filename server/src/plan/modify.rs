@@ -1,0 +1,653 @@
+//! The plans of INSERT, UPDATE and DELETE.
+//!
+//! Invariants: a plan names its partitions by values of the whole partition key; operations on counters and on other
+//! columns never mix; a plan with a condition names exactly one row (or the static row) of one partition.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cql_lite::syntax::ast::{self, Comparison};
+use cql_lite::types::CqlType;
+
+use super::condition::{Condition, Conditions, resolve_conditions};
+use super::names::{Scope, column_of, list_names};
+use super::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions, Values, resolve_relations};
+use super::select::skipped_clustering_column;
+use super::term::{Markers, Receiver, Term, resolve};
+use crate::error::{RequestError, Result};
+use crate::schema::catalog::{Column, Table};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModifyKind {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// A planned modification.
+#[derive(Debug, Clone)]
+pub struct ModifyPlan {
+    pub table: Arc<Table>,
+    pub kind: ModifyKind,
+    /// One set of values a partition key column.
+    pub partition: Vec<Values>,
+    /// A prefix of the clustering key; all of it except for deletions of ranges and changes of static columns.
+    pub clustering: Vec<ClusteringRestriction>,
+    pub operations: Vec<ColumnOperation>,
+    pub timestamp: Option<Term>,
+    pub time_to_live: Option<Term>,
+    pub conditions: Option<Conditions>,
+    /// The document of INSERT JSON: keys and operations are then made when it is run.
+    pub json: Option<JsonInsert>,
+}
+
+#[derive(Debug, Clone)]
+pub struct JsonInsert {
+    pub document: Term,
+    /// Columns that the document lacks are left alone instead of deleted.
+    pub default_unset: bool,
+}
+
+/// A change of one column.
+#[derive(Debug, Clone)]
+pub struct ColumnOperation {
+    /// Index in [`Table::columns`].
+    pub column: usize,
+    pub operation: Operation,
+}
+
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// The whole value; null deletes.
+    Set(Term),
+    /// Elements after a list's last, or into a set or map.
+    Add(Term),
+    /// Elements before a list's first.
+    Prepend(Term),
+    /// Elements out of a list (by value), set or map (by key).
+    Subtract(Term),
+    /// The value at a key of a map or an index of a list.
+    SetElement { key: Term, value: Term },
+    SetField { field: u16, value: Term },
+    Delete,
+    /// The value at a key of a map, an element of a set, an index of a list.
+    DeleteElement(Term),
+    DeleteField(u16),
+    CounterAdd(Term),
+    CounterSubtract(Term),
+}
+
+impl ModifyPlan {
+    /// Whether rows must be read before they can be changed (lists by index or value).
+    pub fn needs_read(&self) -> bool {
+        self.operations.iter().any(|change| {
+            let is_list = matches!(self.table.columns[change.column].column_type, CqlType::List { .. });
+            is_list
+                && matches!(
+                    change.operation,
+                    Operation::Subtract(_) | Operation::SetElement { .. } | Operation::DeleteElement(_)
+                )
+        })
+    }
+
+    /// Whether nothing but static columns (and the partition key) is touched.
+    pub fn touches_only_static(&self) -> bool {
+        !self.operations.is_empty()
+            && self.operations.iter().all(|change| self.table.columns[change.column].is_static())
+    }
+
+    pub fn is_counter(&self) -> bool {
+        self.table.is_counter
+    }
+
+    /// Whether all clustering columns have values (not slices).
+    pub fn has_full_clustering(&self) -> bool {
+        let covered: usize = self
+            .clustering
+            .iter()
+            .map(|restriction| match restriction {
+                ClusteringRestriction::Values { .. } => 1,
+                ClusteringRestriction::Tuples { count, .. } => *count,
+                ClusteringRestriction::Slice { .. } => 0,
+            })
+            .sum();
+        covered == self.table.clustering_key_count
+    }
+}
+
+/// Plans an INSERT.
+pub fn plan_insert(
+    statement: &ast::Insert,
+    table: &Arc<Table>,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    if table.is_counter {
+        return Err(RequestError::invalid(
+            "INSERT statements are not allowed on counter tables, use UPDATE instead",
+        ));
+    }
+    let mut plan = ModifyPlan {
+        table: table.clone(),
+        kind: ModifyKind::Insert,
+        partition: Vec::new(),
+        clustering: Vec::new(),
+        operations: Vec::new(),
+        timestamp: None,
+        time_to_live: None,
+        conditions: statement.if_not_exists.then_some(Conditions::NotExists),
+        json: None,
+    };
+    match &statement.source {
+        ast::InsertSource::Json { value, default } => {
+            let receiver = Receiver::new("[json]", CqlType::Text);
+            let document = match value {
+                ast::JsonValue::Text(text) => ast::Term::Literal(ast::Literal::String(text.clone())),
+                ast::JsonValue::Marker(marker) => ast::Term::Marker(marker.clone()),
+            };
+            plan.json = Some(JsonInsert {
+                document: resolve(&document, &receiver, scope, markers)?,
+                default_unset: *default == ast::JsonDefault::Unset,
+            });
+        }
+        ast::InsertSource::Values { columns, values } => {
+            if columns.len() != values.len() {
+                return Err(RequestError::invalid("Unmatched column names/values"));
+            }
+            let mut given = BTreeSet::new();
+            let mut terms: Vec<Option<Term>> = table.columns.iter().map(|_| None).collect();
+            for (name, value) in columns.iter().zip(values) {
+                let index = column_of(table, name)?;
+                if !given.insert(index) {
+                    return Err(RequestError::invalid("The column names contains duplicates"));
+                }
+                let column = &table.columns[index];
+                let receiver = Receiver::new(column.name.clone(), column.column_type.clone());
+                terms[index] = Some(resolve(value, &receiver, scope, markers)?);
+            }
+            fill_insert(&mut plan, terms)?;
+        }
+    }
+    resolve_using(&statement.using, &mut plan, scope, markers)?;
+    Ok(plan)
+}
+
+/// Sorts the values of an INSERT (by index in [`Table::columns`]) into keys and operations.
+pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Result<()> {
+    let table = plan.table.clone();
+    let (partition_count, clustering_count) = (table.partition_key_count, table.clustering_key_count);
+    let missing: Vec<&Column> =
+        table.partition_key().iter().zip(&terms).filter(|(_, term)| term.is_none()).map(|(column, _)| column).collect();
+    if !missing.is_empty() {
+        return Err(RequestError::invalid(format!(
+            "Some partition key parts are missing: {}",
+            list_names(missing)
+        )));
+    }
+    plan.partition = terms[..partition_count].iter_mut().filter_map(Option::take).map(Values::One).collect();
+    let values = terms.split_off(partition_count + clustering_count);
+    let clustering: Vec<Option<Term>> = terms.split_off(partition_count);
+    for (offset, term) in values.into_iter().enumerate() {
+        if let Some(term) = term {
+            let column = partition_count + clustering_count + offset;
+            plan.operations.push(ColumnOperation { column, operation: Operation::Set(term) });
+        }
+    }
+    if clustering.iter().all(Option::is_none) && clustering_count > 0 && plan.touches_only_static() {
+        return Ok(());
+    }
+    let missing: Vec<&Column> = table
+        .clustering_key()
+        .iter()
+        .zip(&clustering)
+        .filter(|(_, term)| term.is_none())
+        .map(|(column, _)| column)
+        .collect();
+    if !missing.is_empty() {
+        return Err(RequestError::invalid(format!("Some clustering keys are missing: {}", list_names(missing))));
+    }
+    plan.clustering = clustering
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(|(first, term)| ClusteringRestriction::Values { first, values: Values::One(term) })
+        .collect();
+    Ok(())
+}
+
+/// Plans an UPDATE.
+pub fn plan_update(
+    statement: &ast::Update,
+    table: &Arc<Table>,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    let mut using = UsingTerms::resolve(&statement.using, scope, markers)?;
+    let mut operations = Vec::new();
+    for assignment in &statement.assignments {
+        let index = column_of(table, &assignment.column)?;
+        let column = &table.columns[index];
+        if column.is_primary_key() {
+            return Err(RequestError::invalid(format!("PRIMARY KEY part {} found in SET part", column.name)));
+        }
+        check_set_twice(&operations, index, assignment, column)?;
+        let operation = resolve_assignment(assignment, column, scope, markers)?;
+        operations.push(ColumnOperation { column: index, operation });
+    }
+    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    let (partition, clustering) = keys_of(restrictions, table, ModifyKind::Update)?;
+    let conditions = statement
+        .condition
+        .as_ref()
+        .map(|condition| resolve_conditions(condition, table, scope, markers))
+        .transpose()?;
+    let mut plan = ModifyPlan {
+        table: table.clone(),
+        kind: ModifyKind::Update,
+        partition,
+        clustering,
+        operations,
+        timestamp: None,
+        time_to_live: None,
+        conditions,
+        json: None,
+    };
+    using.apply(&mut plan)?;
+    if plan.clustering.iter().any(|c| matches!(c, ClusteringRestriction::Slice { .. })) {
+        return Err(RequestError::invalid(
+            "Slice restrictions are not supported on the clustering columns in UPDATE statements",
+        ));
+    }
+    if plan.touches_only_static() {
+        if !plan.clustering.is_empty() && !reads_rows_in_conditions(&plan) {
+            return Err(RequestError::invalid(
+                "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
+            ));
+        }
+    } else if !plan.has_full_clustering() {
+        return Err(RequestError::invalid(format!(
+            "Some clustering keys are missing: {}",
+            list_names(missing_clustering(&plan))
+        )));
+    }
+    check_conditional(&plan)?;
+    Ok(plan)
+}
+
+fn reads_rows_in_conditions(plan: &ModifyPlan) -> bool {
+    match &plan.conditions {
+        None => false,
+        Some(Conditions::Exists | Conditions::NotExists) => true,
+        Some(Conditions::Columns(conditions)) => {
+            conditions.iter().any(|condition| !plan.table.columns[condition.column].is_static())
+        }
+    }
+}
+
+/// The clustering columns of a modification that no relation names.
+fn missing_clustering(plan: &ModifyPlan) -> Vec<&Column> {
+    plan.table
+        .clustering_key()
+        .iter()
+        .enumerate()
+        .filter(|(position, _)| {
+            !plan.clustering.iter().any(|restriction| match restriction {
+                ClusteringRestriction::Values { first, .. } => first == position,
+                ClusteringRestriction::Tuples { first, count, .. } => (*first..first + count).contains(position),
+                ClusteringRestriction::Slice { .. } => false,
+            })
+        })
+        .map(|(_, column)| column)
+        .collect()
+}
+
+fn check_set_twice(
+    operations: &[ColumnOperation],
+    index: usize,
+    assignment: &ast::Assignment,
+    column: &Column,
+) -> Result<()> {
+    let is_partial = |operation: &Operation| {
+        matches!(operation, Operation::SetElement { .. } | Operation::SetField { .. } | Operation::Add(_) | Operation::Subtract(_) | Operation::Prepend(_))
+    };
+    let this_is_partial = !matches!(assignment.operation, ast::AssignmentOperation::Set(_));
+    let twice = operations
+        .iter()
+        .any(|other| other.column == index && !(is_partial(&other.operation) && this_is_partial));
+    if twice {
+        return Err(RequestError::invalid(format!(
+            "Multiple incompatible setting of column {}",
+            column.name
+        )));
+    }
+    Ok(())
+}
+
+fn resolve_assignment(
+    assignment: &ast::Assignment,
+    column: &Column,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<Operation> {
+    let name = &column.name;
+    let receiver = Receiver::new(name.clone(), column.column_type.clone());
+    let is_counter = column.column_type == CqlType::Counter;
+    let wrong = |kind: &str| {
+        RequestError::invalid(format!("Invalid operation ({assignment}) for {kind} column {name}"))
+    };
+    match &assignment.operation {
+        ast::AssignmentOperation::Set(term) => {
+            if is_counter {
+                return Err(RequestError::invalid(format!(
+                    "Cannot set the value of counter column {name} (counters can only be incremented/decremented, not set)"
+                )));
+            }
+            Ok(Operation::Set(resolve(term, &receiver, scope, markers)?))
+        }
+        ast::AssignmentOperation::Add(term) | ast::AssignmentOperation::Subtract(term) if is_counter => {
+            let amount = resolve(term, &Receiver::new(name.clone(), CqlType::Bigint), scope, markers)?;
+            Ok(if matches!(assignment.operation, ast::AssignmentOperation::Add(_)) {
+                Operation::CounterAdd(amount)
+            } else {
+                Operation::CounterSubtract(amount)
+            })
+        }
+        ast::AssignmentOperation::Add(term) => match &column.column_type {
+            CqlType::List { frozen: false, .. } | CqlType::Set { frozen: false, .. } | CqlType::Map { frozen: false, .. } => {
+                Ok(Operation::Add(resolve(term, &receiver, scope, markers)?))
+            }
+            other if other.is_collection() => Err(wrong("frozen collection")),
+            _ => Err(wrong("non counter")),
+        },
+        ast::AssignmentOperation::Prepend(term) => match &column.column_type {
+            CqlType::List { frozen: false, .. } => {
+                Ok(Operation::Prepend(resolve(term, &receiver, scope, markers)?))
+            }
+            CqlType::List { .. } => Err(wrong("frozen list")),
+            _ => Err(wrong("non list")),
+        },
+        ast::AssignmentOperation::Subtract(term) => match &column.column_type {
+            CqlType::List { frozen: false, .. } | CqlType::Set { frozen: false, .. } => {
+                Ok(Operation::Subtract(resolve(term, &receiver, scope, markers)?))
+            }
+            CqlType::Map { frozen: false, key, .. } => {
+                let keys = Receiver::new(name.clone(), CqlType::set((**key).clone(), false));
+                Ok(Operation::Subtract(resolve(term, &keys, scope, markers)?))
+            }
+            other if other.is_collection() => Err(wrong("frozen collection")),
+            _ => Err(wrong("non counter")),
+        },
+        ast::AssignmentOperation::SetElement { key, value } => match &column.column_type {
+            CqlType::List { frozen: false, element } => Ok(Operation::SetElement {
+                key: resolve(key, &receiver.part("idx", CqlType::Int), scope, markers)?,
+                value: resolve(value, &receiver.part("value", (**element).clone()), scope, markers)?,
+            }),
+            CqlType::Map { frozen: false, key: key_type, value: value_type } => Ok(Operation::SetElement {
+                key: resolve(key, &receiver.part("key", (**key_type).clone()), scope, markers)?,
+                value: resolve(value, &receiver.part("value", (**value_type).clone()), scope, markers)?,
+            }),
+            CqlType::Set { frozen: false, .. } => Err(wrong("set")),
+            other if other.is_collection() => Err(wrong("frozen collection")),
+            _ => Err(wrong("non collection")),
+        },
+        ast::AssignmentOperation::SetField { field, value } => match &column.column_type {
+            CqlType::UserType { definition, frozen: false } => {
+                let index = definition.field_index(field.as_str()).ok_or_else(|| {
+                    RequestError::invalid(format!("UDT column {name} does not have a field named {}", field.as_str()))
+                })?;
+                let part = Receiver::new(format!("{name}.{}", field.as_str()), definition.field_types[index].clone());
+                Ok(Operation::SetField { field: index as u16, value: resolve(value, &part, scope, markers)? })
+            }
+            CqlType::UserType { .. } => Err(wrong("frozen UDT")),
+            _ => Err(wrong("non-UDT")),
+        },
+    }
+}
+
+/// Plans a DELETE.
+pub fn plan_delete(
+    statement: &ast::Delete,
+    table: &Arc<Table>,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    let mut operations = Vec::new();
+    for deletion in &statement.deletions {
+        let (ast::Deletion::Column(name)
+        | ast::Deletion::Element { column: name, .. }
+        | ast::Deletion::Field { column: name, .. }) = deletion;
+        let index = column_of(table, name)?;
+        let column = &table.columns[index];
+        if column.is_primary_key() {
+            return Err(RequestError::invalid(format!(
+                "Invalid identifier {} for deletion (should not be a PRIMARY KEY part)",
+                column.name
+            )));
+        }
+        let operation = resolve_deletion(deletion, column, scope, markers)?;
+        operations.push(ColumnOperation { column: index, operation });
+    }
+    let using = ast::Using { timestamp: statement.timestamp.clone(), time_to_live: None };
+    let mut using = UsingTerms::resolve(&using, scope, markers)?;
+    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    let (partition, clustering) = keys_of(restrictions, table, ModifyKind::Delete)?;
+    let conditions = statement
+        .condition
+        .as_ref()
+        .map(|condition| resolve_conditions(condition, table, scope, markers))
+        .transpose()?;
+    let mut plan = ModifyPlan {
+        table: table.clone(),
+        kind: ModifyKind::Delete,
+        partition,
+        clustering,
+        operations,
+        timestamp: None,
+        time_to_live: None,
+        conditions,
+        json: None,
+    };
+    using.apply(&mut plan)?;
+    if !plan.operations.is_empty() {
+        if plan.touches_only_static() {
+            if !plan.clustering.is_empty() && !reads_rows_in_conditions(&plan) {
+                return Err(RequestError::invalid(
+                    "Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
+                ));
+            }
+        } else if !plan.has_full_clustering() {
+            return Err(RequestError::invalid(
+                if plan.clustering.iter().any(|c| matches!(c, ClusteringRestriction::Slice { .. })) {
+                    "Range deletions are not supported for specific columns".to_owned()
+                } else {
+                    format!("Some clustering keys are missing: {}", list_names(missing_clustering(&plan)))
+                },
+            ));
+        }
+    }
+    check_conditional(&plan)?;
+    Ok(plan)
+}
+
+fn resolve_deletion(
+    deletion: &ast::Deletion,
+    column: &Column,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<Operation> {
+    let name = &column.name;
+    match deletion {
+        ast::Deletion::Column(_) => Ok(Operation::Delete),
+        ast::Deletion::Element { key, .. } => {
+            let receiver = Receiver::new(name.clone(), column.column_type.clone());
+            let part = match &column.column_type {
+                CqlType::List { frozen: false, .. } => receiver.part("idx", CqlType::Int),
+                CqlType::Set { frozen: false, element } => receiver.part("value", (**element).clone()),
+                CqlType::Map { frozen: false, key, .. } => receiver.part("key", (**key).clone()),
+                other => {
+                    let kind = if other.is_collection() { "frozen" } else { "non" };
+                    return Err(RequestError::invalid(format!(
+                        "Invalid deletion operation for {kind} collection column {name}"
+                    )));
+                }
+            };
+            Ok(Operation::DeleteElement(resolve(key, &part, scope, markers)?))
+        }
+        ast::Deletion::Field { field, .. } => match &column.column_type {
+            CqlType::UserType { definition, frozen: false } => {
+                let index = definition.field_index(field.as_str()).ok_or_else(|| {
+                    RequestError::invalid(format!("UDT column {name} does not have a field named {}", field.as_str()))
+                })?;
+                Ok(Operation::DeleteField(index as u16))
+            }
+            CqlType::UserType { .. } => Err(RequestError::invalid(format!(
+                "Frozen UDT column {name} does not support field deletions"
+            ))),
+            _ => Err(RequestError::invalid(format!("Invalid deletion operation for non-UDT column {name}"))),
+        },
+    }
+}
+
+fn keys_of(
+    restrictions: Restrictions,
+    table: &Table,
+    kind: ModifyKind,
+) -> Result<(Vec<Values>, Vec<ClusteringRestriction>)> {
+    let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
+    let filtered: Vec<usize> =
+        restrictions.filters.iter().flat_map(|filter| filter.subject.columns().to_vec()).collect();
+    let values: Vec<usize> = filtered.iter().copied().filter(|&i| !table.columns[i].is_primary_key()).collect();
+    if !values.is_empty() {
+        return Err(RequestError::invalid(format!(
+            "Non PRIMARY KEY columns found in where clause: {}",
+            list_names(values.iter().map(|&index| &table.columns[index]))
+        )));
+    }
+    match &restrictions.partition {
+        PartitionRestriction::Range { lower: None, upper: None } => {
+            let restricted_otherwise = filtered.iter().any(|&index| {
+                table.columns[index].is_partition_key() && !restrictions.equal_columns.contains(&index)
+            });
+            if restricted_otherwise {
+                return Err(RequestError::invalid(
+                    "Only EQ and IN relation are supported on the partition key (unless you use the token() function)"
+                        .to_owned()
+                        + if kind == ModifyKind::Update { " for UPDATE statements" } else { " for DELETE statements" },
+                ));
+            }
+            let missing = table
+                .partition_key()
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| !restrictions.equal_columns.contains(index) && !filtered.contains(index))
+                .map(|(_, column)| column);
+            return Err(RequestError::invalid(format!(
+                "Some partition key parts are missing: {}",
+                list_names(missing)
+            )));
+        }
+        PartitionRestriction::Range { .. } => {
+            return Err(RequestError::invalid(format!(
+                "The token function cannot be used in WHERE clauses for {statement} statements"
+            )));
+        }
+        PartitionRestriction::Keys(_) => {}
+    }
+    if let Some(&index) = filtered.first() {
+        return Err(RequestError::invalid(skipped_clustering_column(table, index, &restrictions)));
+    }
+    match restrictions.partition {
+        PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
+        PartitionRestriction::Range { .. } => Err(RequestError::invalid("The partition key is not restricted")),
+    }
+}
+
+fn check_conditional(plan: &ModifyPlan) -> Result<()> {
+    let Some(conditions) = &plan.conditions else { return Ok(()) };
+    if plan.is_counter() {
+        return Err(RequestError::invalid("Conditional updates are not supported on counter tables"));
+    }
+    if plan.partition.iter().any(|values| !matches!(values, Values::One(_))) {
+        let statement = if plan.kind == ModifyKind::Delete { "deletions" } else { "updates" };
+        return Err(RequestError::invalid(format!(
+            "IN on the partition key is not supported with conditional {statement}"
+        )));
+    }
+    let several = plan.clustering.iter().any(|restriction| match restriction {
+        ClusteringRestriction::Values { values, .. } => !matches!(values, Values::One(_)),
+        ClusteringRestriction::Tuples { values, .. } => {
+            !matches!(values, super::restrictions::TupleValues::One(_))
+        }
+        ClusteringRestriction::Slice { .. } => false,
+    });
+    if several {
+        let statement = if plan.kind == ModifyKind::Delete { "deletions" } else { "updates" };
+        return Err(RequestError::invalid(format!(
+            "IN on the clustering key columns is not supported with conditional {statement}"
+        )));
+    }
+    let only_static = |conditions: &[Condition]| {
+        conditions.iter().all(|condition| plan.table.columns[condition.column].is_static())
+    };
+    if plan.kind == ModifyKind::Delete && !plan.has_full_clustering() {
+        let allowed = plan.touches_only_static()
+            || matches!(conditions, Conditions::Columns(list) if only_static(list) && plan.touches_only_static());
+        if !allowed {
+            return Err(RequestError::invalid(
+                "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF conditions on non static columns",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The terms of a USING clause.
+struct UsingTerms {
+    timestamp: Option<Term>,
+    time_to_live: Option<Term>,
+}
+
+impl UsingTerms {
+    fn resolve(using: &ast::Using, scope: &Scope<'_>, markers: &mut Markers) -> Result<Self> {
+        let mut term = |term: &Option<ast::Term>, name: &str, value_type: CqlType| {
+            term.as_ref()
+                .map(|term| resolve(term, &Receiver::new(name, value_type), scope, markers))
+                .transpose()
+        };
+        Ok(Self {
+            timestamp: term(&using.timestamp, "[timestamp]", CqlType::Bigint)?,
+            time_to_live: term(&using.time_to_live, "[ttl]", CqlType::Int)?,
+        })
+    }
+
+    fn apply(&mut self, plan: &mut ModifyPlan) -> Result<()> {
+        plan.timestamp = self.timestamp.take();
+        plan.time_to_live = self.time_to_live.take();
+        if plan.is_counter() {
+            if plan.timestamp.is_some() && plan.kind != ModifyKind::Delete {
+                return Err(RequestError::invalid("Cannot provide custom timestamp for counter updates"));
+            }
+            if plan.time_to_live.is_some() {
+                return Err(RequestError::invalid("Cannot provide custom TTL for counter updates"));
+            }
+        }
+        if plan.timestamp.is_some() && plan.conditions.is_some() {
+            return Err(RequestError::invalid("Cannot provide custom timestamp for conditional updates"));
+        }
+        Ok(())
+    }
+}
+
+fn resolve_using(
+    using: &ast::Using,
+    plan: &mut ModifyPlan,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<()> {
+    UsingTerms::resolve(using, scope, markers)?.apply(plan)
+}
+
+/// Whether an operator compares for equality only.
+pub fn is_equality(operator: Comparison) -> bool {
+    matches!(operator, Comparison::Equal | Comparison::NotEqual)
+}

@@ -1,0 +1,344 @@
+//! From restrictions and bind values to addresses: partition keys with their tokens, positions and slices.
+//!
+//! Invariants: partitions come in token order without repetitions; slices are half open, disjoint and ascending (see
+//! `helenus_engine::key` for what positions are).
+
+use std::borrow::Cow;
+
+use cql_lite::types::{CqlType, codec, ordered, token};
+use helenus_engine::key::REGULAR_TAG;
+
+use crate::error::{RequestError, Result};
+use crate::plan::restrictions::{
+    ClusteringRestriction, SliceBound, TupleTerm, TupleValues, Values, null_value, unset_value,
+};
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::schema::catalog::{Column, Table};
+
+/// The longest partition key.
+const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// The most partitions or positions that one statement may name by IN.
+const MAX_COMBINATIONS: usize = 65_535;
+
+/// A partition key with its token.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionKey {
+    pub token: i64,
+    pub bytes: Vec<u8>,
+}
+
+impl PartitionKey {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { token: token::token(&bytes), bytes }
+    }
+}
+
+/// A half open range of positions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+}
+
+/// The value of a term that must be there.
+pub fn required<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Result<Cow<'a, [u8]>> {
+    match term.evaluate(bindings)? {
+        Bound::Bytes(bytes) => Ok(bytes),
+        Bound::Null => Err(null_value(column)),
+        Bound::Unset => Err(unset_value(column)),
+    }
+}
+
+/// The values that a column may have.
+pub fn column_values<'a>(values: &'a Values, column: &Column, bindings: &Bindings<'a>) -> Result<Vec<Cow<'a, [u8]>>> {
+    match values {
+        Values::One(term) => Ok(vec![required(term, &column.name, bindings)?]),
+        Values::Many(terms) => terms.iter().map(|term| required(term, &column.name, bindings)).collect(),
+        Values::List(term) => {
+            let list = required(term, &column.name, bindings)?;
+            list_elements(&list, &column.name)
+        }
+    }
+}
+
+/// The elements of a list given for IN.
+pub fn list_elements<'a>(list: &[u8], column: &str) -> Result<Vec<Cow<'a, [u8]>>> {
+    let mut elements = Vec::new();
+    let malformed = |error: codec::CodecError| match error {
+        codec::CodecError::NullElement => null_value(column),
+        other => RequestError::invalid(other.to_string()),
+    };
+    for item in codec::elements(list).map_err(malformed)? {
+        elements.push(Cow::Owned(item.map_err(malformed)?.to_vec()));
+    }
+    Ok(elements)
+}
+
+/// The partitions that a statement names.
+pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<Vec<PartitionKey>> {
+    if let ([Values::One(term)], [column]) = (keys, table.partition_key()) {
+        let bytes = required(term, &column.name, bindings)?;
+        return Ok(vec![checked_key(bytes.into_owned())?]);
+    }
+    let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
+    for (values, column) in keys.iter().zip(table.partition_key()) {
+        let values = column_values(values, column, bindings)?;
+        if combinations.len() * values.len() > MAX_COMBINATIONS {
+            return Err(RequestError::invalid(format!(
+                "An IN restriction names more than {MAX_COMBINATIONS} partitions"
+            )));
+        }
+        combinations = combinations
+            .iter()
+            .flat_map(|prefix| {
+                values.iter().map(move |value| {
+                    let mut combination = prefix.clone();
+                    combination.push(value.clone());
+                    combination
+                })
+            })
+            .collect();
+    }
+    let mut result = Vec::with_capacity(combinations.len());
+    for combination in combinations {
+        let bytes = match &combination[..] {
+            [single] => single.to_vec(),
+            components => composite_key(components)?,
+        };
+        result.push(checked_key(bytes)?);
+    }
+    result.sort();
+    result.dedup();
+    Ok(result)
+}
+
+/// The wire bytes of a partition key of several columns.
+pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for component in components {
+        let component = component.as_ref();
+        let length = u16::try_from(component.len()).map_err(|_| key_too_long(component.len()))?;
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(component);
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
+pub fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, std::ops::Range<usize>)) -> Option<()> {
+    if count == 1 {
+        visit(0, 0..bytes.len());
+        return Some(());
+    }
+    let mut at = 0;
+    for index in 0..count {
+        let length = bytes.get(at..at + 2)?;
+        let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        if at + 2 + length > bytes.len() {
+            return None;
+        }
+        visit(index, at + 2..at + 2 + length);
+        at += 3 + length;
+    }
+    Some(())
+}
+
+fn checked_key(bytes: Vec<u8>) -> Result<PartitionKey> {
+    if bytes.is_empty() {
+        return Err(RequestError::invalid("Key may not be empty"));
+    }
+    if bytes.len() > MAX_KEY_BYTES {
+        return Err(key_too_long(bytes.len()));
+    }
+    Ok(PartitionKey::new(bytes))
+}
+
+fn key_too_long(length: usize) -> RequestError {
+    RequestError::invalid(format!("Key length of {length} is longer than maximum of {MAX_KEY_BYTES}"))
+}
+
+/// The slices of a partition that the clustering restrictions leave, ascending and disjoint.
+pub fn clustering_slices(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<Vec<Slice>> {
+    let mut prefixes: Vec<Vec<u8>> = vec![vec![REGULAR_TAG]];
+    let mut slices: Option<Vec<Slice>> = None;
+    for restriction in restrictions {
+        match restriction {
+            ClusteringRestriction::Values { first, values } => {
+                let column = &table.clustering_key()[*first];
+                let values = column_values(values, column, bindings)?;
+                prefixes = extend_prefixes(&prefixes, &values, |value, out| encode(column, value, out))?;
+            }
+            ClusteringRestriction::Tuples { first, count, values } => {
+                let columns = &table.clustering_key()[*first..first + count];
+                let tuples = tuple_values(values, columns, bindings)?;
+                prefixes = extend_prefixes(&prefixes, &tuples, |tuple, out| {
+                    columns.iter().zip(tuple).try_for_each(|(column, value)| encode(column, value, out))
+                })?;
+            }
+            ClusteringRestriction::Slice { first, bounds } => {
+                let columns = &table.clustering_key()[*first..];
+                let mut found = Vec::new();
+                for prefix in &prefixes {
+                    let mut ranges = vec![whole(prefix)];
+                    for bound in bounds {
+                        ranges = intersect(&ranges, &bound_ranges(prefix, bound, columns, bindings)?);
+                    }
+                    found.extend(ranges);
+                }
+                slices = Some(found);
+            }
+        }
+    }
+    let mut slices = slices.unwrap_or_else(|| prefixes.iter().map(|prefix| whole(prefix)).collect());
+    slices.sort_by(|a, b| a.start.cmp(&b.start));
+    slices.dedup();
+    Ok(slices)
+}
+
+/// The one position that full clustering values name, for each combination of them.
+pub fn positions(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<Vec<Vec<u8>>> {
+    Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+}
+
+/// Appends a clustering component.
+pub fn encode(column: &Column, value: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    ordered::encode(&column.column_type, value, column.is_descending(), out)
+        .map_err(|error| RequestError::invalid(error.to_string()))
+}
+
+fn extend_prefixes<V>(
+    prefixes: &[Vec<u8>],
+    values: &[V],
+    mut append: impl FnMut(&V, &mut Vec<u8>) -> Result<()>,
+) -> Result<Vec<Vec<u8>>> {
+    if prefixes.len() * values.len() > MAX_COMBINATIONS {
+        return Err(RequestError::invalid(format!("An IN restriction names more than {MAX_COMBINATIONS} rows")));
+    }
+    let mut extended = Vec::with_capacity(prefixes.len() * values.len());
+    for prefix in prefixes {
+        for value in values {
+            let mut longer = prefix.clone();
+            append(value, &mut longer)?;
+            extended.push(longer);
+        }
+    }
+    extended.sort();
+    extended.dedup();
+    Ok(extended)
+}
+
+/// All rows whose position starts with the prefix.
+fn whole(prefix: &[u8]) -> Slice {
+    Slice { start: prefix.to_vec(), end: after(prefix) }
+}
+
+/// The first position after every row that starts with the prefix.
+fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = Vec::with_capacity(prefix.len() + 1);
+    end.extend_from_slice(prefix);
+    end.push(0xFF);
+    end
+}
+
+fn tuple_values<'a>(
+    values: &'a TupleValues,
+    columns: &[Column],
+    bindings: &Bindings<'a>,
+) -> Result<Vec<Vec<Cow<'a, [u8]>>>> {
+    match values {
+        TupleValues::One(tuple) => Ok(vec![tuple_components(tuple, columns, bindings)?]),
+        TupleValues::Many(tuples) => {
+            tuples.iter().map(|tuple| tuple_components(tuple, columns, bindings)).collect()
+        }
+        TupleValues::List(term) => {
+            let list = required(term, &columns[0].name, bindings)?;
+            list_elements(&list, &columns[0].name)?
+                .into_iter()
+                .map(|tuple| split_tuple(&tuple, columns))
+                .collect()
+        }
+    }
+}
+
+/// The values of a tuple that columns are compared with.
+pub fn tuple_components<'a>(
+    tuple: &'a TupleTerm,
+    columns: &[Column],
+    bindings: &Bindings<'a>,
+) -> Result<Vec<Cow<'a, [u8]>>> {
+    match tuple {
+        TupleTerm::Terms(terms) => {
+            terms.iter().zip(columns).map(|(term, column)| required(term, &column.name, bindings)).collect()
+        }
+        TupleTerm::Tuple(term) => {
+            let bytes = required(term, &columns[0].name, bindings)?;
+            split_tuple(&bytes, columns)
+        }
+    }
+}
+
+fn split_tuple<'a>(bytes: &[u8], columns: &[Column]) -> Result<Vec<Cow<'a, [u8]>>> {
+    let mut components = Vec::with_capacity(columns.len());
+    for (index, column) in columns.iter().enumerate() {
+        let field = codec::field(bytes, index).map_err(|error| RequestError::invalid(error.to_string()))?;
+        components.push(Cow::Owned(field.ok_or_else(|| null_value(&column.name))?.to_vec()));
+    }
+    Ok(components)
+}
+
+/// The ranges that one bound of a slice allows. A tuple bound `(a, b) > (1, 2)` is `a > 1 or (a = 1 and b > 2)`: one range
+/// a column, each in the order that the column itself has.
+fn bound_ranges(prefix: &[u8], bound: &SliceBound, columns: &[Column], bindings: &Bindings<'_>) -> Result<Vec<Slice>> {
+    let columns = &columns[..bound.count];
+    let values = tuple_components(&bound.value, columns, bindings)?;
+    let mut ranges = Vec::with_capacity(values.len());
+    let mut equal = prefix.to_vec();
+    for (index, (column, value)) in columns.iter().zip(&values).enumerate() {
+        let mut at = equal.clone();
+        encode(column, value, &mut at)?;
+        let inclusive = bound.inclusive && index + 1 == values.len();
+        // In bytes, larger values of a descending column come first.
+        let upwards = bound.is_lower != column.is_descending();
+        ranges.push(match (upwards, inclusive) {
+            (true, true) => Slice { start: at.clone(), end: after(&equal) },
+            (true, false) => Slice { start: after(&at), end: after(&equal) },
+            (false, true) => Slice { start: equal.clone(), end: after(&at) },
+            (false, false) => Slice { start: equal.clone(), end: at.clone() },
+        });
+        equal = at;
+    }
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    Ok(ranges)
+}
+
+fn intersect(left: &[Slice], right: &[Slice]) -> Vec<Slice> {
+    let mut found = Vec::new();
+    for a in left {
+        for b in right {
+            let start = a.start.as_slice().max(&b.start);
+            let end = a.end.as_slice().min(&b.end);
+            if start < end {
+                found.push(Slice { start: start.to_vec(), end: end.to_vec() });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.start.cmp(&b.start));
+    found
+}
+
+/// The encoding of a collection element's key in a cell's path: byte-comparable, so that cells are in the order of the type.
+pub fn encode_path(element_type: &CqlType, value: &[u8]) -> Result<Vec<u8>> {
+    let mut path = Vec::with_capacity(value.len() + 2);
+    ordered::encode(element_type, value, false, &mut path)
+        .map_err(|error| RequestError::invalid(error.to_string()))?;
+    Ok(path)
+}

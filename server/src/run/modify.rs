@@ -1,0 +1,621 @@
+//! From planned modifications and bind values to mutations.
+//!
+//! Invariants:
+//! * All statements of a batch that change one partition of one table become one mutation: it is applied whole or not.
+//! * What must be read first (lists by index or value, counters) is read through [`ExistingRows`] by the owner of the
+//!   partition, in the same turn in which the mutation is applied.
+
+use std::collections::BTreeMap;
+
+use cql_lite::types::{CqlType, codec, compare, json};
+use helenus_engine::key::STATIC_POSITION;
+use helenus_engine::{
+    Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId, counter,
+};
+
+use super::keys::{PartitionKey, Slice, clustering_slices, encode_path, list_elements, partition_keys, positions};
+use crate::error::{RequestError, Result};
+use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation, fill_insert};
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::schema::catalog::{Column, Table};
+
+/// The longest time to live: 20 years.
+pub const MAX_TTL_SECONDS: i32 = 20 * 365 * 24 * 60 * 60;
+
+/// Rows as they are now; only the owner of a partition can tell.
+pub trait ExistingRows {
+    /// The live content of a row in its encoding with base 0.
+    fn row(&self, table: &Table, key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>>;
+}
+
+/// The moment at which statements are carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteMoment {
+    /// Microseconds; for statements without a timestamp of their own.
+    pub timestamp: i64,
+    pub now_seconds: u32,
+    /// Strictly increasing a node: orders what lists are given in one microsecond.
+    pub list_clock_micros: i64,
+    /// The identity under which this node counts.
+    pub counter_id: [u8; 16],
+}
+
+/// Mutations in the making, one a partition and table.
+#[derive(Default)]
+pub struct MutationSet {
+    partitions: BTreeMap<(TableId, PartitionKey), PartitionChange>,
+}
+
+struct PartitionChange {
+    builder: MutationBuilder,
+    /// Sums of counter updates by position and column id.
+    counters: BTreeMap<(Vec<u8>, u32), i64>,
+    table: std::sync::Arc<Table>,
+}
+
+impl MutationSet {
+    /// Adds what a statement changes.
+    pub fn add(
+        &mut self,
+        plan: &ModifyPlan,
+        bindings: &Bindings<'_>,
+        moment: &WriteMoment,
+        existing: Option<&dyn ExistingRows>,
+    ) -> Result<()> {
+        let expanded;
+        let plan = match &plan.json {
+            Some(_) => {
+                expanded = expand_json(plan, bindings)?;
+                &expanded
+            }
+            None => plan,
+        };
+        let writer = StatementWriter::new(plan, bindings, moment, existing)?;
+        for key in partition_keys(&plan.partition, &plan.table, bindings)? {
+            writer.write(self, key)?;
+        }
+        Ok(())
+    }
+
+    fn partition(&mut self, table: &std::sync::Arc<Table>, key: &PartitionKey) -> Result<&mut PartitionChange> {
+        let id = TableId(*table.id.as_bytes());
+        match self.partitions.entry((id, key.clone())) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let builder = MutationBuilder::new(id, key.token, &key.bytes)
+                    .map_err(|error| RequestError::invalid(error.to_string()))?;
+                Ok(entry.insert(PartitionChange { builder, counters: BTreeMap::new(), table: table.clone() }))
+            }
+        }
+    }
+
+    /// The finished mutations with their tokens; partitions without changes are left out.
+    pub fn finish(
+        self,
+        moment: &WriteMoment,
+        existing: Option<&dyn ExistingRows>,
+    ) -> Result<Vec<(i64, Mutation)>> {
+        let mut mutations = Vec::with_capacity(self.partitions.len());
+        for ((_, key), mut change) in self.partitions {
+            if !change.counters.is_empty() {
+                let existing = existing
+                    .ok_or_else(|| RequestError::Server("counters are updated by their owner only".to_owned()))?;
+                write_counters(&mut change, &key, moment, existing)?;
+            }
+            if !change.builder.is_empty() {
+                mutations.push((key.token, change.builder.build()));
+            }
+        }
+        Ok(mutations)
+    }
+}
+
+fn write_counters(
+    change: &mut PartitionChange,
+    key: &PartitionKey,
+    moment: &WriteMoment,
+    existing: &dyn ExistingRows,
+) -> Result<()> {
+    let mut rows: BTreeMap<Vec<u8>, Vec<(u32, i64)>> = BTreeMap::new();
+    for ((position, column), delta) in std::mem::take(&mut change.counters) {
+        rows.entry(position).or_default().push((column, delta));
+    }
+    for (position, deltas) in rows {
+        let current = existing.row(&change.table, key, &position)?.unwrap_or_default();
+        let mut row = RowBuilder::new();
+        for (column, delta) in deltas {
+            let cell = RowRef::new(&current, 0).cells().find(|cell| cell.column == column);
+            let (clock, count) = cell
+                .filter(|cell| cell.kind == CellKind::Counter)
+                .and_then(|cell| counter::find(cell.value, moment.counter_id))
+                .unwrap_or((0, 0));
+            // A clock that starts from the moment outranks the ones from before a deletion of the counter.
+            let clock = (clock + 1).max(moment.timestamp);
+            let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
+            row.cell(Cell { column, path: &[], timestamp: moment.timestamp, kind: CellKind::Counter, value: &value });
+        }
+        change.builder.row(&position, &mut row);
+    }
+    Ok(())
+}
+
+/// One statement with everything that does not depend on the partition evaluated.
+struct StatementWriter<'a> {
+    plan: &'a ModifyPlan,
+    bindings: &'a Bindings<'a>,
+    moment: &'a WriteMoment,
+    existing: Option<&'a dyn ExistingRows>,
+    timestamp: i64,
+    expiry: Option<Expiry>,
+}
+
+impl<'a> StatementWriter<'a> {
+    fn new(
+        plan: &'a ModifyPlan,
+        bindings: &'a Bindings<'a>,
+        moment: &'a WriteMoment,
+        existing: Option<&'a dyn ExistingRows>,
+    ) -> Result<Self> {
+        let timestamp = match &plan.timestamp {
+            None => moment.timestamp,
+            Some(term) => timestamp_value(term, bindings)?.unwrap_or(moment.timestamp),
+        };
+        let expiry = expiry(plan, bindings, moment.now_seconds)?;
+        Ok(Self { plan, bindings, moment, existing, timestamp, expiry })
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion { timestamp: self.timestamp, local_deletion_time: self.moment.now_seconds }
+    }
+
+    fn write(&self, set: &mut MutationSet, key: PartitionKey) -> Result<()> {
+        let plan = self.plan;
+        let table = &plan.table;
+        if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
+            return self.delete_rows(set, &key);
+        }
+        let (statics, regulars): (Vec<&ColumnOperation>, Vec<&ColumnOperation>) =
+            plan.operations.iter().partition(|change| table.columns[change.column].is_static());
+        if !statics.is_empty() {
+            self.write_row(set, &key, STATIC_POSITION, &statics, false)?;
+        }
+        let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
+        if !names_rows || (regulars.is_empty() && plan.kind != ModifyKind::Insert) {
+            return Ok(());
+        }
+        for position in positions(&plan.clustering, table, self.bindings)? {
+            self.write_row(set, &key, &position, &regulars, plan.kind == ModifyKind::Insert)?;
+        }
+        Ok(())
+    }
+
+    fn delete_rows(&self, set: &mut MutationSet, key: &PartitionKey) -> Result<()> {
+        let plan = self.plan;
+        let change = set.partition(&plan.table, key)?;
+        if plan.clustering.is_empty() {
+            change.builder.delete_partition(self.deletion());
+            return Ok(());
+        }
+        let slices = clustering_slices(&plan.clustering, &plan.table, self.bindings)?;
+        for Slice { start, end } in slices {
+            if plan.has_full_clustering() {
+                let mut row = RowBuilder::new();
+                row.set_deletion(self.deletion());
+                change.builder.row(&start, &mut row);
+            } else {
+                change.builder.delete_span(&start, &end, self.deletion());
+            }
+        }
+        Ok(())
+    }
+
+    fn write_row(
+        &self,
+        set: &mut MutationSet,
+        key: &PartitionKey,
+        position: &[u8],
+        operations: &[&ColumnOperation],
+        is_insert: bool,
+    ) -> Result<()> {
+        let table = &self.plan.table;
+        let mut row = RowBuilder::new();
+        if is_insert {
+            row.set_liveness(Liveness { timestamp: self.timestamp, expiry: self.expiry });
+        }
+        for change in operations {
+            let column = &table.columns[change.column];
+            match &change.operation {
+                Operation::CounterAdd(term) | Operation::CounterSubtract(term) => {
+                    let Some(amount) = self.counter_amount(term, &column.name)? else { continue };
+                    let amount = if matches!(change.operation, Operation::CounterAdd(_)) {
+                        amount
+                    } else {
+                        amount.checked_neg().ok_or_else(|| {
+                            RequestError::invalid(format!(
+                                "The negation of {amount} overflows supported counter precision (signed 8 bytes integer)"
+                            ))
+                        })?
+                    };
+                    let sum = set
+                        .partition(table, key)?
+                        .counters
+                        .entry((position.to_vec(), column.id))
+                        .or_default();
+                    *sum = sum.wrapping_add(amount);
+                }
+                operation => self.write_column(&mut row, key, position, column, operation)?,
+            }
+        }
+        set.partition(table, key)?.builder.row(position, &mut row);
+        Ok(())
+    }
+
+    fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
+        match term.evaluate(self.bindings)? {
+            Bound::Unset => Ok(None),
+            Bound::Null => Err(RequestError::invalid(format!("Invalid null value for counter increment/decrement of {column}"))),
+            Bound::Bytes(bytes) => bytes
+                .as_ref()
+                .try_into()
+                .map(|bytes| Some(i64::from_be_bytes(bytes)))
+                .map_err(|_| RequestError::invalid(format!("Invalid value for counter increment of {column}"))),
+        }
+    }
+
+    fn write_column(
+        &self,
+        row: &mut RowBuilder,
+        key: &PartitionKey,
+        position: &[u8],
+        column: &Column,
+        operation: &Operation,
+    ) -> Result<()> {
+        let cells = CellWriter { writer: self, column };
+        let is_multi_cell = column.column_type.is_multi_cell();
+        match operation {
+            Operation::Set(term) => match term.evaluate(self.bindings)? {
+                Bound::Unset => Ok(()),
+                Bound::Null => {
+                    cells.delete_all(row);
+                    Ok(())
+                }
+                Bound::Bytes(value) if is_multi_cell => {
+                    let before = Deletion { timestamp: self.timestamp.saturating_sub(1), ..self.deletion() };
+                    row.delete_column(column.id, before);
+                    cells.write_elements(row, &value, self.moment.list_clock_micros)
+                }
+                Bound::Bytes(value) => {
+                    check_size(column, &value)?;
+                    cells.value(row, &[], &value);
+                    Ok(())
+                }
+            },
+            Operation::Delete => {
+                cells.delete_all(row);
+                Ok(())
+            }
+            Operation::Add(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => cells.write_elements(row, &value, self.moment.list_clock_micros),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::Prepend(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => cells.write_elements(row, &value, -self.moment.list_clock_micros),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::Subtract(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => self.subtract(row, &cells, key, position, &value),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::SetElement { key: element, value } => {
+                let value = value.evaluate(self.bindings)?;
+                if value == Bound::Unset {
+                    return Ok(());
+                }
+                let path = self.element_path(element, &cells, key, position, "set an element on")?;
+                match (value, path) {
+                    (Bound::Bytes(value), Some(path)) => {
+                        check_size(column, &value)?;
+                        cells.value(row, &path, &value);
+                    }
+                    (_, Some(path)) => cells.tombstone(row, &path),
+                    (_, None) => {}
+                }
+                Ok(())
+            }
+            Operation::DeleteElement(element) => {
+                if let Some(path) = self.element_path(element, &cells, key, position, "delete an element from")? {
+                    cells.tombstone(row, &path);
+                }
+                Ok(())
+            }
+            Operation::SetField { field, value } => {
+                match value.evaluate(self.bindings)? {
+                    Bound::Unset => {}
+                    Bound::Null => cells.tombstone(row, &field.to_be_bytes()),
+                    Bound::Bytes(value) => cells.value(row, &field.to_be_bytes(), &value),
+                }
+                Ok(())
+            }
+            Operation::DeleteField(field) => {
+                cells.tombstone(row, &field.to_be_bytes());
+                Ok(())
+            }
+            Operation::CounterAdd(_) | Operation::CounterSubtract(_) => Ok(()),
+        }
+    }
+
+    /// The path of the cell that holds an element; `None` where there is nothing to change.
+    fn element_path(
+        &self,
+        element: &Term,
+        cells: &CellWriter<'_, '_>,
+        key: &PartitionKey,
+        position: &[u8],
+        action: &str,
+    ) -> Result<Option<Vec<u8>>> {
+        let column = cells.column;
+        let kind = match &column.column_type {
+            CqlType::List { .. } => "list index",
+            CqlType::Set { .. } => "set element",
+            _ => "map key",
+        };
+        let bytes = match element.evaluate(self.bindings)? {
+            Bound::Bytes(bytes) => bytes,
+            Bound::Null => return Err(RequestError::invalid(format!("Invalid null value for {kind}"))),
+            Bound::Unset => return Err(RequestError::invalid(format!("Invalid unset value for {kind}"))),
+        };
+        match &column.column_type {
+            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => {
+                check_size(column, &bytes)?;
+                encode_path(element, &bytes).map(Some)
+            }
+            _ => {
+                let index = bytes.as_ref().try_into().map(i32::from_be_bytes).map_err(|_| {
+                    RequestError::invalid(format!("Invalid list index for column {}", column.name))
+                })?;
+                let items = self.list_cells(column, key, position)?;
+                if items.is_empty() {
+                    return Err(RequestError::invalid(format!("Attempted to {action} a list which is null")));
+                }
+                let item = usize::try_from(index).ok().and_then(|index| items.get(index));
+                item.map(|(path, _)| Some(path.clone())).ok_or_else(|| {
+                    RequestError::invalid(format!("List index {index} out of bound, list has size {}", items.len()))
+                })
+            }
+        }
+    }
+
+    fn subtract(
+        &self,
+        row: &mut RowBuilder,
+        cells: &CellWriter<'_, '_>,
+        key: &PartitionKey,
+        position: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let column = cells.column;
+        let removed = list_elements(value, &column.name)?;
+        match &column.column_type {
+            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => {
+                for item in &removed {
+                    cells.tombstone(row, &encode_path(element, item)?);
+                }
+            }
+            CqlType::List { element, .. } => {
+                for (path, item) in self.list_cells(column, key, position)? {
+                    if removed.iter().any(|gone| compare::compare(element, gone, &item).is_eq()) {
+                        cells.tombstone(row, &path);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn list_cells(
+        &self,
+        column: &Column,
+        key: &PartitionKey,
+        position: &[u8],
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let existing = self
+            .existing
+            .ok_or_else(|| RequestError::Server("lists are changed by their owner only".to_owned()))?;
+        let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
+        Ok(RowRef::new(&bytes, 0)
+            .cells()
+            .filter(|cell| cell.column == column.id && cell.is_live(self.moment.now_seconds))
+            .map(|cell| (cell.path.to_vec(), cell.value.to_vec()))
+            .collect())
+    }
+}
+
+/// Writes cells of one column.
+struct CellWriter<'a, 'w> {
+    writer: &'a StatementWriter<'w>,
+    column: &'a Column,
+}
+
+impl CellWriter<'_, '_> {
+    fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
+        let kind = self.writer.expiry.map_or(CellKind::Live, CellKind::Expiring);
+        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value });
+    }
+
+    fn tombstone(&self, row: &mut RowBuilder, path: &[u8]) {
+        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
+        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] });
+    }
+
+    fn delete_all(&self, row: &mut RowBuilder) {
+        if self.column.column_type.is_multi_cell() {
+            row.delete_column(self.column.id, self.writer.deletion());
+        } else {
+            self.tombstone(row, &[]);
+        }
+    }
+
+    /// A cell for each element of a collection or field of a user type. Lists: `clock_micros` (negative to come before all
+    /// earlier ones) makes the places of the elements.
+    fn write_elements(&self, row: &mut RowBuilder, value: &[u8], clock_micros: i64) -> Result<()> {
+        let malformed = |error: codec::CodecError| RequestError::invalid(error.to_string());
+        match &self.column.column_type {
+            CqlType::List { .. } => {
+                for (index, item) in codec::elements(value).map_err(malformed)?.enumerate() {
+                    let item = item.map_err(malformed)?;
+                    check_size(self.column, item)?;
+                    self.value(row, &list_path(clock_micros, index), item);
+                }
+            }
+            CqlType::Set { element, .. } => {
+                for item in codec::elements(value).map_err(malformed)? {
+                    let item = item.map_err(malformed)?;
+                    check_size(self.column, item)?;
+                    self.value(row, &encode_path(element, item)?, &[]);
+                }
+            }
+            CqlType::Map { key, .. } => {
+                for entry in codec::entries(value).map_err(malformed)? {
+                    let (entry_key, entry_value) = entry.map_err(malformed)?;
+                    check_size(self.column, entry_key)?;
+                    check_size(self.column, entry_value)?;
+                    self.value(row, &encode_path(key, entry_key)?, entry_value);
+                }
+            }
+            CqlType::UserType { .. } => {
+                for (index, field) in codec::fields(value).enumerate() {
+                    if let Some(field) = field.map_err(malformed)? {
+                        self.value(row, &(index as u16).to_be_bytes(), field);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
+fn list_path(clock_micros: i64, index: usize) -> [u8; 12] {
+    let mut path = [0; 12];
+    path[..8].copy_from_slice(&((clock_micros as u64) ^ (1 << 63)).to_be_bytes());
+    path[8..].copy_from_slice(&(index as u32).to_be_bytes());
+    path
+}
+
+/// Elements of collections may be no longer than the protocol's shorts, as in Cassandra's paths.
+fn check_size(column: &Column, element: &[u8]) -> Result<()> {
+    const MAX_ELEMENT_BYTES: usize = u16::MAX as usize;
+    let is_path = matches!(&column.column_type, CqlType::Set { frozen: false, .. });
+    if is_path && element.len() > MAX_ELEMENT_BYTES {
+        return Err(RequestError::invalid(format!(
+            "The sum of all clustering columns is too long: set element of {} bytes in column {} (maximum {MAX_ELEMENT_BYTES})",
+            element.len(),
+            column.name
+        )));
+    }
+    Ok(())
+}
+
+/// The value of a USING TIMESTAMP; `None` when unset.
+pub fn timestamp_value(term: &Term, bindings: &Bindings<'_>) -> Result<Option<i64>> {
+    match term.evaluate(bindings)? {
+        Bound::Unset => Ok(None),
+        Bound::Null => Err(RequestError::invalid("Invalid null value of timestamp")),
+        Bound::Bytes(bytes) => {
+            let value = bytes.as_ref().try_into().map(i64::from_be_bytes);
+            match value {
+                Ok(i64::MIN) | Err(_) => Err(RequestError::invalid(format!(
+                    "Out of bound timestamp, must be in [{}, {}]",
+                    i64::MIN + 1,
+                    i64::MAX
+                ))),
+                Ok(value) => Ok(Some(value)),
+            }
+        }
+    }
+}
+
+fn expiry(plan: &ModifyPlan, bindings: &Bindings<'_>, now_seconds: u32) -> Result<Option<Expiry>> {
+    let default = plan.table.options.default_time_to_live;
+    let ttl = match &plan.time_to_live {
+        None => default as i32,
+        Some(term) => match term.evaluate(bindings)? {
+            Bound::Unset => default as i32,
+            Bound::Null => 0,
+            Bound::Bytes(bytes) => bytes
+                .as_ref()
+                .try_into()
+                .map(i32::from_be_bytes)
+                .map_err(|_| RequestError::invalid("Invalid TTL value"))?,
+        },
+    };
+    if ttl < 0 {
+        return Err(RequestError::invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")));
+    }
+    if ttl > MAX_TTL_SECONDS {
+        return Err(RequestError::invalid(format!("ttl is too large. requested ({ttl}) maximum ({MAX_TTL_SECONDS})")));
+    }
+    if ttl == 0 || plan.kind == ModifyKind::Delete {
+        return Ok(None);
+    }
+    let expires_at = now_seconds.checked_add(ttl as u32).ok_or_else(|| {
+        RequestError::invalid(format!(
+            "Request on table {} with ttl of {ttl} seconds exceeds maximum supported expiration date of 2106-02-07T06:28:13+00:00. In order to avoid this use a lower TTL",
+            plan.table.full_name()
+        ))
+    })?;
+    Ok(Some(Expiry { ttl: ttl as u32, expires_at }))
+}
+
+/// An INSERT JSON with its document read: an INSERT of constants.
+pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyPlan> {
+    let Some(insert) = &plan.json else { return Ok(plan.clone()) };
+    let document = match insert.document.evaluate(bindings)? {
+        Bound::Bytes(bytes) => bytes,
+        Bound::Null | Bound::Unset => {
+            return Err(RequestError::invalid("Got null for INSERT JSON values"));
+        }
+    };
+    let text = std::str::from_utf8(&document)
+        .map_err(|_| RequestError::invalid("Could not decode JSON string as a map: it is not UTF-8"))?;
+    let table = &plan.table;
+    let invalid = |error: json::JsonError| RequestError::invalid(error.to_string());
+    let serde_json::Value::Object(mut document) = json::parse(text).map_err(invalid)? else {
+        return Err(RequestError::invalid(format!("Could not decode JSON string as a map: {text}")));
+    };
+    let mut terms: Vec<Option<Term>> = Vec::with_capacity(table.columns.len());
+    let mut given: BTreeMap<String, serde_json::Value> = BTreeMap::new();
+    for (key, value) in std::mem::take(&mut document) {
+        given.insert(json::name_of_json_key(&key), value);
+    }
+    for column in &table.columns {
+        terms.push(match given.remove(&column.name) {
+            None if insert.default_unset && !column.is_primary_key() => None,
+            None => Some(Term::Constant(None)),
+            Some(value) => Some(Term::Constant(json::from_parsed(&column.column_type, &value).map_err(|error| {
+                RequestError::invalid(format!("Error decoding JSON value for {}: {error}", column.name))
+            })?)),
+        });
+    }
+    if let Some((unknown, _)) = given.into_iter().next() {
+        return Err(RequestError::invalid(format!("JSON values map contains unrecognized column: {unknown}")));
+    }
+    let mut expanded = ModifyPlan { json: None, partition: Vec::new(), clustering: Vec::new(), operations: Vec::new(), ..plan.clone() };
+    // A document with static columns only needs no clustering key.
+    let clustering = table.partition_key_count..table.partition_key_count + table.clustering_key_count;
+    let names_no_row = !clustering.is_empty()
+        && terms[clustering.clone()].iter().all(|term| term.as_ref().is_none_or(Term::is_null))
+        && table.has_static_columns();
+    if names_no_row {
+        for (index, term) in terms.iter_mut().enumerate() {
+            let is_static_value = table.columns[index].is_static() && term.as_ref().is_some_and(|term| !term.is_null());
+            if index >= table.partition_key_count && !is_static_value {
+                *term = None;
+            }
+        }
+    }
+    fill_insert(&mut expanded, terms)?;
+    Ok(expanded)
+}

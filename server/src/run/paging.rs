@@ -1,0 +1,101 @@
+//! Paging state: where a page ended, self-contained so that any node can go on, also after a restart.
+//!
+//! ```text
+//! state := version u8 (1) | fingerprint of the statement u32 | result rows so far u64 | of this partition u64
+//!          | flags u8 (1: rows of the partition were seen, 2: the row is unread) | partition key (u16 length, bytes) | position
+//!          | crc32 of everything before
+//! ```
+//!
+//! A state that is damaged or of another statement is refused with the words that drivers know.
+
+use crate::error::{RequestError, Result};
+
+const VERSION: u8 = 1;
+const HAS_ROWS: u8 = 1;
+const IS_UNREAD: u8 = 2;
+
+/// The last row of a page, and what was counted up to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    pub partition_key: Vec<u8>,
+    pub position: Vec<u8>,
+    /// Result rows of all pages so far.
+    pub result_rows: u64,
+    /// Result rows of the partition so far.
+    pub partition_result_rows: u64,
+    /// Regular rows of the partition were seen.
+    pub has_rows: bool,
+    /// The row itself is still to be read: reading begins with it instead of behind it.
+    pub is_unread: bool,
+}
+
+impl Cursor {
+    /// The paging state for a client. `fingerprint` identifies the statement.
+    pub fn encode(&self, fingerprint: u32) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.partition_key.len() + self.position.len());
+        out.push(VERSION);
+        out.extend_from_slice(&fingerprint.to_be_bytes());
+        out.extend_from_slice(&self.result_rows.to_be_bytes());
+        out.extend_from_slice(&self.partition_result_rows.to_be_bytes());
+        out.push(if self.has_rows { HAS_ROWS } else { 0 } | if self.is_unread { IS_UNREAD } else { 0 });
+        out.extend_from_slice(&(self.partition_key.len() as u16).to_be_bytes());
+        out.extend_from_slice(&self.partition_key);
+        out.extend_from_slice(&self.position);
+        let checksum = crc32fast::hash(&out);
+        out.extend_from_slice(&checksum.to_be_bytes());
+        out
+    }
+
+    /// Reads a paging state back.
+    pub fn decode(state: &[u8], fingerprint: u32) -> Result<Self> {
+        Self::parse(state, fingerprint)
+            .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))
+    }
+
+    fn parse(state: &[u8], fingerprint: u32) -> Option<Self> {
+        let (content, checksum) = state.split_last_chunk::<4>()?;
+        if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
+            return None;
+        }
+        let (head, rest) = content.split_first_chunk::<24>()?;
+        if head[0] != VERSION || head[1..5] != fingerprint.to_be_bytes() {
+            return None;
+        }
+        let key_length = usize::from(u16::from_be_bytes([head[22], head[23]]));
+        let (partition_key, position) = rest.split_at_checked(key_length)?;
+        Some(Self {
+            partition_key: partition_key.to_vec(),
+            position: position.to_vec(),
+            result_rows: u64::from_be_bytes(head[5..13].try_into().ok()?),
+            partition_result_rows: u64::from_be_bytes(head[13..21].try_into().ok()?),
+            has_rows: head[21] & HAS_ROWS != 0,
+            is_unread: head[21] & IS_UNREAD != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_reads_back_and_damage_or_another_statement_is_refused() {
+        let cursor = Cursor {
+            partition_key: vec![1, 2, 3],
+            position: vec![2, 9],
+            result_rows: 70_000,
+            partition_result_rows: 5,
+            has_rows: true,
+            is_unread: false,
+        };
+        let state = cursor.encode(77);
+        assert_eq!(Cursor::decode(&state, 77).unwrap(), cursor);
+        assert!(Cursor::decode(&state, 78).is_err());
+        for index in 0..state.len() {
+            let mut damaged = state.clone();
+            damaged[index] ^= 1;
+            assert!(Cursor::decode(&damaged, 77).is_err());
+            assert!(Cursor::decode(&state[..index], 77).is_err());
+        }
+    }
+}

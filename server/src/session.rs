@@ -1,0 +1,8 @@
+//! Sessions: what a client's connection says, from its first frame to the statements it runs.
+
+pub mod connection;
+pub mod errors;
+pub mod handshake;
+pub mod prepared;
+pub mod request;
+pub mod respond;

@@ -1,0 +1,339 @@
+//! One client connection: bytes to requests, answers to bytes.
+//!
+//! Invariants:
+//! * All frames of one read are carried out before anything is written; all answers that are ready go out in one write.
+//! * Reading stops while too many requests are under way or the client does not take its answers: memory stays bounded.
+//! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::{Buf, BytesMut};
+use cql_lite::frame::header::{ProtocolVersion, write_unsupported_version};
+use cql_lite::frame::compression::compress_envelope;
+use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
+use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
+use cql_lite::frame::{
+    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, EventType, FrameError, Opcode, Prefix, Role,
+};
+use cql_lite::frame::request::{Request, decode_request};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::sync::broadcast;
+
+use super::handshake::{self, Startup};
+use super::request;
+use crate::shard_thread::ShardContext;
+
+/// Bytes of answers that may wait for a client before its requests are no longer read.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+const READ_BYTES: usize = 64 << 10;
+
+/// What a connection is shared between: its task and the requests under way.
+pub struct Connection {
+    pub context: Rc<ShardContext>,
+    pub peer: SocketAddr,
+    pub keyspace: RefCell<Option<Rc<str>>>,
+    pub startup: RefCell<Option<Startup>>,
+    registered: Cell<[bool; 3]>,
+    /// Finished envelopes, not compressed or packed yet.
+    out: RefCell<BytesMut>,
+    /// Something was added to `out`.
+    pub answered: Notify,
+    under_way: Cell<usize>,
+    closing: Cell<bool>,
+    pub request_count: Cell<u64>,
+    pub version: Cell<ProtocolVersion>,
+}
+
+impl Connection {
+    /// Appends to the answers.
+    pub fn write(&self, write: impl FnOnce(&mut BytesMut)) {
+        let mut out = self.out.borrow_mut();
+        let start = out.len();
+        write(&mut out);
+        if let Some(compression) = self.body_compression()
+            && out.len() > start
+        {
+            compress_envelope(&mut out, start, compression);
+        }
+    }
+
+    /// The compression of single bodies (v3, v4).
+    fn body_compression(&self) -> Option<Compression> {
+        if self.version.get() == ProtocolVersion::V5 {
+            return None;
+        }
+        self.startup.borrow().as_ref().and_then(|startup| startup.compression)
+    }
+
+    /// Counts a request that will be answered later.
+    pub fn begin_request(&self) {
+        self.under_way.set(self.under_way.get() + 1);
+    }
+
+    /// Writes the answer of a request that was begun, and wakes the connection.
+    pub fn end_request(&self, write: impl FnOnce(&mut BytesMut)) {
+        self.under_way.set(self.under_way.get() - 1);
+        self.write(write);
+        self.answered.notify_one();
+    }
+}
+
+/// The bytes of a connection in both directions.
+struct Wire {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+    decoder: Decoder,
+    /// Set once the connection has switched to segments.
+    segments: Option<SegmentEncoder>,
+}
+
+/// Serves a connection until it ends.
+pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAddr) {
+    let max_frame_bytes = context.node.config.max_frame_bytes as usize;
+    let mut events = context.node.events.subscribe();
+    let mut stopping = context.node.stopping.subscribe();
+    let connection = Rc::new(Connection {
+        context,
+        peer,
+        keyspace: RefCell::new(None),
+        startup: RefCell::new(None),
+        registered: Cell::new([false; 3]),
+        out: RefCell::new(BytesMut::new()),
+        answered: Notify::new(),
+        under_way: Cell::new(0),
+        closing: Cell::new(false),
+        request_count: Cell::new(0),
+        version: Cell::new(ProtocolVersion::HIGHEST),
+    });
+    connection.context.connections.borrow_mut().insert(peer, Rc::downgrade(&connection));
+    let mut wire = Wire {
+        stream,
+        input: BytesMut::with_capacity(READ_BYTES),
+        output: BytesMut::new(),
+        decoder: Decoder::new(Role::Server, max_frame_bytes),
+        segments: None,
+    };
+    let outcome = tokio::select! {
+        outcome = wire.run(&connection, &mut events) => outcome,
+        _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+    connection.context.connections.borrow_mut().remove(&peer);
+}
+
+impl Wire {
+    async fn run(
+        &mut self,
+        connection: &Rc<Connection>,
+        events: &mut broadcast::Receiver<Event>,
+    ) -> io::Result<()> {
+        let max_under_way = connection.context.node.config.max_requests_per_connection;
+        loop {
+            if !connection.closing.get() {
+                self.handle_input(connection);
+            }
+            self.flush(connection)?;
+            if connection.closing.get() && self.output.is_empty() && connection.under_way.get() == 0 {
+                return Ok(());
+            }
+            let reads = !connection.closing.get()
+                && connection.under_way.get() < max_under_way
+                && self.output.len() < UNSENT_BYTES_MAX;
+            if reads {
+                match self.read() {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let interest = match (reads, self.output.is_empty()) {
+                (true, true) => Some(Interest::READABLE),
+                (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
+                (false, false) => Some(Interest::WRITABLE),
+                (false, true) => None,
+            };
+            tokio::select! {
+                biased;
+                () = connection.answered.notified() => {
+                    // Others that became ready with this one get into the same write.
+                    tokio::task::yield_now().await;
+                }
+                ready = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {
+                    ready?;
+                }
+                event = events.recv() => {
+                    if let Ok(event) = event {
+                        connection.tell(&event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<usize> {
+        self.input.reserve(READ_BYTES);
+        self.stream.try_read_buf(&mut self.input)
+    }
+
+    /// Carries out every frame that has arrived.
+    fn handle_input(&mut self, connection: &Rc<Connection>) {
+        loop {
+            match self.decoder.next(&mut self.input) {
+                Ok(None) => return,
+                Ok(Some(envelope)) => {
+                    let switch = connection.handle(&envelope);
+                    if let Some(Startup { compression, .. }) = switch {
+                        self.switch(connection, compression);
+                    }
+                }
+                Err(error) => {
+                    connection.refuse_frame(&error);
+                    if error.is_fatal() {
+                        connection.closing.set(true);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// After the answer to STARTUP: compression, and in v5 segments in both directions.
+    fn switch(&mut self, connection: &Connection, compression: Option<Compression>) {
+        if connection.version.get() == ProtocolVersion::V5 {
+            let format = if compression.is_some() { SegmentFormat::Lz4 } else { SegmentFormat::Uncompressed };
+            self.output.extend_from_slice(&connection.out.borrow_mut().split());
+            self.decoder.start_segments(format);
+            self.segments = Some(SegmentEncoder::new(format));
+        } else if let Some(compression) = compression {
+            self.decoder.set_compression(compression);
+        }
+    }
+
+    /// Packs the answers that are ready and writes what the socket takes.
+    fn flush(&mut self, connection: &Connection) -> io::Result<()> {
+        let mut ready = connection.out.borrow_mut();
+        if !ready.is_empty() {
+            match &self.segments {
+                Some(encoder) => {
+                    encoder.encode(&ready, &mut self.output);
+                    ready.clear();
+                }
+                None if self.output.is_empty() => std::mem::swap(&mut self.output, &mut ready),
+                None => {
+                    self.output.extend_from_slice(&ready);
+                    ready.clear();
+                }
+            }
+        }
+        drop(ready);
+        while !self.output.is_empty() {
+            match self.stream.try_write(&self.output) {
+                Ok(written) => self.output.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Carries out one request. Returns what was asked for in STARTUP when this was it.
+    fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Option<Startup> {
+        let header = &envelope.header;
+        self.version.set(header.version);
+        self.request_count.set(self.request_count.get() + 1);
+        self.context.metrics.requests.increment();
+        let is_started = self.startup.borrow().is_some();
+        let is_allowed = match header.opcode {
+            Opcode::Options => true,
+            Opcode::Startup => !is_started,
+            _ => is_started,
+        };
+        if !is_allowed {
+            let expected = if is_started { "a request" } else { "STARTUP or OPTIONS" };
+            let message = format!("Unexpected message {}, expecting {expected}", header.opcode.name());
+            self.error(header.stream, &ErrorResponse::new(ErrorKind::Protocol, message));
+            return None;
+        }
+        let metadata_ids = header.version == ProtocolVersion::V5;
+        let decoded = match decode_request(header, envelope.body, metadata_ids) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.error(header.stream, &error.into());
+                return None;
+            }
+        };
+        let (version, stream) = (header.version, header.stream);
+        match decoded.request {
+            Request::Options => {
+                let options = handshake::supported(&self.context);
+                self.out_bare(|out| encode_supported(out, version, stream, &options));
+            }
+            Request::Startup(options) => match handshake::startup(version, &options) {
+                Ok(startup) => {
+                    self.out_bare(|out| encode_ready(out, version, stream));
+                    *self.startup.borrow_mut() = Some(startup.clone());
+                    return Some(startup);
+                }
+                Err(error) => self.error(stream, &error),
+            },
+            Request::AuthResponse(_) => {
+                let message = "Unexpected AUTH_RESPONSE: authentication was not asked for";
+                self.error(stream, &ErrorResponse::new(ErrorKind::Protocol, message));
+            }
+            Request::Register(types) => {
+                let mut registered = self.registered.get();
+                for event_type in types {
+                    registered[event_type as usize] = true;
+                }
+                self.registered.set(registered);
+                self.write(|out| encode_ready(out, version, stream));
+            }
+            other => request::carry_out(self, version, stream, decoded.tracing, other),
+        }
+        None
+    }
+
+    /// Writes an envelope that is never compressed.
+    fn out_bare(&self, write: impl FnOnce(&mut BytesMut)) {
+        write(&mut self.out.borrow_mut());
+    }
+
+    fn error(&self, stream: i16, error: &ErrorResponse) {
+        self.context.metrics.errors.increment();
+        let version = self.version.get();
+        self.write(|out| encode_error(out, version, stream, error, &Prefix::default()));
+    }
+
+    fn refuse_frame(&self, error: &FrameError) {
+        self.context.metrics.errors.increment();
+        if let FrameError::UnsupportedVersion { number, stream } = error {
+            self.out_bare(|out| write_unsupported_version(out, *stream, *number));
+        } else if let Some((version, stream)) = error.reply_to() {
+            let response = ErrorResponse::from(error.clone());
+            self.write(|out| encode_error(out, version, stream, &response, &Prefix::default()));
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        if self.registered.get()[event.event_type() as usize] {
+            let version = self.version.get();
+            self.write(|out| event.encode(out, version));
+        }
+    }
+
+    /// Whether the client listens for a kind of event.
+    pub fn is_registered(&self, event_type: EventType) -> bool {
+        self.registered.get()[event_type as usize]
+    }
+}

@@ -1,0 +1,29 @@
+//! The one place where the server's errors become errors of the protocol.
+
+use cql_lite::frame::{ErrorKind, ErrorResponse};
+
+use crate::error::RequestError;
+
+/// The protocol's error for a failed request.
+pub fn to_response(error: &RequestError) -> ErrorResponse {
+    let kind = match error {
+        RequestError::Syntax(_) => ErrorKind::Syntax,
+        RequestError::Invalid(_) => ErrorKind::Invalid,
+        RequestError::Configuration(_) => ErrorKind::Config,
+        RequestError::Unauthorized(_) => ErrorKind::Unauthorized,
+        RequestError::AlreadyExists { keyspace, table } => {
+            ErrorKind::AlreadyExists { keyspace: keyspace.clone(), table: table.clone() }
+        }
+        RequestError::Unprepared { id } => ErrorKind::Unprepared { id: id.clone() },
+        RequestError::Protocol(_) => ErrorKind::Protocol,
+        RequestError::Overloaded(_) => ErrorKind::Overloaded,
+        RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
+            keyspace: keyspace.clone(),
+            function: function.clone(),
+            argument_types: arguments.clone(),
+        },
+        RequestError::Truncate(_) => ErrorKind::Truncate,
+        RequestError::Server(_) => ErrorKind::Server,
+    };
+    ErrorResponse::new(kind, error.to_string())
+}

@@ -1,0 +1,61 @@
+//! OPTIONS and STARTUP: what the node offers and what a client asks for.
+
+use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::{Compression, ErrorKind, ErrorResponse};
+
+use crate::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// What SUPPORTED says on a connection to this shard.
+pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
+    let one = |key: &str, value: String| (key.to_owned(), vec![value]);
+    vec![
+        one("CQL_VERSION", CQL_VERSION.to_owned()),
+        ("COMPRESSION".to_owned(), vec!["lz4".to_owned(), "snappy".to_owned()]),
+        (
+            "PROTOCOL_VERSIONS".to_owned(),
+            vec!["3/v3".to_owned(), "4/v4".to_owned(), "5/v5".to_owned()],
+        ),
+        one("SCYLLA_SHARD", context.index.to_string()),
+        one("SCYLLA_NR_SHARDS", context.node.shard_count().to_string()),
+        one("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string()),
+        one("SCYLLA_PARTITIONER", PARTITIONER.to_owned()),
+        one("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned()),
+        one("SCYLLA_SHARD_AWARE_PORT", context.node.shard_aware_port.to_string()),
+    ]
+}
+
+/// What a client asked for in STARTUP.
+#[derive(Debug, Clone, Default)]
+pub struct Startup {
+    pub compression: Option<Compression>,
+    pub driver_name: Option<String>,
+    pub driver_version: Option<String>,
+    pub options: Vec<(String, String)>,
+}
+
+/// Reads the options of STARTUP. Unknown ones are ignored, as the protocol asks.
+pub fn startup(version: ProtocolVersion, options: &[(&str, &str)]) -> Result<Startup, ErrorResponse> {
+    let protocol = |message: String| ErrorResponse::new(ErrorKind::Protocol, message);
+    let option = |name: &str| options.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let cql_version = option("CQL_VERSION")
+        .ok_or_else(|| protocol("Missing value CQL_VERSION in STARTUP message".to_owned()))?;
+    let major = cql_version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if !major.is_some_and(|major| (3..=4).contains(&major)) {
+        return Err(protocol(format!("CQL version {cql_version} is not supported (3.4.7 is)")));
+    }
+    let compression = match option("COMPRESSION") {
+        None | Some("") => None,
+        Some(name) => Some(
+            Compression::from_name(name)
+                .filter(|compression| version != ProtocolVersion::V5 || *compression == Compression::Lz4)
+                .ok_or_else(|| protocol(format!("Unknown compression algorithm: {name}")))?,
+        ),
+    };
+    Ok(Startup {
+        compression,
+        driver_name: option("DRIVER_NAME").map(str::to_owned),
+        driver_version: option("DRIVER_VERSION").map(str::to_owned),
+        options: options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+    })
+}

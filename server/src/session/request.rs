@@ -1,0 +1,268 @@
+//! QUERY, PREPARE, EXECUTE and BATCH: from a decoded request to an execution, and its answer on the connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
+use cql_lite::frame::response::{Prepared, encode_prepared};
+use cql_lite::frame::Prefix;
+use cql_lite::syntax::ast;
+
+use super::connection::Connection;
+use super::prepared::Statement;
+use super::respond::Responder;
+use crate::bind::{BorrowedValues, OwnedBindings, bind};
+use crate::coordinator::batch::{BatchRequest, batch};
+use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
+use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, schema, write};
+use crate::error::{RequestError, Result};
+use crate::functions::CallContext;
+use crate::plan::Plan;
+use crate::shard_thread::ShardContext;
+use crate::trace;
+
+/// Carries out a request and answers it, now or later.
+pub fn carry_out(
+    connection: &Rc<Connection>,
+    version: ProtocolVersion,
+    stream: i16,
+    tracing: bool,
+    request: Request<'_>,
+) {
+    let mut responder = Responder::new(version, stream);
+    let begun = tracing.then(|| trace::Trace::begin(connection, &request));
+    responder.tracing_id = begun.as_ref().map(|trace| trace.id());
+    let started = match request {
+        Request::Query(query) => run_query(connection, &query, &mut responder),
+        Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
+        Request::Batch(batch) => run_batch(connection, &batch).map(|execution| (None, execution)),
+        Request::Prepare(prepare) => {
+            let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
+            let outcome = check_length(connection, prepare.statement).and_then(|()| {
+                let context = &connection.context;
+                context.statements.prepare(
+                    &context.node.registry,
+                    prepare.statement,
+                    keyspace.as_deref(),
+                    &context.catalog_view(),
+                )
+            });
+            match outcome {
+                Ok(statement) => {
+                    answer_prepared(connection, &responder, &statement);
+                    if let Some(begun) = begun {
+                        begun.finish_detached(connection);
+                    }
+                    return;
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Request::Startup(_) | Request::Options | Request::AuthResponse(_) | Request::Register(_) => {
+            Err(RequestError::Protocol("Unexpected message".to_owned()))
+        }
+    };
+    let (statement, execution) = match started {
+        Ok((statement, execution)) => (statement, execution),
+        Err(error) => (None, Execution::Ready(Err(error))),
+    };
+    match execution {
+        Execution::Ready(outcome) if begun.is_none() => {
+            answer(connection, &responder, statement.as_deref(), &outcome);
+        }
+        execution => {
+            let connection = connection.clone();
+            connection.begin_request();
+            tokio::task::spawn_local(async move {
+                let outcome = match execution {
+                    Execution::Ready(outcome) => outcome,
+                    Execution::Pending(future) => future.await,
+                };
+                if let Some(begun) = begun {
+                    begun.finish(&connection).await;
+                }
+                note(&connection, &outcome);
+                connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
+            });
+        }
+    }
+}
+
+fn answer(connection: &Connection, responder: &Responder, statement: Option<&Statement>, outcome: &Result<Outcome>) {
+    note(connection, outcome);
+    connection.write(|out| responder.respond(out, statement, outcome));
+}
+
+/// What an outcome means for the connection itself.
+fn note(connection: &Connection, outcome: &Result<Outcome>) {
+    match outcome {
+        Ok(Outcome::SetKeyspace(keyspace)) => *connection.keyspace.borrow_mut() = Some(Rc::from(keyspace.as_str())),
+        Ok(_) => {}
+        Err(_) => connection.context.metrics.errors.increment(),
+    }
+}
+
+fn answer_prepared(connection: &Connection, responder: &Responder, statement: &Statement) {
+    let metadata = statement.metadata(responder.version);
+    let prepared = Prepared {
+        id: &statement.id,
+        result_metadata_id: (responder.version == ProtocolVersion::V5).then_some(&statement.metadata_id[..]),
+        bind: &metadata.bind,
+        bind_flags: 0,
+        partition_key_indexes: &statement.partition_key_markers,
+        result: metadata.result.as_ref(),
+    };
+    let prefix = Prefix { tracing_id: responder.tracing_id, warnings: &[], custom_payload: &[] };
+    connection.write(|out| encode_prepared(out, responder.version, responder.stream, &prepared, &prefix));
+}
+
+fn check_length(connection: &Connection, text: &str) -> Result<()> {
+    let limit = connection.context.node.config.max_statement_bytes;
+    if text.len() > limit {
+        return Err(RequestError::invalid(format!(
+            "A statement of {} bytes is longer than the limit of {limit}",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+fn run_query(
+    connection: &Rc<Connection>,
+    query: &Query<'_>,
+    responder: &mut Responder,
+) -> Result<(Option<Arc<Statement>>, Execution)> {
+    check_length(connection, query.statement)?;
+    let keyspace = query.parameters.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
+    let view = connection.context.catalog_view();
+    let statement = Arc::new(Statement::new(query.statement, keyspace.as_deref(), &view)?);
+    let execution = run(connection, &statement, &query.parameters, responder)?;
+    Ok((Some(statement), execution))
+}
+
+fn run_prepared(
+    connection: &Rc<Connection>,
+    execute: &Execute<'_>,
+    responder: &mut Responder,
+) -> Result<(Option<Arc<Statement>>, Execution)> {
+    let context = &connection.context;
+    let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
+    if responder.version != ProtocolVersion::V5 && context.statements.has_changed_metadata(&statement) {
+        return Err(RequestError::Unprepared { id: execute.id.to_vec() });
+    }
+    responder.skip_metadata = execute.parameters.skip_metadata;
+    if let Some(known) = execute.result_metadata_id
+        && known != statement.metadata_id
+    {
+        responder.known_metadata_id = Some(known.to_vec());
+    }
+    let execution = run(connection, &statement, &execute.parameters, responder)?;
+    Ok((Some(statement), execution))
+}
+
+fn options(context: &ShardContext, parameters: &QueryParameters<'_>) -> RequestOptions {
+    let page_rows = match parameters.page_size {
+        Some(size) => usize::try_from(size).ok(),
+        None => usize::try_from(context.node.config.default_page_rows).ok(),
+    };
+    RequestOptions {
+        consistency: parameters.consistency,
+        serial_consistency: parameters.serial_consistency,
+        page_rows: page_rows.filter(|rows| *rows > 0),
+        paging_state: parameters.paging_state.map(<[u8]>::to_vec),
+        timestamp: parameters.timestamp_us,
+        now_seconds: parameters.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+    }
+}
+
+fn run(
+    connection: &Rc<Connection>,
+    statement: &Arc<Statement>,
+    parameters: &QueryParameters<'_>,
+    responder: &mut Responder,
+) -> Result<Execution> {
+    let context = &connection.context;
+    let values: BorrowedValues<'_> = bind(&statement.markers, &parameters.values, &parameters.names)?;
+    let options = options(context, parameters);
+    let call = CallContext::at(context.clock.now_micros());
+    let request = || OwnedRequest {
+        statement: statement.clone(),
+        bindings: OwnedBindings::new(&values),
+        options: options.clone(),
+        call: call.clone(),
+    };
+    Ok(match &statement.plan {
+        Plan::Select { .. } => read::select(context, statement, &values, request, &options, &call),
+        Plan::Modify(plan) if plan.conditions.is_some() => {
+            let transaction = Transaction {
+                statements: vec![(TransactionStatement::Statement(statement.clone()), OwnedBindings::new(&values))],
+                options: options.clone(),
+                call: call.clone(),
+                is_batch: false,
+            };
+            Execution::Pending(Box::pin(transact(context.clone(), transaction)))
+        }
+        Plan::Modify(plan) => write::modify(context, plan, &values, request, &options, &call),
+        Plan::Batch(plan) => {
+            let owned = OwnedBindings::new(&values);
+            let statements = plan
+                .statements
+                .iter()
+                .map(|statement| (TransactionStatement::Planned(statement.clone()), owned.clone()))
+                .collect();
+            batch(context, BatchRequest { kind: plan.kind, statements, options, call })
+        }
+        Plan::Use(keyspace) => Execution::Ready(Ok(Outcome::SetKeyspace(keyspace.clone()))),
+        Plan::Truncate(table) => Execution::Pending(Box::pin(schema::truncate(context.clone(), table.clone()))),
+        Plan::Schema(change) => {
+            let keyspace = statement.keyspace.clone();
+            let warnings = schema::warnings(context, change, keyspace.as_deref());
+            responder.warnings.extend(warnings);
+            Execution::Pending(Box::pin(schema::change(context.clone(), change.clone(), keyspace)))
+        }
+        Plan::Describe(describe) => Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), &options)),
+    })
+}
+
+fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Execution> {
+    let context = &connection.context;
+    let limit = context.node.config.max_batch_statements;
+    if message.len() > limit {
+        return Err(RequestError::invalid(format!(
+            "A batch of {} statements is larger than the limit of {limit}",
+            message.len()
+        )));
+    }
+    let keyspace = message.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
+    let view = context.catalog_view();
+    let mut statements = Vec::with_capacity(message.len());
+    for (query, values) in message.statements() {
+        let statement = match query {
+            BatchQuery::Prepared(id) => context.statements.get(&context.node.registry, id, &view)?,
+            BatchQuery::Text(text) => {
+                check_length(connection, text)?;
+                Arc::new(Statement::new(text, keyspace.as_deref(), &view)?)
+            }
+        };
+        write::plan_of(&statement)?;
+        let bound = bind(&statement.markers, values, &[])?;
+        let owned = OwnedBindings::new(&bound);
+        statements.push((TransactionStatement::Statement(statement), owned));
+    }
+    let kind = match message.kind {
+        BatchKind::Logged => ast::BatchKind::Logged,
+        BatchKind::Unlogged => ast::BatchKind::Unlogged,
+        BatchKind::Counter => ast::BatchKind::Counter,
+    };
+    let options = RequestOptions {
+        consistency: message.consistency,
+        serial_consistency: message.serial_consistency,
+        page_rows: None,
+        paging_state: None,
+        timestamp: message.timestamp_us,
+        now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+    };
+    let call = CallContext::at(context.clock.now_micros());
+    Ok(batch(context, BatchRequest { kind, statements, options, call }))
+}

@@ -1,0 +1,86 @@
+//! Outcomes written as response envelopes.
+
+use bytes::BytesMut;
+use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
+use cql_lite::frame::rows::SendMetadata;
+use cql_lite::frame::{Prefix, RowsWriter};
+
+use super::errors::to_response;
+use super::prepared::{Statement, columns_metadata};
+use crate::coordinator::Outcome;
+use crate::error::Result;
+use crate::run::select::ResultPage;
+
+/// How one request is answered.
+#[derive(Debug, Clone)]
+pub struct Responder {
+    pub version: ProtocolVersion,
+    pub stream: i16,
+    pub tracing_id: Option<[u8; 16]>,
+    pub skip_metadata: bool,
+    /// The result metadata that the client knows (v5).
+    pub known_metadata_id: Option<Vec<u8>>,
+    pub warnings: Vec<String>,
+}
+
+impl Responder {
+    pub fn new(version: ProtocolVersion, stream: i16) -> Self {
+        Self {
+            version,
+            stream,
+            tracing_id: None,
+            skip_metadata: false,
+            known_metadata_id: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn prefix(&self) -> Prefix<'_> {
+        Prefix { tracing_id: self.tracing_id, warnings: &self.warnings, custom_payload: &[] }
+    }
+
+    /// Appends the answer to a statement.
+    pub fn respond(&self, out: &mut BytesMut, statement: Option<&Statement>, outcome: &Result<Outcome>) {
+        let (version, stream) = (self.version, self.stream);
+        match outcome {
+            Err(error) => encode_error(out, version, stream, &to_response(error), &self.prefix()),
+            Ok(Outcome::Void) => encode_void(out, version, stream, &self.prefix()),
+            Ok(Outcome::SetKeyspace(keyspace)) => {
+                encode_set_keyspace(out, version, stream, keyspace, &self.prefix());
+            }
+            Ok(Outcome::SchemaChange(change)) => {
+                encode_schema_change(out, version, stream, change, &self.prefix());
+            }
+            Ok(Outcome::Rows(page)) => self.rows(out, statement, page),
+            Ok(Outcome::OwnRows { keyspace, table, columns, page }) => {
+                let columns = columns_metadata(version, keyspace, table, columns);
+                let mut writer = RowsWriter::begin(out, version, stream, &columns, SendMetadata::Full);
+                writer.write_encoded(&page.rows);
+                writer.finish(page.row_count as i32, None, &self.prefix());
+            }
+        }
+    }
+
+    fn rows(&self, out: &mut BytesMut, statement: Option<&Statement>, page: &ResultPage) {
+        let metadata = statement.and_then(|statement| {
+            statement.metadata(self.version).result.as_ref().map(|columns| (statement, columns))
+        });
+        let Some((statement, columns)) = metadata else {
+            return encode_void(out, self.version, self.stream, &self.prefix());
+        };
+        let is_current = self.known_metadata_id.as_deref().is_none_or(|known| known == statement.metadata_id);
+        let send = if !is_current {
+            SendMetadata::Changed { new_id: &statement.metadata_id }
+        } else if self.skip_metadata {
+            SendMetadata::Skip
+        } else {
+            SendMetadata::Full
+        };
+        let state = page.cursor.as_ref().map(|cursor| cursor.encode(statement.fingerprint));
+        out.reserve(page.rows.len() + 256);
+        let mut writer = RowsWriter::begin(out, self.version, self.stream, columns, send);
+        writer.write_encoded(&page.rows);
+        writer.finish(page.row_count as i32, state.as_deref(), &self.prefix());
+    }
+}

@@ -1,0 +1,189 @@
+//! A shard's thread: its engine shard, its connections, and the queue through which other shards ask it for work.
+//!
+//! Invariants:
+//! * Everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardLink`].
+//! * Jobs of other shards run as local tasks: one that waits does not hold up the next.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use cql_lite::types::timeuuid;
+use futures::future::LocalBoxFuture;
+use hashbrown::HashMap;
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::io::Clock;
+use helenus_engine::shard::Shard;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::error::{RequestError, Result};
+use crate::node::NodeShared;
+use crate::observe::metrics::ShardMetrics;
+use crate::schema::catalog::Catalog;
+use crate::session::connection::{self, Connection};
+use crate::session::prepared::StatementCache;
+
+/// How many of a token's highest bits do not choose the shard (ScyllaDB's default, which drivers assume).
+pub const IGNORE_MSB: u32 = 12;
+/// Jobs that may wait for a shard.
+pub const QUEUE_LENGTH: usize = 4_096;
+
+/// A catalog with its number within this run of the node.
+#[derive(Debug, Clone)]
+pub struct CatalogView {
+    pub generation: u64,
+    pub catalog: Arc<Catalog>,
+}
+
+type Job = Box<dyn FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, ()> + Send>;
+
+/// What a shard's thread is sent.
+pub enum Message {
+    /// Work on the shard's data.
+    Job(Job),
+    /// A client's connection to serve.
+    Connection(std::net::TcpStream, SocketAddr),
+    /// Stop serving, make everything durable, and end.
+    Stop,
+}
+
+/// The way to a shard.
+pub type ShardLink = mpsc::Sender<Message>;
+
+/// What a shard's thread works with.
+pub struct ShardContext {
+    pub index: usize,
+    pub node: Arc<NodeShared>,
+    pub shard: Rc<Shard>,
+    pub clock: Rc<dyn Clock>,
+    pub statements: StatementCache,
+    pub metrics: Arc<ShardMetrics>,
+    pub connections: RefCell<HashMap<SocketAddr, Weak<Connection>>>,
+    /// Held by the schema change under way (used on the first shard).
+    pub schema_turn: tokio::sync::Mutex<()>,
+    catalog: RefCell<CatalogView>,
+    last_timestamp: Cell<i64>,
+}
+
+impl ShardContext {
+    pub fn new(
+        index: usize,
+        node: Arc<NodeShared>,
+        shard: Rc<Shard>,
+        clock: Rc<dyn Clock>,
+        catalog: CatalogView,
+    ) -> Self {
+        let metrics = node.metrics[index].clone();
+        Self {
+            index,
+            node,
+            shard,
+            clock,
+            statements: StatementCache::default(),
+            metrics,
+            connections: RefCell::new(HashMap::new()),
+            schema_turn: tokio::sync::Mutex::new(()),
+            catalog: RefCell::new(catalog),
+            last_timestamp: Cell::new(0),
+        }
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.borrow().catalog.clone()
+    }
+
+    pub fn catalog_view(&self) -> std::cell::Ref<'_, CatalogView> {
+        self.catalog.borrow()
+    }
+
+    /// Takes a new catalog over.
+    pub fn install(&self, view: CatalogView) {
+        *self.catalog.borrow_mut() = view;
+    }
+
+    /// A timestamp for a write: microseconds, strictly increasing on this shard.
+    pub fn next_timestamp(&self) -> i64 {
+        let next = self.clock.now_micros().max(self.last_timestamp.get() + 1);
+        self.last_timestamp.set(next);
+        next
+    }
+
+    pub fn now_seconds(&self) -> u32 {
+        self.clock.now_seconds()
+    }
+
+    /// A version 1 UUID of now.
+    pub fn time_uuid(&self) -> Uuid {
+        let [a, b, c, d, e, f, ..] = *self.node.host_id.as_bytes();
+        timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, [a | 1, b, c, d, e, f])
+    }
+
+    /// The end of what was appended to the commit log so far.
+    pub fn log_end(&self) -> LogPosition {
+        self.shard.end_position()
+    }
+
+    /// Has a job done on a shard's thread and waits for its result.
+    pub async fn run_on<T: Send + 'static>(
+        self: &Rc<Self>,
+        shard: usize,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
+    ) -> Result<T> {
+        if shard == self.index {
+            return Ok(job(self.clone()).await);
+        }
+        run_on(&self.node.links[shard], job).await
+    }
+}
+
+/// Has a job done on the thread behind a link and waits for its result.
+pub async fn run_on<T: Send + 'static>(
+    link: &ShardLink,
+    job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
+) -> Result<T> {
+    let stopped = || RequestError::Server("the node is shutting down".to_owned());
+    let (sender, receiver) = oneshot::channel();
+    let job: Job = Box::new(move |context| {
+        Box::pin(async move {
+            // The asker may have gone away meanwhile.
+            let _ = sender.send(job(context).await);
+        })
+    });
+    link.send(Message::Job(job)).await.map_err(|_| stopped())?;
+    receiver.await.map_err(|_| stopped())
+}
+
+/// Serves the queue of a shard until it is told to stop.
+pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {
+    while let Some(message) = queue.recv().await {
+        match message {
+            Message::Job(job) => {
+                tokio::task::spawn_local(job(context.clone()));
+            }
+            Message::Connection(stream, peer) => {
+                if let Err(error) = accept(&context, stream, peer) {
+                    tracing::warn!(%peer, %error, "cannot serve a connection");
+                    context.node.connection_ended();
+                }
+            }
+            Message::Stop => return,
+        }
+    }
+}
+
+fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let stream = TcpStream::from_std(stream)?;
+    let context = context.clone();
+    context.metrics.connections.increment();
+    tokio::task::spawn_local(async move {
+        connection::serve(context.clone(), stream, peer).await;
+        context.metrics.connections.decrement();
+        context.node.connection_ended();
+    });
+    Ok(())
+}
