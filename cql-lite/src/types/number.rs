@@ -154,14 +154,15 @@ impl Decimal {
         }
         let mut unscaled = self.unscaled.clone();
         let mut scale = self.scale;
-        let ten = BigInt::from(10u8);
-        while scale > i32::MIN {
-            let (quotient, remainder) = unscaled.div_rem(&ten);
-            if !remainder.is_zero() {
-                break;
+        // Zeros go in steps of powers of two, the largest first: long runs cost few divisions.
+        let mut step = 1u32 << digit_count(&unscaled).min(1 << 30).ilog2();
+        while step > 0 {
+            let (quotient, remainder) = unscaled.div_rem(&power_of_ten(u64::from(step)));
+            match scale.checked_sub_unsigned(step) {
+                Some(stripped) if remainder.is_zero() => (unscaled, scale) = (quotient, stripped),
+                _ => {}
             }
-            unscaled = quotient;
-            scale -= 1;
+            step /= 2;
         }
         Decimal { unscaled, scale }
     }

@@ -65,6 +65,15 @@ fn scales_of_billions_do_not_cost_billions() {
 }
 
 #[test]
+fn trailing_zeros_are_stripped() {
+    for zeros in [0, 1, 2, 3, 7, 8, 100, 1023, 5000] {
+        let number = Decimal::new(BigInt::from(17) * BigInt::from(10).pow(zeros), 3).normalized();
+        assert_eq!((number.unscaled, number.scale), (BigInt::from(17), 3 - zeros as i32));
+    }
+    assert_eq!(Decimal::new(100, i32::MIN + 1).normalized().scale, i32::MIN);
+}
+
+#[test]
 fn doubles_print_as_in_java() {
     for (number, text) in [
         (1.0, "1.0"),
