@@ -1,18 +1,18 @@
 //! Whatever the bytes of a block are: unpacking, searching and walking it never panics.
 #![no_main]
 
-use helenus_engine::table::{BlockView, unpack_block};
+use helenus_engine::table::{BlockView, Place, unpack_block};
 use libfuzzer_sys::fuzz_target;
 
 fn walk(body: &[u8], target: &[u8]) {
     let Some(view) = BlockView::new(body) else { return };
     view.search(target, Some(&mut Vec::new())).ok();
-    let mut offset = 0;
+    let mut place = Place::default();
     let mut key_length = 0;
-    while let Some(entry) = view.entry(offset, key_length) {
-        view.row(&entry).validate().ok();
+    while let Some(entry) = view.entry(place, key_length) {
+        view.row(entry.row.clone()).validate().ok();
         key_length = entry.key_length();
-        offset = entry.end();
+        place = entry.end();
     }
 }
 

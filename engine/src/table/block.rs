@@ -1,15 +1,16 @@
 //! A data block: consecutive rows, their keys prefix-compressed.
 //!
 //! ```text
-//! body    := entries | restarts x (offset u32) | base timestamp i64 | number of restarts u32       little endian
-//! entry   := head varint | [suffix length varint] | row length varint | key suffix | row
+//! body    := keys | rows | restarts x (key offset u32 | row offset u32) | base timestamp i64
+//!            | length of the keys u32 | number of restarts u32                                         little endian
+//! key     := head varint | [suffix length varint] | row length varint | key suffix
 //! head    := shared << 1 | same
 //! ```
 //!
-//! `shared` is how many bytes the key has in common with the key of the entry before it; if `same` is set the whole key
-//! is as long as that one and the suffix length is left out. Every 16th entry is a *restart*: it shares nothing and
-//! carries its suffix length, so a reader can start there; the restarts are searched in halves. Rows are encoded
-//! relative to the base timestamp.
+//! `shared` is how many bytes the key has in common with the key before it; if `same` is set the whole key is as long as
+//! that one and the suffix length is left out. Every 16th key is a *restart*: it shares nothing and carries its suffix
+//! length, so a reader can start there; the restarts are searched in halves. Keys and rows stand apart so that a search
+//! touches few cache lines however large the rows are. Rows are encoded relative to the base timestamp.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -21,18 +22,39 @@ use crate::row_writer::transcode;
 /// Entries from one restart to the next.
 pub const RESTART_INTERVAL: usize = 16;
 
-const TRAILER_BYTES: usize = 12;
-const RESTART_BYTES: usize = 4;
+const TRAILER_BYTES: usize = 16;
+const RESTART_BYTES: usize = 8;
+
+/// Where an entry begins: offsets among the keys and among the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    pub key: usize,
+    pub row: usize,
+}
 
 /// Builds the body of a block. Reused from block to block.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
-    body: Vec<u8>,
-    restarts: Vec<u32>,
+    keys: Vec<u8>,
+    rows: Vec<u8>,
+    restarts: Vec<Place>,
     entries: usize,
     base: i64,
     last_key: Vec<u8>,
-    row: Vec<u8>,
+}
+
+/// Completes a body: `keys` takes up everything else.
+pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[Place], base: [u8; 8]) {
+    let keys_length = keys.len() as u32;
+    keys.reserve(rows.len() + restarts.len() * RESTART_BYTES + TRAILER_BYTES);
+    keys.extend_from_slice(rows);
+    for restart in restarts {
+        keys.extend_from_slice(&(restart.key as u32).to_le_bytes());
+        keys.extend_from_slice(&(restart.row as u32).to_le_bytes());
+    }
+    keys.extend_from_slice(&base);
+    keys.extend_from_slice(&keys_length.to_le_bytes());
+    keys.extend_from_slice(&(restarts.len() as u32).to_le_bytes());
 }
 
 /// Bytes that two keys have in common at their start.
@@ -60,7 +82,7 @@ impl BlockBuilder {
 
     /// Bytes of the body if it were finished now.
     pub fn size_bytes(&self) -> usize {
-        self.body.len() + self.restarts.len() * RESTART_BYTES + TRAILER_BYTES
+        self.keys.len() + self.rows.len() + self.restarts.len() * RESTART_BYTES + TRAILER_BYTES
     }
 
     /// The key added last.
@@ -74,22 +96,21 @@ impl BlockBuilder {
         if self.is_empty() {
             self.base = base;
         }
-        self.row.clear();
-        transcode(row, self.base, &mut self.row)?;
+        let place = Place { key: self.keys.len(), row: self.rows.len() };
+        transcode(row, self.base, &mut self.rows)?;
         let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
         let suffix = key.get(shared..).unwrap_or_default();
         let same = !restart && key.len() == self.last_key.len();
         if restart {
-            self.restarts.push(self.body.len() as u32);
+            self.restarts.push(place);
         }
-        put_unsigned(&mut self.body, (shared as u64) << 1 | u64::from(same));
+        put_unsigned(&mut self.keys, (shared as u64) << 1 | u64::from(same));
         if !same {
-            put_unsigned(&mut self.body, suffix.len() as u64);
+            put_unsigned(&mut self.keys, suffix.len() as u64);
         }
-        put_unsigned(&mut self.body, self.row.len() as u64);
-        self.body.extend_from_slice(suffix);
-        self.body.extend_from_slice(&self.row);
+        put_unsigned(&mut self.keys, (self.rows.len() - place.row) as u64);
+        self.keys.extend_from_slice(suffix);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(suffix);
         self.entries += 1;
@@ -98,13 +119,10 @@ impl BlockBuilder {
 
     /// Completes the body and hands it to `use_body`; then the builder is empty, but for the last key.
     pub fn finish<T>(&mut self, use_body: impl FnOnce(&[u8]) -> T) -> T {
-        for restart in &self.restarts {
-            self.body.extend_from_slice(&restart.to_le_bytes());
-        }
-        self.body.extend_from_slice(&self.base.to_le_bytes());
-        self.body.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
-        let result = use_body(&self.body);
-        self.body.clear();
+        put_rest(&mut self.keys, &self.rows, &self.restarts, self.base.to_le_bytes());
+        let result = use_body(&self.keys);
+        self.keys.clear();
+        self.rows.clear();
         self.restarts.clear();
         self.entries = 0;
         result
@@ -116,7 +134,9 @@ impl BlockBuilder {
 pub struct EntryRef {
     /// Bytes of the key taken from the key before.
     pub shared: usize,
+    /// Among the keys.
     pub suffix: Range<usize>,
+    /// Among the rows.
     pub row: Range<usize>,
 }
 
@@ -126,15 +146,16 @@ impl EntryRef {
     }
 
     /// Where the next entry begins.
-    pub fn end(&self) -> usize {
-        self.row.end
+    pub fn end(&self) -> Place {
+        Place { key: self.suffix.end, row: self.row.end }
     }
 }
 
 /// A view of a block's body. Never panics, whatever the bytes; `None` and `Err` mean that they are no block.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockView<'a> {
-    entries: &'a [u8],
+    keys: &'a [u8],
+    rows: &'a [u8],
     restarts: &'a [[u8; RESTART_BYTES]],
     base: i64,
 }
@@ -142,10 +163,10 @@ pub struct BlockView<'a> {
 /// What the search for a key in a block found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// The entry that begins at `offset` has the key.
-    Exact { offset: usize, entry: EntryRef },
-    /// The entry that begins at `offset` is the first with a larger key.
-    Greater { offset: usize, entry: EntryRef },
+    /// The entry that begins at `place` has the key.
+    Exact { place: Place, entry: EntryRef },
+    /// The entry that begins at `place` is the first with a larger key.
+    Greater { place: Place, entry: EntryRef },
     /// All keys of the block are smaller.
     End,
 }
@@ -181,12 +202,14 @@ impl<'a> BlockView<'a> {
     #[inline]
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let (rest, count) = body.split_last_chunk::<4>()?;
+        let (rest, keys_length) = rest.split_last_chunk::<4>()?;
         let (rest, base) = rest.split_last_chunk::<8>()?;
         let count = u32::from_le_bytes(*count) as usize;
-        let entries_length = rest.len().checked_sub(count.checked_mul(RESTART_BYTES)?)?;
-        let (entries, restarts) = rest.split_at(entries_length);
+        let data_length = rest.len().checked_sub(count.checked_mul(RESTART_BYTES)?)?;
+        let (data, restarts) = rest.split_at(data_length);
+        let (keys, rows) = data.split_at_checked(u32::from_le_bytes(*keys_length) as usize)?;
         let (restarts, _) = restarts.as_chunks::<RESTART_BYTES>();
-        Some(Self { entries, restarts, base: i64::from_le_bytes(*base) })
+        Some(Self { keys, rows, restarts, base: i64::from_le_bytes(*base) })
     }
 
     /// Microseconds; rows are relative to it.
@@ -195,57 +218,71 @@ impl<'a> BlockView<'a> {
         self.base
     }
 
-    /// Where the entries end.
+    /// Where the keys end.
     #[inline]
     pub fn end(&self) -> usize {
-        self.entries.len()
+        self.keys.len()
     }
 
     pub fn restart_count(&self) -> usize {
         self.restarts.len()
     }
 
+    #[inline]
+    fn restart_place(bytes: [u8; RESTART_BYTES]) -> Place {
+        let both = u64::from_le_bytes(bytes);
+        Place { key: both as u32 as usize, row: (both >> 32) as usize }
+    }
+
     /// Where the entries of a restart interval begin; the end of the entries if there is no such interval.
     #[inline]
-    pub fn restart(&self, index: usize) -> usize {
-        self.restarts.get(index).map_or(self.end(), |bytes| u32::from_le_bytes(*bytes) as usize)
+    pub fn restart(&self, index: usize) -> Place {
+        let end = Place { key: self.keys.len(), row: self.rows.len() };
+        self.restarts.get(index).map_or(end, |bytes| Self::restart_place(*bytes))
     }
 
-    /// The last interval that begins before `offset`.
-    pub fn interval_before(&self, offset: usize) -> Option<usize> {
-        self.restarts.partition_point(|bytes| (u32::from_le_bytes(*bytes) as usize) < offset).checked_sub(1)
+    /// The last interval whose keys begin before `key_offset`.
+    pub fn interval_before(&self, key_offset: usize) -> Option<usize> {
+        self.restarts.partition_point(|bytes| Self::restart_place(*bytes).key < key_offset).checked_sub(1)
     }
 
-    /// The entry at `offset`, given the length of the key before it.
+    /// The entry at `place`, given the length of the key before it.
     #[inline]
-    pub fn entry(&self, offset: usize, previous_key_length: usize) -> Option<EntryRef> {
-        let mut offset = offset;
-        let head = varint(self.entries, &mut offset)?;
+    pub fn entry(&self, place: Place, previous_key_length: usize) -> Option<EntryRef> {
+        let mut offset = place.key;
+        let head = varint(self.keys, &mut offset)?;
         let shared = head >> 1;
         if shared > previous_key_length {
             return None;
         }
         let suffix_length =
-            if head & 1 == 0 { varint(self.entries, &mut offset)? } else { previous_key_length - shared };
-        let row_length = varint(self.entries, &mut offset)?;
-        let row_start = offset.checked_add(suffix_length)?;
-        let row_end = row_start.checked_add(row_length)?;
-        (row_end <= self.entries.len()).then_some(EntryRef {
+            if head & 1 == 0 { varint(self.keys, &mut offset)? } else { previous_key_length - shared };
+        let row_length = varint(self.keys, &mut offset)?;
+        let suffix_end = offset.checked_add(suffix_length)?;
+        let row_end = place.row.checked_add(row_length)?;
+        (suffix_end <= self.keys.len() && row_end <= self.rows.len()).then_some(EntryRef {
             shared,
-            suffix: offset..row_start,
-            row: row_start..row_end,
+            suffix: offset..suffix_end,
+            row: place.row..row_end,
         })
     }
 
-    /// Bytes that an entry refers to.
+    /// The bytes of an entry's key that it does not share.
     #[inline]
-    pub fn part(&self, range: &Range<usize>) -> &'a [u8] {
-        self.entries.get(range.clone()).unwrap_or_default()
+    pub fn suffix(&self, entry: &EntryRef) -> &'a [u8] {
+        self.keys.get(entry.suffix.clone()).unwrap_or_default()
     }
 
+    /// The row at these offsets among the rows.
     #[inline]
-    pub fn row(&self, entry: &EntryRef) -> RowRef<'a> {
-        RowRef::new(self.part(&entry.row), self.base)
+    pub fn row(&self, range: Range<usize>) -> RowRef<'a> {
+        RowRef::new(self.rows.get(range).unwrap_or_default(), self.base)
+    }
+
+    /// Where the rows begin in the body.
+    #[inline]
+    pub fn rows_start(&self) -> usize {
+        self.keys.len()
     }
 
     /// The last restart whose key is less than or equal to `target`; 0 if there is none.
@@ -256,7 +293,7 @@ impl<'a> BlockView<'a> {
         while high - low > 1 {
             let middle = usize::midpoint(low, high);
             let entry = self.entry(self.restart(middle), 0)?;
-            if self.part(&entry.suffix) <= target {
+            if self.suffix(&entry) <= target {
                 low = middle;
             } else {
                 high = middle;
@@ -270,42 +307,42 @@ impl<'a> BlockView<'a> {
     /// Only the bytes behind the common prefix of `target` and the key before are ever compared.
     #[inline]
     pub fn search(&self, target: &[u8], mut key: Option<&mut Vec<u8>>) -> Result<Found, DecodeError> {
-        let mut offset = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
+        let mut place = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
         // The key before is smaller than `target`, has this length, and this many bytes in common with it.
         let mut previous_length = 0;
         let mut matched = 0;
         if let Some(key) = &mut key {
             key.clear();
         }
-        while offset < self.entries.len() {
-            let entry = self.entry(offset, previous_length).ok_or(MALFORMED)?;
+        while place.key < self.keys.len() {
+            let entry = self.entry(place, previous_length).ok_or(MALFORMED)?;
             if let Some(key) = &mut key {
                 key.truncate(entry.shared);
-                key.extend_from_slice(self.part(&entry.suffix));
+                key.extend_from_slice(self.suffix(&entry));
             }
             if entry.shared < matched {
                 // It differs from the key before inside the part that equals the target, and it is larger.
-                return Ok(Found::Greater { offset, entry });
+                return Ok(Found::Greater { place, entry });
             }
             if entry.shared == matched {
                 let rest = target.get(matched..).unwrap_or_default();
-                let suffix = self.part(&entry.suffix);
+                let suffix = self.suffix(&entry);
                 match suffix.cmp(rest) {
-                    Ordering::Equal => return Ok(Found::Exact { offset, entry }),
-                    Ordering::Greater => return Ok(Found::Greater { offset, entry }),
+                    Ordering::Equal => return Ok(Found::Exact { place, entry }),
+                    Ordering::Greater => return Ok(Found::Greater { place, entry }),
                     Ordering::Less => matched += common_prefix(suffix, rest),
                 }
             }
             previous_length = entry.key_length();
-            offset = entry.end();
+            place = entry.end();
         }
         Ok(Found::End)
     }
 
-    /// Where the first entry with a key greater than or equal to `target` begins; the end of the entries if there is none.
-    pub fn offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
+    /// Where the first key greater than or equal to `target` begins; the end of the keys if there is none.
+    pub fn key_offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
         Ok(match self.search(target, None)? {
-            Found::Exact { offset, .. } | Found::Greater { offset, .. } => offset,
+            Found::Exact { place, .. } | Found::Greater { place, .. } => place.key,
             Found::End => self.end(),
         })
     }
@@ -340,13 +377,13 @@ mod tests {
     fn golden_bytes() {
         let expected = [
             &[0, 3, 8, b'a', b'b', b'c'][..],
-            &[1, 0, 0b100, 1, 3, b'a', b'b', b'c'],
             // Two bytes shared, a key of the same length.
             &[2 << 1 | 1, 8, b'd'],
+            &[1, 0, 0b100, 1, 3, b'a', b'b', b'c'],
             &[1, 2, 0b100, 1, 3, b'a', b'b', b'd'],
-            &[0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0],
             &[0xE8, 3, 0, 0, 0, 0, 0, 0],
-            &[1, 0, 0, 0],
+            &[9, 0, 0, 0, 1, 0, 0, 0],
         ]
         .concat();
         let body = build(&[b"abc", b"abd"]);
@@ -363,7 +400,7 @@ mod tests {
         let mut found_key = Vec::new();
         for (number, key) in keys.iter().enumerate() {
             let Found::Exact { entry, .. } = view.search(key, None).unwrap() else { panic!("{key:?}") };
-            let row = view.row(&entry);
+            let row = view.row(entry.row);
             assert_eq!(row.liveness().unwrap().timestamp, 1000 + number as i64);
             assert_eq!(row.cells().next().unwrap().value, key);
             let mut before = key.clone();
@@ -372,7 +409,7 @@ mod tests {
             assert_eq!(found_key, *key);
         }
         assert_eq!(view.search(b"prefiy", None), Ok(Found::End));
-        assert!(matches!(view.search(b"", None), Ok(Found::Greater { offset: 0, .. })));
+        assert!(matches!(view.search(b"", None), Ok(Found::Greater { place: Place { key: 0, row: 0 }, .. })));
     }
 
     #[test]

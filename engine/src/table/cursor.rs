@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::TableError;
-use super::block::{BlockView, EntryRef, Found};
+use super::block::{BlockView, EntryRef, Found, Place};
 use super::cache::{BlockCache, BlockData};
 use super::index::Target;
 use super::reader::{BlockPlace, TableReader};
@@ -22,9 +22,11 @@ struct LoadedBlock {
 
 /// An entry of the interval being walked backwards; `key` lies in `TableCursor::interval_keys`.
 struct Step {
-    offset: usize,
+    key_offset: usize,
     key: Range<usize>,
+    /// Within the block's body.
     row: Range<usize>,
+    end: Place,
 }
 
 /// A position in a table: on a row, or nowhere (before the first seek, or past either end).
@@ -32,9 +34,9 @@ pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
     block: Option<LoadedBlock>,
-    /// On a row: where its entry begins and ends, and its parts.
-    entry_offset: usize,
-    entry_end: usize,
+    /// On a row: where its key begins, where its entry ends, and where it lies in the block's body.
+    key_offset: usize,
+    entry_end: Place,
     row: Range<usize>,
     base: i64,
     key: Vec<u8>,
@@ -51,8 +53,8 @@ impl TableCursor {
             table,
             cache,
             block: None,
-            entry_offset: 0,
-            entry_end: 0,
+            key_offset: 0,
+            entry_end: Place::default(),
             row: 0..0,
             base: 0,
             key: Vec::new(),
@@ -108,9 +110,9 @@ impl TableCursor {
         let found =
             view.search(key, Some(&mut self.key)).map_err(|_| self.table.malformed_block(block.target))?;
         match found {
-            Found::Exact { offset, entry } | Found::Greater { offset, entry } => {
-                self.entry_offset = offset;
-                self.stand_on(&entry);
+            Found::Exact { place, entry } | Found::Greater { place, entry } => {
+                let rows_start = view.rows_start();
+                self.stand_on(place.key, &entry, rows_start);
                 Ok(true)
             }
             Found::End => self.next_block(),
@@ -123,7 +125,7 @@ impl TableCursor {
         self.enter(place, target)?;
         let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
         let view = view(&self.table, block)?;
-        let end = view.offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
+        let end = view.key_offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
         self.interval.clear();
         self.step_back_from(end)
     }
@@ -154,16 +156,16 @@ impl TableCursor {
         self.interval.clear();
         let Some(block) = self.block.as_ref() else { return Ok(false) };
         let view = view(&self.table, block)?;
-        if self.entry_end >= view.end() {
+        if self.entry_end.key >= view.end() {
             return self.next_block();
         }
         let entry = view
             .entry(self.entry_end, self.key.len())
             .ok_or_else(|| self.table.malformed_block(block.target))?;
-        self.entry_offset = self.entry_end;
+        let rows_start = view.rows_start();
         self.key.truncate(entry.shared);
-        self.key.extend_from_slice(view.part(&entry.suffix));
-        self.stand_on(&entry);
+        self.key.extend_from_slice(view.suffix(&entry));
+        self.stand_on(self.entry_end.key, &entry, rows_start);
         Ok(true)
     }
 
@@ -174,15 +176,16 @@ impl TableCursor {
             return Ok(false);
         }
         if self.interval.is_empty() {
-            return self.step_back_from(self.entry_offset);
+            return self.step_back_from(self.key_offset);
         }
         Ok(self.take_step())
     }
 
     #[inline]
-    fn stand_on(&mut self, entry: &EntryRef) {
+    fn stand_on(&mut self, key_offset: usize, entry: &EntryRef, rows_start: usize) {
+        self.key_offset = key_offset;
         self.entry_end = entry.end();
-        self.row = entry.row.clone();
+        self.row = rows_start + entry.row.start..rows_start + entry.row.end;
         self.on_row = true;
     }
 
@@ -214,11 +217,12 @@ impl TableCursor {
         self.enter(place, target)?;
         let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
         let view = view(&self.table, block)?;
-        let entry = view.entry(0, 0).ok_or_else(|| self.table.malformed_block(block.target))?;
-        self.entry_offset = 0;
+        let entry =
+            view.entry(Place::default(), 0).ok_or_else(|| self.table.malformed_block(block.target))?;
+        let rows_start = view.rows_start();
         self.key.clear();
-        self.key.extend_from_slice(view.part(&entry.suffix));
-        self.stand_on(&entry);
+        self.key.extend_from_slice(view.suffix(&entry));
+        self.stand_on(0, &entry, rows_start);
         Ok(true)
     }
 
@@ -232,24 +236,30 @@ impl TableCursor {
         self.step_back_from(end)
     }
 
-    /// Moves to the last entry of the current block that begins before `end`, decoding its interval up to there.
+    /// Moves to the last entry of the current block whose key begins before `end`, decoding its interval up to there.
     fn step_back_from(&mut self, end: usize) -> Result<bool, TableError> {
         let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
         let view = view(&self.table, block)?;
         let Some(interval) = view.interval_before(end) else { return self.previous_block() };
         self.interval.clear();
         self.interval_keys.clear();
-        let mut offset = view.restart(interval);
+        let rows_start = view.rows_start();
+        let mut place = view.restart(interval);
         let mut previous = 0..0;
-        while offset < end {
+        while place.key < end {
             let entry =
-                view.entry(offset, previous.len()).ok_or_else(|| self.table.malformed_block(block.target))?;
+                view.entry(place, previous.len()).ok_or_else(|| self.table.malformed_block(block.target))?;
             let start = self.interval_keys.len();
             self.interval_keys.extend_from_within(previous.start..previous.start + entry.shared);
-            self.interval_keys.extend_from_slice(view.part(&entry.suffix));
+            self.interval_keys.extend_from_slice(view.suffix(&entry));
             previous = start..self.interval_keys.len();
-            self.interval.push(Step { offset, key: previous.clone(), row: entry.row.clone() });
-            offset = entry.end();
+            self.interval.push(Step {
+                key_offset: place.key,
+                key: previous.clone(),
+                row: rows_start + entry.row.start..rows_start + entry.row.end,
+                end: entry.end(),
+            });
+            place = entry.end();
         }
         if self.interval.is_empty() {
             return self.previous_block();
@@ -261,8 +271,8 @@ impl TableCursor {
         let Some(step) = self.interval.pop() else { return self.leave() };
         self.key.clear();
         self.key.extend_from_slice(self.interval_keys.get(step.key).unwrap_or_default());
-        self.entry_offset = step.offset;
-        self.entry_end = step.row.end;
+        self.key_offset = step.key_offset;
+        self.entry_end = step.end;
         self.row = step.row;
         self.on_row = true;
         true

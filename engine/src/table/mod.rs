@@ -30,7 +30,7 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 use crate::io::DiskError;
 
-pub use block::{BlockBuilder, BlockView, EntryRef, Found};
+pub use block::{BlockBuilder, BlockView, EntryRef, Found, Place};
 pub use cache::{BlockCache, CacheStatistics};
 pub use compression::Compression;
 pub use cursor::TableCursor;

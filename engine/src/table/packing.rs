@@ -17,7 +17,7 @@
 //!
 //! Rows with deletions or with cells that have a path are always written as they are.
 
-use super::block::{BlockView, RESTART_INTERVAL};
+use super::block::{BlockView, Place, RESTART_INTERVAL, put_rest};
 use super::compression::BLOCK_BYTES_MAX;
 use crate::codec::{DecodeError, Reader, put_unsigned};
 use crate::row::flags;
@@ -170,12 +170,12 @@ pub fn pack(body: &[u8], out: &mut Vec<u8>) -> bool {
     let mut previous = Splitter::default();
     let mut current = Splitter::default();
     let mut previous_has_shape = false;
-    let mut offset = 0;
+    let mut place = Place::default();
     let mut key_length = 0;
     let mut number = 0_usize;
-    while offset < view.end() {
-        let Some(entry) = view.entry(offset, key_length) else { return false };
-        let row = view.part(&entry.row);
+    while place.key < view.end() {
+        let Some(entry) = view.entry(place, key_length) else { return false };
+        let row = view.row(entry.row.clone()).bytes;
         let has_shape = current.split(row).is_some();
         let mode = if has_shape && previous_has_shape { previous.shape.mode(&current.shape) } else { AS_IS };
         let same = !number.is_multiple_of(RESTART_INTERVAL) && entry.key_length() == key_length;
@@ -183,7 +183,7 @@ pub fn pack(body: &[u8], out: &mut Vec<u8>) -> bool {
         if !same {
             put_unsigned(out, entry.suffix.len() as u64);
         }
-        out.extend_from_slice(view.part(&entry.suffix));
+        out.extend_from_slice(view.suffix(&entry));
         if mode == AS_IS {
             put_unsigned(out, row.len() as u64);
             out.extend_from_slice(row);
@@ -197,7 +197,7 @@ pub fn pack(body: &[u8], out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(&current.values);
         }
         key_length = entry.key_length();
-        offset = entry.end();
+        place = entry.end();
         std::mem::swap(&mut previous, &mut current);
         previous_has_shape = has_shape;
         number += 1;
@@ -269,15 +269,17 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
     if body_length > BLOCK_BYTES_MAX {
         return None;
     }
-    let base = take(&mut rest, 8)?;
-    let mut body = Vec::with_capacity(body_length);
-    let mut restarts: Vec<u32> = Vec::new();
+    let (base, after) = rest.split_first_chunk::<8>()?;
+    rest = after;
+    let mut keys = Vec::with_capacity(body_length);
+    let mut rows = Vec::with_capacity(body_length);
+    let mut restarts: Vec<Place> = Vec::new();
     let mut template = Splitter::default();
     let mut key_length = 0_usize;
     let mut number = 0_usize;
     while !rest.is_empty() {
         if number.is_multiple_of(RESTART_INTERVAL) {
-            restarts.push(body.len() as u32);
+            restarts.push(Place { key: keys.len(), row: rows.len() });
         }
         number += 1;
         let head = take_number(&mut rest)?;
@@ -289,17 +291,15 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
         };
         let suffix = take(&mut rest, suffix_length)?;
         key_length = shared.checked_add(suffix_length)?;
-        let start = body.len();
-        put_unsigned(&mut body, (shared as u64) << 1 | same);
+        put_unsigned(&mut keys, (shared as u64) << 1 | same);
         if same == 0 {
-            put_unsigned(&mut body, suffix_length as u64);
+            put_unsigned(&mut keys, suffix_length as u64);
         }
+        let row_start = rows.len();
         if mode == AS_IS {
             let length = usize::try_from(take_number(&mut rest)?).ok()?;
             let row = take(&mut rest, length)?;
-            put_unsigned(&mut body, length as u64);
-            body.extend_from_slice(suffix);
-            body.extend_from_slice(row);
+            rows.extend_from_slice(row);
             if template.split(row).is_none() {
                 template.shape = Shape::default();
             }
@@ -312,24 +312,19 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
             if mode == SAME_SHAPE {
                 template.shape.read_lengths(&mut rest)?;
             }
-            let length = template.shape.fixed_length().checked_add(numbers.len())?;
-            if start.checked_add(length)? > body_length {
+            if rows.len() + template.shape.fixed_length() + numbers.len() > body_length {
                 return None;
             }
-            put_unsigned(&mut body, length as u64);
-            body.extend_from_slice(suffix);
-            template.shape.put_row(numbers, &mut rest, &mut body)?;
+            template.shape.put_row(numbers, &mut rest, &mut rows)?;
         }
-        if body.len() > body_length {
+        put_unsigned(&mut keys, (rows.len() - row_start) as u64);
+        keys.extend_from_slice(suffix);
+        if keys.len() + rows.len() > body_length {
             return None;
         }
     }
-    for restart in &restarts {
-        body.extend_from_slice(&restart.to_le_bytes());
-    }
-    body.extend_from_slice(base);
-    body.extend_from_slice(&(restarts.len() as u32).to_le_bytes());
-    (body.len() == body_length).then_some(body)
+    put_rest(&mut keys, &rows, &restarts, *base);
+    (keys.len() == body_length).then_some(keys)
 }
 
 #[cfg(test)]
@@ -403,13 +398,13 @@ mod tests {
         let mut packed = Vec::new();
         assert!(pack(&body, &mut packed));
         let expected = [
-            &[53, 5, 0, 0, 0, 0, 0, 0, 0][..],
+            &[61, 5, 0, 0, 0, 0, 0, 0, 0][..],
             &[0, 2, b'a', b'1', 8, 1, 0, 0b100, 1, 3, b'o', b'n', b'e'],
             &[1 << 3 | 1 << 2 | 2, b'2', 0, b't', b'w', b'o'],
             &[1 << 3 | 1 << 2 | 1, b'3', 0, 5, b't', b'h', b'r', b'e', b'e'],
         ]
         .concat();
-        assert_eq!(body.len(), 53);
+        assert_eq!(body.len(), 61);
         assert_eq!(packed, expected);
     }
 

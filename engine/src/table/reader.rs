@@ -142,11 +142,14 @@ impl TableReader {
         let block = self.block(cache, target)?;
         let view = BlockView::new(block.bytes()).ok_or_else(|| self.malformed_block(target))?;
         let found = view.search(key, None).map_err(|_| self.malformed_block(target))?;
-        let base = view.base();
+        let (base, rows_start) = (view.base(), view.rows_start());
         Ok(match found {
-            Found::Exact { entry, .. } => {
-                Some(TableRow { start: entry.row.start, end: entry.row.end, base, block })
-            }
+            Found::Exact { entry, .. } => Some(TableRow {
+                start: rows_start + entry.row.start,
+                end: rows_start + entry.row.end,
+                base,
+                block,
+            }),
             Found::Greater { .. } | Found::End => None,
         })
     }
