@@ -91,6 +91,18 @@ fn columns(names: &[String]) -> Vec<String> {
     };
     names.chunks(per_line).map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use cql_lite::types::CqlType;
+
+    use super::*;
+    use crate::connection::Column;
+
+    fn rows(names: &[&str], values: &[&[&str]]) -> Rows {
+        let column = |name: &&str| Column { name: (*name).to_owned(), cql_type: CqlType::Text };
+        let row = |cells: &&[&str]| cells.iter().map(|cell| Some(cell.as_bytes().to_vec())).collect();
+        Rows { columns: names.iter().map(column).collect(), rows: values.iter().map(row).collect() }
     }
 
     #[test]

@@ -187,7 +187,6 @@ impl<'a> Parser<'a> {
             };
             content.push('\'');
             self.rest = after_escape;
-            }
         }
     }
 }
