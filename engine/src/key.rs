@@ -134,6 +134,6 @@ mod tests {
 
     #[test]
     fn long_partition_keys_are_refused() {
-        assert_eq!(full_key(1, &[0; 65536], &[]), Err(PartitionKeyTooLong { bytes: 65536 }));
+        assert_eq!(full_key(1, &vec![0; 65536], &[]), Err(PartitionKeyTooLong { bytes: 65536 }));
     }
 }

@@ -234,6 +234,7 @@ impl<'a> Operations<'a> {
     }
 }
 
+#[allow(clippy::copy_iterator, reason = "a copy is another reading position in the same bytes")]
 impl<'a> Iterator for Operations<'a> {
     type Item = Result<Operation<'a>, DecodeError>;
 

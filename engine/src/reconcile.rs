@@ -235,10 +235,10 @@ impl CellFilter {
                     }
                     cell.value = &[];
                 }
-                CellKind::Tombstone { local_deletion_time } => {
-                    if purge.forgets(Deletion { timestamp: cell.timestamp, local_deletion_time }) {
-                        return;
-                    }
+                CellKind::Tombstone { local_deletion_time }
+                    if purge.forgets(Deletion { timestamp: cell.timestamp, local_deletion_time }) =>
+                {
+                    return;
                 }
                 _ => {}
             },

@@ -224,6 +224,7 @@ pub struct ColumnDeletions<'a> {
     left: u32,
 }
 
+#[allow(clippy::copy_iterator, reason = "a copy is another reading position in the same bytes")]
 impl Iterator for ColumnDeletions<'_> {
     type Item = (u32, Deletion);
 
@@ -291,6 +292,7 @@ impl<'a> Cells<'a> {
     }
 }
 
+#[allow(clippy::copy_iterator, reason = "a copy is another reading position in the same bytes")]
 impl<'a> Iterator for Cells<'a> {
     type Item = Cell<'a>;
 

@@ -4,6 +4,8 @@
 //!
 //! `HELENUS_CRASH_ALL_STYLES=1` tries every style at every point instead of one in turn.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,8 @@
 //! `HELENUS_MODEL_OPERATIONS` sets the number of operations (default 60,000), `HELENUS_MODEL_SEED` the seed,
 //! which a failure prints.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::rc::Rc;

@@ -35,7 +35,7 @@ impl Leveled {
             if bytes > limit {
                 // The table that has waited longest; its outputs are newer, so all get their turn.
                 let spilled = of_level.into_iter().min_by_key(|table| table.generation)?;
-                return Some(self.merge_up(vec![spilled], tables, level + 1));
+                return Some(self.merge_up(&[spilled], tables, level + 1));
             }
         }
         let mut level_0: Vec<_> = tables.iter().filter(|table| table.level == 0).collect();
@@ -44,10 +44,10 @@ impl Leveled {
         }
         level_0.sort_by_key(|table| table.generation);
         level_0.truncate(MAX_LEVEL_0_INPUTS);
-        Some(self.merge_up(level_0, tables, 1))
+        Some(self.merge_up(&level_0, tables, 1))
     }
 
-    fn merge_up(&self, from: Vec<&TableSummary>, tables: &[TableSummary], output_level: u32) -> Choice {
+    fn merge_up(&self, from: &[&TableSummary], tables: &[TableSummary], output_level: u32) -> Choice {
         let mut inputs: Vec<u64> = from.iter().map(|table| table.generation).collect();
         inputs.extend(
             tables

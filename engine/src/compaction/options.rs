@@ -1,6 +1,7 @@
 //! Compaction options as Cassandra names them: `class` and string values, validated.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -68,10 +69,10 @@ impl Source<'_> {
     }
 }
 
-fn require<T: ToString>(
+fn require(
     holds: bool,
     option: &'static str,
-    value: T,
+    value: impl Display + Copy,
     requirement: &'static str,
 ) -> Result<(), CompactionOptionsError> {
     if holds {

@@ -320,8 +320,7 @@ impl MemtableCursor {
 
     /// Takes the row at the present index, or the next there is.
     fn settle_forward(&mut self, memtable: &Memtable, end: &[u8]) {
-        loop {
-            let Some(id) = self.partition(memtable) else { break };
+        while let Some(id) = self.partition(memtable) {
             if self.load(memtable, id) {
                 self.is_valid = self.buffers.key.as_slice() < end;
                 return;
@@ -336,8 +335,7 @@ impl MemtableCursor {
 
     /// Takes the last row before the present index.
     fn step_back(&mut self, memtable: &Memtable, start: &[u8]) {
-        loop {
-            let Some(id) = self.partition(memtable) else { break };
+        while let Some(id) = self.partition(memtable) {
             let rows = memtable.rows_of(id);
             let before = if self.index.chunk == u32::MAX { rows.last() } else { rows.before(self.index) };
             if let Some(before) = before {

@@ -91,7 +91,7 @@ pub(super) enum Rows {
     #[default]
     Empty,
     One(Entry),
-    Many(Box<Vec<Chunk>>),
+    Many(Vec<Chunk>),
 }
 
 #[derive(Debug)]
@@ -109,9 +109,8 @@ impl Chunk {
 impl Rows {
     fn chunk(&self, index: u32) -> &[Entry] {
         match self {
-            Self::Empty => &[],
             Self::One(entry) if index == 0 => std::slice::from_ref(entry),
-            Self::One(_) => &[],
+            Self::Empty | Self::One(_) => &[],
             Self::Many(chunks) => chunks.get(index as usize).map_or(&[], |chunk| &chunk.entries),
         }
     }
@@ -215,7 +214,7 @@ impl Rows {
             Self::Empty => *self = Self::One(entry),
             Self::One(present) => {
                 let entries = if index.entry == 0 { vec![entry, *present] } else { vec![*present, entry] };
-                *self = Self::Many(Box::new(vec![Chunk::of(entries)]));
+                *self = Self::Many(vec![Chunk::of(entries)]);
             }
             Self::Many(chunks) => insert_into(chunks, index, entry),
         }

@@ -99,6 +99,7 @@ impl<'s> Scan<'s> {
 
     /// Goes to the next row that a reader sees. After [`Step::Exhausted`] further calls say the same.
     #[inline]
+    #[allow(clippy::should_implement_trait, reason = "a step borrows from the scan and may be an error")]
     pub fn next(&mut self) -> Result<Step<'_>, EngineError> {
         match self.find_next()? {
             Found::Exhausted => return Ok(Step::Exhausted),

@@ -9,6 +9,7 @@ use super::open::{discard_file, discard_table_directory};
 use super::options::TableOptions;
 use super::table_state::{LiveFile, TableState};
 use crate::error::EngineError;
+use crate::memtable::Memtable;
 use crate::mutation::TableId;
 
 impl Shard {
@@ -112,12 +113,10 @@ impl Shard {
     pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
         let mut frozen = table.frozen.borrow_mut();
         let frozen_count = count.min(frozen.len());
-        let mut bytes: usize = frozen
-            .drain(..frozen_count)
-            .map(|frozen| frozen.memtable.read(|memtable| memtable.size_bytes()))
-            .sum();
+        let mut bytes: usize =
+            frozen.drain(..frozen_count).map(|frozen| frozen.memtable.read(Memtable::size_bytes)).sum();
         if count > frozen_count {
-            bytes += table.active.take().read(|memtable| memtable.size_bytes());
+            bytes += table.active.take().read(Memtable::size_bytes);
         }
         self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
         self.signals.space.notify_waiters();

@@ -6,12 +6,15 @@ use helenus_engine::key::full_key;
 use helenus_engine::read::RowView;
 use helenus_engine::{Cell, CellKind, Deletion, Liveness, MutationRef, Operation};
 
+/// Column and path, timestamp, kind, value.
+type VisibleCell = ((u32, Vec<u8>), i64, CellKind, Vec<u8>);
+
 /// A row as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisibleRow {
     pub key: Vec<u8>,
     pub liveness: Option<Liveness>,
-    pub cells: Vec<((u32, Vec<u8>), i64, CellKind, Vec<u8>)>,
+    pub cells: Vec<VisibleCell>,
 }
 
 impl VisibleRow {

@@ -128,7 +128,7 @@ impl Generator {
         if self.random.chance(1, 2) {
             row.set_liveness(Liveness { timestamp, expiry });
         }
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..=self.random.below(4) {
             let column = self.random.below(u64::from(COLLECTION_COLUMNS.end)) as u32;
             let path: &[u8] = if COLLECTION_COLUMNS.contains(&column) {
                 [&b"k1"[..], b"k2", b"k"][self.random.below(3) as usize]
@@ -151,7 +151,7 @@ impl Generator {
     pub fn mutation(&mut self, table: TableId, now_micros: i64) -> Mutation {
         let (token, partition_key) = self.partition();
         let mut builder = MutationBuilder::new(table, token, &partition_key).unwrap();
-        for _ in 0..1 + self.random.below(3) {
+        for _ in 0..=self.random.below(3) {
             if self.random.chance(1, 25) {
                 let timestamp = self.timestamp(now_micros);
                 let local_deletion_time = (now_micros / 1_000_000) as u32;
