@@ -9,7 +9,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Answers how many bytes a table takes on disk once all of it is there.
 pub trait DiskUsage: Send + Sync {
-    /// Bytes of the table's files after a flush; `None` when the server has no exact answer.
+    /// Bytes of the table's files once flushed and compacted; `None` when the server has no exact answer.
     fn table_bytes<'a>(
         &'a self,
         keyspace: &'a str,
@@ -32,7 +32,7 @@ impl DiskUsage for NotAvailable {
     }
 }
 
-/// Asks a function of the embedded node, which flushes the table before it counts.
+/// Asks a function of the embedded node, which flushes and compacts the table before it counts.
 pub struct FromNode<F>(pub F);
 
 impl<F, A> DiskUsage for FromNode<F>
