@@ -133,7 +133,7 @@ impl Shard {
                 .map(|index| (first_generation + index, table.path(first_generation + index)))
                 .collect(),
             max_output_bytes: choice.max_output_bytes,
-            file_options: options.file.clone(),
+            file_options: options.writer.clone(),
             pace: Pace::new(self.options.compaction_bytes_per_second),
         }
     }

@@ -27,7 +27,7 @@ pub(super) async fn build_table(
         return Ok(None);
     }
     let path = table.path(generation);
-    let options = table.options.borrow().file.clone();
+    let options = table.options.borrow().writer.clone();
     let target = path.clone();
     run_in_background(&*environment.background, move |context| {
         Box::pin(write_memtable(context, memtable, target, options))

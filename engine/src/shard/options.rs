@@ -45,7 +45,7 @@ pub struct TableOptions {
     pub is_logged: bool,
     pub compaction: CompactionOptions,
     /// Block size, compression and filters of new files.
-    pub file: FileOptions,
+    pub writer: FileOptions,
 }
 
 impl Default for TableOptions {
@@ -54,7 +54,7 @@ impl Default for TableOptions {
             gc_grace_seconds: 864_000,
             is_logged: true,
             compaction: CompactionOptions::default(),
-            file: FileOptions::default(),
+            writer: FileOptions::default(),
         }
     }
 }
