@@ -68,8 +68,12 @@ pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
         let prompt = ShellPrompt { left: shell.prompt() };
         match editor.read_line(&prompt)? {
             Signal::Success(input) => {
-                if shell.run_script(None, &input)? == Flow::Exit {
-                    return Ok(());
+                match shell.run_script(None, &input) {
+                    Ok(Flow::Continue) => {}
+                    Ok(Flow::Exit) => return Ok(()),
+                    // The driver connects anew by itself.
+                    Err(error @ ShellError::Connection(_)) => eprintln!("{error}"),
+                    Err(error) => return Err(error),
                 }
                 *session.lock().unwrap_or_else(PoisonError::into_inner) =
                     Arc::clone(shell.connection().session());

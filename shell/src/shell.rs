@@ -14,7 +14,7 @@ use crate::{
     args::Args,
     command::{self, Capture, Command, Paging},
     connection::{Answer, Connection, Rows, Settings, Target, format_address},
-    copy::{CopyCommand, Direction},
+    copy::{CopyCommand, Direction, Place},
     copy_from, copy_to, describe,
     error::{EXIT_STATEMENT_FAILED, ShellError},
     help, interactive, json,
@@ -53,14 +53,26 @@ impl From<Outcome> for ExitCode {
     }
 }
 
+/// How rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// A table.
+    Aligned,
+    /// Each column on a line of its own.
+    Expanded,
+    /// An object a line.
+    Json,
+}
+
 /// A shell with its connection and settings.
 pub struct Shell {
     connection: Connection,
     settings: Settings,
     output: Output,
     is_paging: bool,
-    is_expanded: bool,
-    as_json: bool,
+    layout: Layout,
+    /// Standard input holds the statements, so it cannot hold the data of COPY.
+    is_piped: bool,
     /// Files that SOURCE is in the middle of.
     source_depth: usize,
     outcome: Outcome,
@@ -78,8 +90,8 @@ pub fn run(args: &Args) -> Result<Outcome, ShellError> {
         },
         output: Output::new(!args.no_color && std::env::var_os("NO_COLOR").is_none()),
         is_paging: true,
-        is_expanded: false,
-        as_json: args.json,
+        layout: if args.json { Layout::Json } else { Layout::Aligned },
+        is_piped: false,
         source_depth: 0,
         outcome: Outcome::Success,
     };
@@ -93,6 +105,7 @@ pub fn run(args: &Args) -> Result<Outcome, ShellError> {
         shell.outcome = Outcome::Success;
         done
     } else {
+        shell.is_piped = true;
         let mut text = String::new();
         io::stdin().read_to_string(&mut text)?;
         shell.run_script(Some(Path::new("<stdin>")), &text).map(|_| ())
@@ -186,21 +199,22 @@ impl Shell {
         match command::parse(text)? {
             Command::Cql => self.run_cql(text)?,
             Command::Describe => self.describe(text)?,
-            Command::Expand(None) => {
-                let state = if self.is_expanded {
-                    "enabled. Use EXPAND OFF to disable"
-                } else {
-                    "disabled. Use EXPAND ON to enable"
-                };
-                self.output.line(&format!("Expanded output is currently {state}"))?;
+            Command::Expand(_) if self.layout == Layout::Json => {
+                return Err(ShellError::Usage("EXPAND has no meaning for JSON".to_owned()));
             }
-            Command::Expand(Some(on)) => {
-                self.is_expanded = on;
-                self.output.line(if on {
-                    "Now Expanded output is enabled"
-                } else {
-                    "Disabled Expanded output."
-                })?;
+            Command::Expand(None) if self.layout == Layout::Expanded => {
+                self.output.line("Expanded output is currently enabled. Use EXPAND OFF to disable")?;
+            }
+            Command::Expand(None) => {
+                self.output.line("Expanded output is currently disabled. Use EXPAND ON to enable")?;
+            }
+            Command::Expand(Some(true)) => {
+                self.layout = Layout::Expanded;
+                self.output.line("Now Expanded output is enabled")?;
+            }
+            Command::Expand(Some(false)) => {
+                self.layout = Layout::Aligned;
+                self.output.line("Disabled Expanded output.")?;
             }
             Command::Tracing(None) => {
                 let state = if self.settings.tracing {
@@ -286,11 +300,11 @@ impl Shell {
     }
 
     fn start_result(&mut self) -> Result<(), ShellError> {
-        if self.as_json { Ok(()) } else { self.output.line("") }
+        if self.layout == Layout::Json { Ok(()) } else { self.output.line("") }
     }
 
     fn print_page(&mut self, rows: &Rows, rows_before: usize) -> Result<(), ShellError> {
-        if self.as_json {
+        if self.layout == Layout::Json {
             let lines: Vec<String> = rows.rows.iter().map(|row| json::row(&rows.columns, row)).collect();
             return self.output.lines(&lines);
         }
@@ -298,19 +312,19 @@ impl Shell {
             return Ok(());
         }
         let in_color = self.output.in_color();
-        let mut lines = if self.is_expanded {
-            table::expanded(rows, rows_before, in_color)
-        } else {
-            table::aligned(rows, rows_before == 0 || self.output.is_terminal(), in_color)
-        };
-        if self.output.is_terminal() && !self.is_expanded {
+        let is_terminal = self.output.is_terminal();
+        if self.layout == Layout::Expanded {
+            return self.output.lines(&table::expanded(rows, rows_before, in_color));
+        }
+        let mut lines = table::aligned(rows, rows_before == 0 || is_terminal, in_color);
+        if is_terminal {
             lines.push(String::new());
         }
         self.output.lines(&lines)
     }
 
     fn end_result(&mut self, row_count: usize) -> Result<(), ShellError> {
-        if self.as_json {
+        if self.layout == Layout::Json {
             return Ok(());
         }
         if !self.output.is_terminal() {
@@ -335,7 +349,7 @@ impl Shell {
             rows.rows.append(&mut answer.rows.unwrap_or_default().rows);
             next_page = answer.next_page;
         }
-        if self.as_json {
+        if self.layout == Layout::Json {
             self.print_page(&rows, 0)
         } else {
             self.output.lines(&describe::lines(text, &rows))
@@ -399,6 +413,10 @@ impl Shell {
     }
 
     fn copy(&mut self, copy: &CopyCommand) -> Result<(), ShellError> {
+        if self.is_piped && copy.direction == Direction::From && copy.place == Place::Standard {
+            let reason = "COPY FROM STDIN cannot be used in statements from standard input; use -e or -f";
+            return Err(ShellError::Usage(reason.to_owned()));
+        }
         let summary = match copy.direction {
             Direction::To => copy_to::run(&self.connection, &self.settings, copy),
             Direction::From => copy_from::run(&self.connection, &self.settings, copy),

@@ -214,18 +214,16 @@ pub fn put_short_bytes(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Appends a [string list].
+/// Appends a [string list]; like every list and map here, at most 65,535 entries of it.
 pub fn put_string_list<S: AsRef<str>>(out: &mut BytesMut, texts: &[S]) {
-    out.put_u16(texts.len() as u16);
-    for text in texts {
+    for text in counted(out, texts) {
         put_string(out, text.as_ref());
     }
 }
 
 /// Appends a [string map].
 pub fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
-    out.put_u16(entries.len() as u16);
-    for (key, value) in entries {
+    for (key, value) in counted(out, entries) {
         put_string(out, key.as_ref());
         put_string(out, value.as_ref());
     }
@@ -233,11 +231,17 @@ pub fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
 
 /// Appends a [bytes map].
 pub fn put_bytes_map<S: AsRef<str>, B: AsRef<[u8]>>(out: &mut BytesMut, entries: &[(S, Option<B>)]) {
-    out.put_u16(entries.len() as u16);
-    for (key, value) in entries {
+    for (key, value) in counted(out, entries) {
         put_string(out, key.as_ref());
         put_bytes(out, value.as_ref().map(AsRef::as_ref));
     }
+}
+
+/// Appends the number of entries as a [short]; returns the entries that it counts.
+fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
+    let entries = entries.get(..usize::from(u16::MAX)).unwrap_or(entries);
+    out.put_u16(entries.len() as u16);
+    entries
 }
 
 /// Appends an [inetaddr].
