@@ -180,6 +180,8 @@ impl Replay {
         if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             disk.sync_directory(parent).await?;
         }
+        // A process that died may have left names changed but not durable: what is seen now must stay.
+        disk.sync_directory(directory).await?;
         let (segments, spares) = list(&*disk, directory).await?;
         let highest_number = segments.iter().chain(&spares).copied().max().unwrap_or(0);
         let damage = options.damage;

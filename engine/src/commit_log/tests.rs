@@ -425,7 +425,9 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
                     } else {
                         panic!("{operation} {style:?}: acknowledged records are gone");
                     }
-                    // What was replayed counts as durable from now on.
+                    // What was replayed counts as durable from now on, even if only the process had died before.
+                    disk.restart(CrashStyle::LoseAll, seed);
+                    assert!(replayed(&disk).unwrap() == records, "{operation} {style:?}");
                     disk.crash_at(disk.operations() + next_crash);
                     let (again_acknowledged, again_appended) = live(&disk, sync, end, 30, &discarded);
                     acknowledged = again_acknowledged.max(end);

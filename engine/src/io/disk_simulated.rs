@@ -28,7 +28,8 @@ const ERRNO_NO_SPACE: i32 = 28;
 /// What survives a crash of what was not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashStyle {
-    /// Only the process died: everything the operating system accepted survives.
+    /// Only the process died: the operating system still has everything, synced or not; a later crash of another style
+    /// may lose what is not synced by then.
     KeepAll,
     /// Power was lost and nothing un-synced survives.
     LoseAll,
@@ -405,9 +406,19 @@ impl State {
     }
 
     fn restart(&mut self, style: CrashStyle, seed: u64) {
+        self.locks.clear();
+        self.crashed = false;
+        self.crash_at = None;
+        self.faults.clear();
+        self.life += 1;
+        if style != CrashStyle::KeepAll {
+            self.lose_power(style, seed);
+        }
+    }
+
+    fn lose_power(&mut self, style: CrashStyle, seed: u64) {
         let mut random = SplitMix64::new(seed);
         let kept_changes = match style {
-            CrashStyle::KeepAll => self.journal.len(),
             CrashStyle::LoseAll => 0,
             _ => random.below(self.journal.len() as u64 + 1) as usize,
         };
@@ -431,22 +442,12 @@ impl State {
             })
             .collect();
         self.inodes.retain(|number, _| reachable.contains(number));
-        self.locks.clear();
-        self.crashed = false;
-        self.crash_at = None;
-        self.faults.clear();
-        self.life += 1;
     }
 }
 
 impl Inode {
     /// Turns un-synced writes into what a crash leaves of them; `cut` is the number of the write where prefixes end.
     fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
-        if style == CrashStyle::KeepAll {
-            self.durable.clone_from(&self.current);
-            self.pending.clear();
-            return;
-        }
         for write in std::mem::take(&mut self.pending) {
             match style {
                 CrashStyle::RandomSectors => {
@@ -822,6 +823,11 @@ mod tests {
             assert!(disk.list(Path::new("/")).await.is_err());
             disk.restart(CrashStyle::KeepAll, 0);
             assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data"[..]);
+            disk.restart(CrashStyle::LoseAll, 0);
+            assert!(
+                disk.read(Path::new(FILE)).await.is_err(),
+                "the death of the process made nothing durable"
+            );
         });
     }
 
