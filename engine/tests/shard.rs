@@ -289,7 +289,7 @@ fn a_table_that_does_not_exist_is_an_error() {
 fn a_mutation_that_is_too_large_is_refused_and_nothing_else() {
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;
-        let large = put(1, 1, 1, &[0; 40 << 10]);
+        let large = put(1, 1, 1, &vec![0; 40 << 10]);
         let refused = shard.apply(&large.view().unwrap());
         assert!(matches!(refused, Err(EngineError::CommitLog(CommitLogError::RecordTooLarge { .. }))));
         let position = apply(&shard, &put(1, 1, 1, b"small"));

@@ -222,12 +222,15 @@ pub(super) async fn discard_table_directory(environment: &Environment, shard: &P
     }
 }
 
-/// The flush task.
+/// The flush task. It ends with its shard, or when the shard refuses writes.
 async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let flushed = shard.flush_if_needed().await;
         shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
+        if shard.check_open().is_err() {
+            return;
+        }
         let clock = Rc::clone(&shard.environment.clock);
         drop(shard);
         match flushed {
@@ -241,11 +244,14 @@ async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     }
 }
 
-/// The compaction task.
+/// The compaction task. It ends as the flush task does.
 async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let compacted = shard.compact_if_needed().await;
+        if shard.check_open().is_err() {
+            return;
+        }
         let clock = Rc::clone(&shard.environment.clock);
         drop(shard);
         match compacted {

@@ -119,6 +119,10 @@ impl Model {
         for operation in mutation.operations() {
             match operation.unwrap() {
                 Operation::Span { start, end, deletion } => {
+                    // What lies within the new one and is not newer says nothing more.
+                    partition.spans.retain(|(from, to, older)| {
+                        from.as_slice() < start || to.as_slice() > end || *older > deletion
+                    });
                     partition.spans.push((start.to_vec(), end.to_vec(), deletion));
                 }
                 Operation::Row { position, row } => {
@@ -175,10 +179,5 @@ impl Model {
     /// Forgets everything, as TRUNCATE does.
     pub fn clear(&mut self) {
         self.partitions.clear();
-    }
-
-    /// Gives up the partition with this prefix if its spans have become many, which keeps the model quick.
-    pub fn span_count(&self, prefix: &[u8]) -> usize {
-        self.partitions.get(prefix).map_or(0, |partition| partition.spans.len())
     }
 }
