@@ -163,6 +163,17 @@ impl Connection {
         self.session.get_keyspace().map(|name| name.as_str().to_owned())
     }
 
+    /// Runs a statement and collects the rows of all its pages.
+    pub fn run_to_end(&self, text: &str, settings: &Settings) -> Result<Rows, ShellError> {
+        let mut answer = self.run(text, settings, None)?;
+        let mut rows = answer.rows.take().unwrap_or_default();
+        while let Some(page) = answer.next_page.take() {
+            answer = self.run(text, settings, Some(page))?;
+            rows.rows.append(&mut answer.rows.take().unwrap_or_default().rows);
+        }
+        Ok(rows)
+    }
+
     /// Runs a statement, or fetches its page at `page`.
     pub fn run(
         &self,

@@ -214,8 +214,8 @@ impl Table {
             quote_text(&keyspace),
             quote_text(&command.table)
         );
-        let settings = Settings { tracing: false, page_rows: 10_000, ..settings.clone() };
-        let rows = connection.run(&statement, &settings, None)?.rows.unwrap_or_default();
+        let settings = Settings { tracing: false, ..settings.clone() };
+        let rows = connection.run_to_end(&statement, &settings)?;
         // Ordered by kind, position and name.
         let mut columns = BTreeMap::new();
         for row in 0..rows.rows.len() {

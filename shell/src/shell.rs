@@ -13,7 +13,7 @@ use cql_lite::frame::Consistency;
 use crate::{
     args::Args,
     command::{self, Capture, Command, Paging},
-    connection::{Answer, Connection, Rows, Settings, Target, format_address},
+    connection::{Connection, Rows, Settings, Target, format_address},
     copy::{CopyCommand, Direction, Place},
     copy_from, copy_to, describe,
     error::{EXIT_STATEMENT_FAILED, ShellError},
@@ -342,13 +342,7 @@ impl Shell {
 
     fn describe(&mut self, text: &str) -> Result<(), ShellError> {
         let settings = Settings { consistency: Consistency::LocalOne, ..self.page_settings() };
-        let Answer { rows, mut next_page, .. } = self.connection.run(text, &settings, None)?;
-        let mut rows = rows.unwrap_or_default();
-        while let Some(page) = next_page {
-            let answer = self.connection.run(text, &settings, Some(page))?;
-            rows.rows.append(&mut answer.rows.unwrap_or_default().rows);
-            next_page = answer.next_page;
-        }
+        let rows = self.connection.run_to_end(text, &settings)?;
         if self.layout == Layout::Json {
             self.print_page(&rows, 0)
         } else {
@@ -436,7 +430,7 @@ impl Shell {
     fn show_version(&mut self) -> Result<(), ShellError> {
         let statement = "SELECT release_version, cql_version FROM system.local WHERE key = 'local'";
         let settings = Settings { consistency: Consistency::One, tracing: false, ..self.settings.clone() };
-        let rows = self.connection.run(statement, &settings, None)?.rows.unwrap_or_default();
+        let rows = self.connection.run_to_end(statement, &settings)?;
         self.output.line(&format!(
             "[helenus shell {} | Cassandra {} | CQL spec {} | Native protocol v4]",
             env!("CARGO_PKG_VERSION"),
