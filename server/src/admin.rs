@@ -33,7 +33,9 @@ impl NodeAdmin {
     }
 
     async fn catalog(&self) -> Result<Arc<Catalog>, AdminError> {
-        run_on(&self.node.links[0], |context| Box::pin(async move { context.catalog() })).await.map_err(failed)
+        run_on(&self.node.links[0], |context| Box::pin(async move { context.catalog() }))
+            .await
+            .map_err(failed)
     }
 
     /// The tables that are meant; all stored ones without names.
@@ -52,7 +54,9 @@ impl NodeAdmin {
         let mut targets = Vec::new();
         for known in catalog.keyspaces.values() {
             for stored in known.tables.values().filter(|stored| stored.kind == TableKind::Stored) {
-                if keyspace.is_none_or(|name| name == known.name) && table.is_none_or(|name| name == stored.name) {
+                if keyspace.is_none_or(|name| name == known.name)
+                    && table.is_none_or(|name| name == stored.name)
+                {
                     targets.push(Target {
                         keyspace: known.name.clone(),
                         table: stored.name.clone(),
@@ -110,12 +114,13 @@ impl NodeAdmin {
         let mut reports: BTreeMap<(String, String), TableReport> = BTreeMap::new();
         for statistics in shards {
             for (target, numbers) in targets.iter().zip(statistics) {
-                let report = reports
-                    .entry((target.keyspace.clone(), target.table.clone()))
-                    .or_insert_with(|| TableReport {
-                        keyspace: target.keyspace.clone(),
-                        table: target.table.clone(),
-                        ..TableReport::default()
+                let report =
+                    reports.entry((target.keyspace.clone(), target.table.clone())).or_insert_with(|| {
+                        TableReport {
+                            keyspace: target.keyspace.clone(),
+                            table: target.table.clone(),
+                            ..TableReport::default()
+                        }
                     });
                 report.file_count += numbers.file_count as u64;
                 report.disk_bytes += numbers.disk_bytes;
@@ -148,7 +153,9 @@ impl Admin for NodeAdmin {
         async move {
             let shards = self
                 .on_every_shard(|context| {
-                    Box::pin(async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) })
+                    Box::pin(
+                        async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) },
+                    )
                 })
                 .await
                 .unwrap_or_default();
@@ -162,7 +169,11 @@ impl Admin for NodeAdmin {
         .boxed()
     }
 
-    fn flush(&self, keyspace: Option<String>, table: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn flush(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
         async move {
             let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
             self.for_each_table(targets, |context, id| {
@@ -173,7 +184,11 @@ impl Admin for NodeAdmin {
         .boxed()
     }
 
-    fn compact(&self, keyspace: Option<String>, table: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn compact(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
         async move {
             let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
             self.for_each_table(targets, |context, id| {
@@ -220,7 +235,10 @@ impl Admin for NodeAdmin {
         self.flush(None, None)
     }
 
-    fn table_statistics(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
+    fn table_statistics(
+        &self,
+        keyspace: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
     }
 }

@@ -61,15 +61,16 @@ fn write(
     position: &[u8],
     row: &mut RowBuilder,
 ) -> Result<helenus_engine::commit_log::LogPosition> {
-    let mut builder = MutationBuilder::new(TABLE, 0, PARTITION)
-        .map_err(|error| RequestError::Server(error.to_string()))?;
+    let mut builder =
+        MutationBuilder::new(TABLE, 0, PARTITION).map_err(|error| RequestError::Server(error.to_string()))?;
     builder.row(position, row);
     apply_here(context, &builder.build())
 }
 
 /// Applies what a crash has left in the log. Returns the number of batches.
 pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
-    let malformed = |error: &dyn std::fmt::Display| RequestError::Server(format!("the batch log is damaged: {error}"));
+    let malformed =
+        |error: &dyn std::fmt::Display| RequestError::Server(format!("the batch log is damaged: {error}"));
     let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
     let mut batches: Vec<(Vec<u8>, Vec<(i64, Mutation)>)> = Vec::new();
     {
@@ -89,8 +90,8 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
                     let (bytes, after) = after
                         .split_at_checked(u32::from_be_bytes(*length) as usize)
                         .ok_or_else(|| malformed(&"an entry is cut short"))?;
-                    let mutation =
-                        Mutation::from_bytes(Bytes::copy_from_slice(bytes)).map_err(|error| malformed(&error))?;
+                    let mutation = Mutation::from_bytes(Bytes::copy_from_slice(bytes))
+                        .map_err(|error| malformed(&error))?;
                     let token = mutation.view().map_err(|error| malformed(&error))?.token;
                     mutations.push((token, mutation));
                     rest = after;

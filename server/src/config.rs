@@ -147,7 +147,8 @@ impl Config {
         let known = Self::known_keys();
         for key in table.keys() {
             if !known.contains(key) {
-                let suggestion = nearest(key, &known).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
+                let suggestion =
+                    nearest(key, &known).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
                 return Err(ConfigError::UnknownKey { path: path.to_owned(), key: key.clone(), suggestion });
             }
         }
@@ -214,7 +215,10 @@ mod tests {
     #[test]
     fn an_unknown_key_names_the_nearest_setting() {
         let error = Config::from_toml("memtable_byte = 3", Path::new("x.toml")).unwrap_err();
-        assert_eq!(error.to_string(), "x.toml: unknown setting 'memtable_byte'; did you mean 'memtable_bytes'?");
+        assert_eq!(
+            error.to_string(),
+            "x.toml: unknown setting 'memtable_byte'; did you mean 'memtable_bytes'?"
+        );
     }
 
     #[test]

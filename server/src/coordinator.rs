@@ -35,7 +35,12 @@ pub enum Outcome {
     /// Rows with the columns that the statement was prepared with.
     Rows(ResultPage),
     /// Rows whose columns only the answer knows (lightweight transactions, DESCRIBE).
-    OwnRows { keyspace: String, table: String, columns: Vec<ResultColumn>, page: ResultPage },
+    OwnRows {
+        keyspace: String,
+        table: String,
+        columns: Vec<ResultColumn>,
+        page: ResultPage,
+    },
 }
 
 /// An answer now or later.

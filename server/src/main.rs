@@ -81,7 +81,14 @@ impl NodeArguments {
             ($($name:ident),*) => { $(if let Some(value) = self.$name { config.$name = value; })* };
         }
         take!(
-            data_dir, listen, commit_log, memtable_bytes, block_cache_bytes, cluster_name, http_port, log_format,
+            data_dir,
+            listen,
+            commit_log,
+            memtable_bytes,
+            block_cache_bytes,
+            cluster_name,
+            http_port,
+            log_format,
             log_filter
         );
         config.shards = self.shards.or(config.shards);

@@ -151,12 +151,15 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
-        let file_error = |what: &'static str, path: PathBuf| move |source| StartError::File { what, path, source };
-        files::create_directory(&data_dir).map_err(file_error("cannot make the data directory", data_dir.clone()))?;
+        let file_error =
+            |what: &'static str, path: PathBuf| move |source| StartError::File { what, path, source };
+        files::create_directory(&data_dir)
+            .map_err(file_error("cannot make the data directory", data_dir.clone()))?;
         let lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", data_dir.clone()))?;
         let identity = identity(&config)?;
         let catalog_path = data_dir.join("catalog");
-        let stored = files::read_optional(&catalog_path).map_err(file_error("cannot read", catalog_path.clone()))?;
+        let stored =
+            files::read_optional(&catalog_path).map_err(file_error("cannot read", catalog_path.clone()))?;
         let catalog = match stored {
             None => initial_catalog(Uuid::new_v4()),
             Some(bytes) => store::decode(&bytes).map_err(|error| StartError::Damaged {
@@ -174,7 +177,8 @@ impl Node {
         } else {
             None
         };
-        let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
+        let (links, queues): (Vec<_>, Vec<_>) =
+            (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
         let information = information(&config, &identity, address);
         let shared = Arc::new(NodeShared {
             host_id: identity.host_id,
@@ -211,7 +215,8 @@ impl Node {
         http_listener: Option<TcpListener>,
     ) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
-            let replayed = self.wait_for(shard, |context| Box::pin(async move { batch_log::replay(&context).await }));
+            let replayed =
+                self.wait_for(shard, |context| Box::pin(async move { batch_log::replay(&context).await }));
             match replayed {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(shard, count, "batches replayed"),
@@ -317,7 +322,8 @@ fn identity(config: &Config) -> Result<Identity, StartError> {
         let path = path.clone();
         move |source| StartError::File { what, path, source }
     };
-    let damaged = |error: serde_json::Error| StartError::Damaged { path: path.clone(), message: error.to_string() };
+    let damaged =
+        |error: serde_json::Error| StartError::Damaged { path: path.clone(), message: error.to_string() };
     if let Some(bytes) = files::read_optional(&path).map_err(file_error("cannot read"))? {
         let identity: Identity = serde_json::from_slice(&bytes).map_err(damaged)?;
         return match config.shards {
@@ -342,7 +348,8 @@ fn identity(config: &Config) -> Result<Identity, StartError> {
 
 fn information(config: &Config, identity: &Identity, address: SocketAddr) -> NodeInformation {
     // Clients connect to what the system tables say: an address that stands for all of them would lead nowhere.
-    let reachable = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
+    let reachable =
+        if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
     let clock = RealClock::new();
     let settings = toml::Table::try_from(config)
         .map(|table| table.into_iter().map(|(key, value)| (key, value.to_string())).collect())
@@ -374,7 +381,8 @@ fn shard_aware_port(config: &Config) -> u16 {
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     let bind = || -> io::Result<TcpListener> {
-        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(1_024)?;
@@ -455,7 +463,11 @@ async fn tasks_end(tasks: tokio::task::LocalSet) {
     drop(tasks);
 }
 
-async fn open_shard(index: usize, shared: Arc<NodeShared>, view: CatalogView) -> Result<Rc<ShardContext>, String> {
+async fn open_shard(
+    index: usize,
+    shared: Arc<NodeShared>,
+    view: CatalogView,
+) -> Result<Rc<ShardContext>, String> {
     let config = &shared.config;
     let share = shared.shard_count() as u64;
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());

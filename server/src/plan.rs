@@ -26,7 +26,10 @@ use crate::schema::catalog::{Catalog, Table, TableKind};
 /// What is done for a statement.
 #[derive(Debug)]
 pub enum Plan {
-    Select { select: SelectPlan, layout: RowLayout },
+    Select {
+        select: SelectPlan,
+        layout: RowLayout,
+    },
     Modify(ModifyPlan),
     Batch(BatchPlan),
     Use(String),
@@ -63,15 +66,24 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
             let layout = RowLayout::new(table, &select.fetched);
             Plan::Select { select, layout }
         }
-        Statement::Insert(insert) => {
-            Plan::Modify(plan_modification(&ast::Modification::Insert(insert), catalog, keyspace, &mut markers)?)
-        }
-        Statement::Update(update) => {
-            Plan::Modify(plan_modification(&ast::Modification::Update(update), catalog, keyspace, &mut markers)?)
-        }
-        Statement::Delete(delete) => {
-            Plan::Modify(plan_modification(&ast::Modification::Delete(delete), catalog, keyspace, &mut markers)?)
-        }
+        Statement::Insert(insert) => Plan::Modify(plan_modification(
+            &ast::Modification::Insert(insert),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
+        Statement::Update(update) => Plan::Modify(plan_modification(
+            &ast::Modification::Update(update),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
+        Statement::Delete(delete) => Plan::Modify(plan_modification(
+            &ast::Modification::Delete(delete),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
         Statement::Batch(batch) => Plan::Batch(plan_batch(&batch, catalog, keyspace, &mut markers)?),
         Statement::Use(name) => {
             if catalog.keyspace(name.as_str()).is_none() {
@@ -198,7 +210,9 @@ pub fn check_batch<'a>(
         return Err(RequestError::invalid("Cannot provide custom timestamp for counter BATCH"));
     }
     if has_counters && has_others {
-        return Err(RequestError::invalid("Counter and non-counter mutations cannot exist in the same batch"));
+        return Err(RequestError::invalid(
+            "Counter and non-counter mutations cannot exist in the same batch",
+        ));
     }
     if kind == ast::BatchKind::Logged && has_counters {
         return Err(RequestError::invalid("Cannot include a counter statement in a logged batch"));

@@ -44,11 +44,13 @@ impl Trace {
         let (command, name) = match request {
             Request::Query(query) => {
                 parameters.insert("query".to_owned(), query.statement.to_owned());
-                parameters.insert("consistency_level".to_owned(), query.parameters.consistency.name().to_owned());
+                parameters
+                    .insert("consistency_level".to_owned(), query.parameters.consistency.name().to_owned());
                 ("QUERY", "Execute CQL3 query")
             }
             Request::Execute(execute) => {
-                parameters.insert("consistency_level".to_owned(), execute.parameters.consistency.name().to_owned());
+                parameters
+                    .insert("consistency_level".to_owned(), execute.parameters.consistency.name().to_owned());
                 ("QUERY", "Execute CQL3 prepared query")
             }
             Request::Batch(batch) => {
@@ -94,8 +96,9 @@ impl Trace {
         let duration_us = context.clock.monotonic().saturating_sub(self.started).as_micros() as i32;
         let source = address_bytes(context.node.information.rpc_address);
         let port = i32::from(context.node.information.native_port).to_be_bytes();
-        let parameters =
-            codec::encode_entries(self.parameters.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())));
+        let parameters = codec::encode_entries(
+            self.parameters.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())),
+        );
         let thread = format!("shard-{}", context.index);
         let events = [("Request received", 0), ("Request complete", duration_us)];
         let session: [&[u8]; 9] = [

@@ -44,7 +44,11 @@ impl BlockRow {
     /// The row as a SELECT takes it in.
     pub fn source(&self) -> Result<SourceRow<'_>> {
         let key = KeyRef::parse(&self.key).map_err(|error| RequestError::Server(error.to_string()))?;
-        Ok(SourceRow { partition_key: key.partition_key, position: key.position, row: RowRef::new(&self.row, 0) })
+        Ok(SourceRow {
+            partition_key: key.partition_key,
+            position: key.position,
+            row: RowRef::new(&self.row, 0),
+        })
     }
 }
 

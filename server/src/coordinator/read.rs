@@ -95,7 +95,8 @@ fn select_virtual(
     call: &CallContext,
 ) -> Result<Outcome> {
     let bindings = Bindings { values, call };
-    let Prepared { ranges, cursor, bounds, now_seconds } = prepare(context, statement, plan, &bindings, options)?;
+    let Prepared { ranges, cursor, bounds, now_seconds } =
+        prepare(context, statement, plan, &bindings, options)?;
     let run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
     if run.is_exhausted() {
         return run.page(false).map(Outcome::Rows);
@@ -118,7 +119,11 @@ fn owner_of(
     let keys = partition_keys(keys, &plan.table, &Bindings { values, call })?;
     let mut owners = keys.iter().map(|key| context.node.shard_of(key.token));
     let first = owners.next();
-    Ok(first.filter(|first| owners.all(|owner| owner == *first)).or(if keys.is_empty() { Some(context.index) } else { None }))
+    Ok(first.filter(|first| owners.all(|owner| owner == *first)).or(if keys.is_empty() {
+        Some(context.index)
+    } else {
+        None
+    }))
 }
 
 struct Prepared {
@@ -166,7 +171,8 @@ fn select_in_turn(
     call: &CallContext,
 ) -> Result<Option<ResultPage>> {
     let bindings = Bindings { values, call };
-    let Prepared { ranges, cursor, bounds, now_seconds } = prepare(context, statement, plan, &bindings, options)?;
+    let Prepared { ranges, cursor, bounds, now_seconds } =
+        prepare(context, statement, plan, &bindings, options)?;
     let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
     if run.is_exhausted() {
         return run.page(false).map(Some);
@@ -215,7 +221,12 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
                     turns += 1;
                     // A page that has done enough work ends early with a cursor; answers that cannot be cut go on.
                     let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;
-                    if is_paged && spent && !run.has_open_group() && plan.result_order.is_empty() && mark_passed(&mut run, &left) {
+                    if is_paged
+                        && spent
+                        && !run.has_open_group()
+                        && plan.result_order.is_empty()
+                        && mark_passed(&mut run, &left)
+                    {
                         return Ok(Outcome::Rows(run.page(true)?));
                     }
                     tokio::task::yield_now().await;
@@ -279,7 +290,13 @@ fn read_local(
     }
 }
 
-fn block_request(context: &ShardContext, plan: &SelectPlan, range: &KeyRange, now_seconds: u32, rows: usize) -> BlockRequest {
+fn block_request(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    range: &KeyRange,
+    now_seconds: u32,
+    rows: usize,
+) -> BlockRequest {
     BlockRequest {
         table: TableId(*plan.table.id.as_bytes()),
         start: range.start.clone(),
@@ -334,9 +351,8 @@ async fn read_spread(
 ) -> Result<RangeEnd> {
     let rows = run.wanted_rows().min(BLOCK_ROWS);
     let shards = context.node.shard_count();
-    let requests = (0..shards).map(|shard| {
-        fetch(context, shard, block_request(context, plan, &range, now_seconds, rows))
-    });
+    let requests = (0..shards)
+        .map(|shard| fetch(context, shard, block_request(context, plan, &range, now_seconds, rows)));
     let mut blocks = futures::future::try_join_all(requests).await?;
     let mut skip: Option<Vec<u8>> = None;
     loop {
@@ -347,7 +363,8 @@ async fn read_spread(
             if let Some(start) = block.resume.take() {
                 let rest = KeyRange { start, ..range.clone() };
                 // A block of deleted rows only: the turn ends so that others get theirs.
-                *block = fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
+                *block =
+                    fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
                 if block.rows.is_empty() && block.resume.is_some() {
                     let start = blocks.iter().filter_map(next_key).min().unwrap_or_default();
                     return Ok(RangeEnd::Turn(KeyRange { start, ..range }));
@@ -368,7 +385,8 @@ async fn read_spread(
         match run.row(&row.source()?)? {
             Flow::Continue => {}
             Flow::SkipPartition => {
-                skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
+                skip =
+                    key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
             }
             Flow::PageFull => return Ok(RangeEnd::Finished(true)),
             Flow::Done => return Ok(RangeEnd::Finished(false)),

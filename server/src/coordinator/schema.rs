@@ -77,11 +77,19 @@ pub fn warnings(context: &ShardContext, statement: &Statement, keyspace: Option<
 }
 
 /// Carries out CREATE, ALTER and DROP.
-pub async fn change(context: Rc<ShardContext>, statement: Statement, keyspace: Option<Arc<str>>) -> Result<Outcome> {
+pub async fn change(
+    context: Rc<ShardContext>,
+    statement: Statement,
+    keyspace: Option<Arc<str>>,
+) -> Result<Outcome> {
     context.run_on(0, move |context| Box::pin(change_here(context, statement, keyspace))).await?
 }
 
-async fn change_here(context: Rc<ShardContext>, statement: Statement, keyspace: Option<Arc<str>>) -> Result<Outcome> {
+async fn change_here(
+    context: Rc<ShardContext>,
+    statement: Statement,
+    keyspace: Option<Arc<str>>,
+) -> Result<Outcome> {
     // One change at a time: each starts from the catalog that the one before has made.
     let _turn = context.schema_turn.lock().await;
     let change = ddl::execute(&context.catalog(), &statement, keyspace.as_deref(), &ddl_context(&context))?;
@@ -148,7 +156,10 @@ async fn change_here(context: Rc<ShardContext>, statement: Statement, keyspace: 
 
 async fn on_every_shard(
     context: &Rc<ShardContext>,
-    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>> + Clone + Send + 'static,
+    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
+    + Clone
+    + Send
+    + 'static,
 ) -> Result<()> {
     let jobs = (0..context.node.shard_count()).map(|shard| {
         let job = job.clone();

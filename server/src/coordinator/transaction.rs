@@ -87,7 +87,9 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
                     return Err(RequestError::invalid("Batch with conditions cannot span multiple tables"));
                 }
                 Some(first) if *first != this => {
-                    return Err(RequestError::invalid("Batch with conditions cannot span multiple partitions"));
+                    return Err(RequestError::invalid(
+                        "Batch with conditions cannot span multiple partitions",
+                    ));
                 }
                 Some(_) => {}
                 None => partition = Some(this),
@@ -165,7 +167,8 @@ fn current_row(
         return Err(RequestError::invalid("A condition needs a partition"));
     };
     let names_row = !plan.clustering.is_empty() || table.clustering_key_count == 0;
-    let position = if names_row { positions(&plan.clustering, table, bindings)?.into_iter().next() } else { None };
+    let position =
+        if names_row { positions(&plan.clustering, table, bindings)?.into_iter().next() } else { None };
     let regular = match &position {
         Some(position) => rows.row(table, key, position)?,
         None => None,
@@ -198,7 +201,12 @@ fn current_row(
 }
 
 /// `[applied]`, and what was found where it was not.
-fn answer(table: &Table, applied: bool, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is_batch: bool) -> Outcome {
+fn answer(
+    table: &Table,
+    applied: bool,
+    seen: &[(&ModifyPlan, &Conditions, SeenRow)],
+    is_batch: bool,
+) -> Outcome {
     let mut columns = vec![ResultColumn { name: "[applied]".to_owned(), column_type: CqlType::Boolean }];
     let mut page = ResultPage::default();
     let mut cells: Vec<usize> = Vec::new();

@@ -26,8 +26,11 @@ pub fn read(
     let mut skip: Option<&[u8]> = None;
     for range in ranges {
         let inside = rows.iter().filter(|row| range.start <= row.key && row.key < range.end);
-        let ordered: Box<dyn Iterator<Item = &BlockRow>> =
-            if range.reversed { Box::new(inside.collect::<Vec<_>>().into_iter().rev()) } else { Box::new(inside) };
+        let ordered: Box<dyn Iterator<Item = &BlockRow>> = if range.reversed {
+            Box::new(inside.collect::<Vec<_>>().into_iter().rev())
+        } else {
+            Box::new(inside)
+        };
         for row in ordered {
             if skip.is_some_and(|prefix| row.key.starts_with(prefix)) {
                 continue;

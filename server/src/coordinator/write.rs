@@ -91,9 +91,7 @@ pub fn modify(
     let moment = moment(context, options);
     let bindings = Bindings { values, call };
     let mut set = MutationSet::default();
-    let mutations = set
-        .add(plan, &bindings, &moment, None)
-        .and_then(|()| set.finish(&moment, None));
+    let mutations = set.add(plan, &bindings, &moment, None).and_then(|()| set.finish(&moment, None));
     match mutations {
         Err(error) => Execution::Ready(Err(error)),
         Ok(mutations) => apply(context, mutations),

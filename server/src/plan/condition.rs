@@ -89,7 +89,9 @@ fn resolve_condition(
                 (ConditionPart::Element(key), receiver.part("value", (**value).clone()))
             }
             CqlType::Set { .. } => {
-                return Err(RequestError::invalid(format!("Invalid element access syntax for set column {name}")));
+                return Err(RequestError::invalid(format!(
+                    "Invalid element access syntax for set column {name}"
+                )));
             }
             _ => {
                 return Err(RequestError::invalid(format!(
@@ -107,7 +109,10 @@ fn resolve_condition(
                 RequestError::invalid(format!("Unknown field {} for column {name}", field.as_str()))
             })?;
             let field_type = definition.field_types[field_index].clone();
-            (ConditionPart::Field(field_index), Receiver::new(format!("{name}.{}", field.as_str()), field_type))
+            (
+                ConditionPart::Field(field_index),
+                Receiver::new(format!("{name}.{}", field.as_str()), field_type),
+            )
         }
     };
     let value_type = value_receiver.value_type.clone();
@@ -117,7 +122,9 @@ fn resolve_condition(
                 return Err(RequestError::invalid(match value_type {
                     CqlType::Duration => "Slice conditions are not supported on durations",
                     CqlType::Tuple(_) => "Slice conditions are not supported on tuples containing durations",
-                    CqlType::UserType { .. } => "Slice conditions are not supported on UDTs containing durations",
+                    CqlType::UserType { .. } => {
+                        "Slice conditions are not supported on UDTs containing durations"
+                    }
                     _ => "Slice conditions are not supported on collections containing durations",
                 }));
             }

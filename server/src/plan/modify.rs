@@ -11,7 +11,9 @@ use cql_lite::types::CqlType;
 
 use super::condition::{Condition, Conditions, resolve_conditions};
 use super::names::{Scope, column_of, list_names};
-use super::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions, Values, resolve_relations};
+use super::restrictions::{
+    ClusteringRestriction, PartitionRestriction, Restrictions, Values, resolve_relations,
+};
 use super::select::skipped_clustering_column;
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
@@ -67,8 +69,14 @@ pub enum Operation {
     /// Elements out of a list (by value), set or map (by key).
     Subtract(Term),
     /// The value at a key of a map or an index of a list.
-    SetElement { key: Term, value: Term },
-    SetField { field: u16, value: Term },
+    SetElement {
+        key: Term,
+        value: Term,
+    },
+    SetField {
+        field: u16,
+        value: Term,
+    },
     Delete,
     /// The value at a key of a map, an element of a set, an index of a list.
     DeleteElement(Term),
@@ -176,8 +184,13 @@ pub fn plan_insert(
 pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Result<()> {
     let table = plan.table.clone();
     let (partition_count, clustering_count) = (table.partition_key_count, table.clustering_key_count);
-    let missing: Vec<&Column> =
-        table.partition_key().iter().zip(&terms).filter(|(_, term)| term.is_none()).map(|(column, _)| column).collect();
+    let missing: Vec<&Column> = table
+        .partition_key()
+        .iter()
+        .zip(&terms)
+        .filter(|(_, term)| term.is_none())
+        .map(|(column, _)| column)
+        .collect();
     if !missing.is_empty() {
         return Err(RequestError::invalid(format!(
             "Some partition key parts are missing: {}",
@@ -204,7 +217,10 @@ pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Resul
         .map(|(column, _)| column)
         .collect();
     if !missing.is_empty() {
-        return Err(RequestError::invalid(format!("Some clustering keys are missing: {}", list_names(missing))));
+        return Err(RequestError::invalid(format!(
+            "Some clustering keys are missing: {}",
+            list_names(missing)
+        )));
     }
     plan.clustering = clustering
         .into_iter()
@@ -293,7 +309,9 @@ fn missing_clustering(plan: &ModifyPlan) -> Vec<&Column> {
         .filter(|(position, _)| {
             !plan.clustering.iter().any(|restriction| match restriction {
                 ClusteringRestriction::Values { first, .. } => first == position,
-                ClusteringRestriction::Tuples { first, count, .. } => (*first..first + count).contains(position),
+                ClusteringRestriction::Tuples { first, count, .. } => {
+                    (*first..first + count).contains(position)
+                }
                 ClusteringRestriction::Slice { .. } => false,
             })
         })
@@ -308,7 +326,14 @@ fn check_set_twice(
     column: &Column,
 ) -> Result<()> {
     let is_partial = |operation: &Operation| {
-        matches!(operation, Operation::SetElement { .. } | Operation::SetField { .. } | Operation::Add(_) | Operation::Subtract(_) | Operation::Prepend(_))
+        matches!(
+            operation,
+            Operation::SetElement { .. }
+                | Operation::SetField { .. }
+                | Operation::Add(_)
+                | Operation::Subtract(_)
+                | Operation::Prepend(_)
+        )
     };
     let this_is_partial = !matches!(assignment.operation, ast::AssignmentOperation::Set(_));
     let twice = operations
@@ -353,7 +378,9 @@ fn resolve_assignment(
             })
         }
         ast::AssignmentOperation::Add(term) => match &column.column_type {
-            CqlType::List { frozen: false, .. } | CqlType::Set { frozen: false, .. } | CqlType::Map { frozen: false, .. } => {
+            CqlType::List { frozen: false, .. }
+            | CqlType::Set { frozen: false, .. }
+            | CqlType::Map { frozen: false, .. } => {
                 Ok(Operation::Add(resolve(term, &receiver, scope, markers)?))
             }
             other if other.is_collection() => Err(wrong("frozen collection")),
@@ -393,9 +420,15 @@ fn resolve_assignment(
         ast::AssignmentOperation::SetField { field, value } => match &column.column_type {
             CqlType::UserType { definition, frozen: false } => {
                 let index = definition.field_index(field.as_str()).ok_or_else(|| {
-                    RequestError::invalid(format!("UDT column {name} does not have a field named {}", field.as_str()))
+                    RequestError::invalid(format!(
+                        "UDT column {name} does not have a field named {}",
+                        field.as_str()
+                    ))
                 })?;
-                let part = Receiver::new(format!("{name}.{}", field.as_str()), definition.field_types[index].clone());
+                let part = Receiver::new(
+                    format!("{name}.{}", field.as_str()),
+                    definition.field_types[index].clone(),
+                );
                 Ok(Operation::SetField { field: index as u16, value: resolve(value, &part, scope, markers)? })
             }
             CqlType::UserType { .. } => Err(wrong("frozen UDT")),
@@ -496,7 +529,10 @@ fn resolve_deletion(
         ast::Deletion::Field { field, .. } => match &column.column_type {
             CqlType::UserType { definition, frozen: false } => {
                 let index = definition.field_index(field.as_str()).ok_or_else(|| {
-                    RequestError::invalid(format!("UDT column {name} does not have a field named {}", field.as_str()))
+                    RequestError::invalid(format!(
+                        "UDT column {name} does not have a field named {}",
+                        field.as_str()
+                    ))
                 })?;
                 Ok(Operation::DeleteField(index as u16))
             }
@@ -516,7 +552,8 @@ fn keys_of(
     let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
     let filtered: Vec<usize> =
         restrictions.filters.iter().flat_map(|filter| filter.subject.columns().to_vec()).collect();
-    let values: Vec<usize> = filtered.iter().copied().filter(|&i| !table.columns[i].is_primary_key()).collect();
+    let values: Vec<usize> =
+        filtered.iter().copied().filter(|&i| !table.columns[i].is_primary_key()).collect();
     if !values.is_empty() {
         return Err(RequestError::invalid(format!(
             "Non PRIMARY KEY columns found in where clause: {}",
@@ -558,7 +595,9 @@ fn keys_of(
     }
     match restrictions.partition {
         PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
-        PartitionRestriction::Range { .. } => Err(RequestError::invalid("The partition key is not restricted")),
+        PartitionRestriction::Range { .. } => {
+            Err(RequestError::invalid("The partition key is not restricted"))
+        }
     }
 }
 

@@ -19,7 +19,9 @@ pub struct Scope<'a> {
 /// The keyspace that a name means: its own, else the session's.
 pub fn keyspace_of<'a>(name: &'a ast::QualifiedName, session: Option<&'a str>) -> Result<&'a str> {
     name.keyspace.as_ref().map(ast::Identifier::as_str).or(session).ok_or_else(|| {
-        RequestError::invalid("No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename")
+        RequestError::invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+        )
     })
 }
 
@@ -71,7 +73,8 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlTyp
         ast::CqlTypeName::Frozen(inner) => resolve_type(inner, scope)?.freeze(),
         ast::CqlTypeName::User(name) => {
             let unknown = || RequestError::invalid(format!("Unknown type {name}"));
-            let keyspace = name.keyspace.as_ref().map(ast::Identifier::as_str).or(scope.keyspace).ok_or_else(unknown)?;
+            let keyspace =
+                name.keyspace.as_ref().map(ast::Identifier::as_str).or(scope.keyspace).ok_or_else(unknown)?;
             let definition = scope
                 .catalog
                 .keyspace(keyspace)

@@ -160,7 +160,9 @@ pub fn resolve_relations(
     let equal_columns = resolved
         .iter()
         .filter_map(|relation| match (&relation.subject, &relation.test) {
-            (ResolvedSubject::Column(column), FilterTest::Compare(Comparison::Equal, _)) => Some(vec![*column]),
+            (ResolvedSubject::Column(column), FilterTest::Compare(Comparison::Equal, _)) => {
+                Some(vec![*column])
+            }
             (ResolvedSubject::Columns(columns), FilterTest::CompareTuple(Comparison::Equal, _)) => {
                 Some(columns.clone())
             }
@@ -271,10 +273,18 @@ fn resolve_comparison(
             check_comparable(column, operator.symbol())?;
             if is_slice && column.column_type.any(&|part| *part == CqlType::Duration) {
                 return Err(RequestError::invalid(match column.column_type {
-                    CqlType::Duration => "Slice restrictions are not supported on duration columns".to_owned(),
-                    CqlType::Tuple(_) => "Slice restrictions are not supported on tuples containing durations".to_owned(),
-                    CqlType::UserType { .. } => "Slice restrictions are not supported on UDTs containing durations".to_owned(),
-                    _ => "Slice restrictions are not supported on collections containing durations".to_owned(),
+                    CqlType::Duration => {
+                        "Slice restrictions are not supported on duration columns".to_owned()
+                    }
+                    CqlType::Tuple(_) => {
+                        "Slice restrictions are not supported on tuples containing durations".to_owned()
+                    }
+                    CqlType::UserType { .. } => {
+                        "Slice restrictions are not supported on UDTs containing durations".to_owned()
+                    }
+                    _ => {
+                        "Slice restrictions are not supported on collections containing durations".to_owned()
+                    }
                 }));
             }
             let term = resolve(value, &receiver_of(column), scope, markers)?;
@@ -298,7 +308,8 @@ fn resolve_comparison(
         }
         ast::Subject::Token(names) => {
             check_token_columns(names, table)?;
-            let term = resolve(value, &Receiver::new("partition key token", CqlType::Bigint), scope, markers)?;
+            let term =
+                resolve(value, &Receiver::new("partition key token", CqlType::Bigint), scope, markers)?;
             let (lower, upper, inclusive) = match operator {
                 Comparison::Equal => (true, true, true),
                 Comparison::Greater => (true, false, false),
@@ -356,7 +367,11 @@ fn resolve_in(
             let column = &table.columns[index];
             check_comparable(column, "IN")?;
             let values = resolve_values(values, &receiver_of(column), scope, markers)?;
-            Ok(Resolved { subject: ResolvedSubject::Column(index), test: FilterTest::In(values), is_slice: false })
+            Ok(Resolved {
+                subject: ResolvedSubject::Column(index),
+                test: FilterTest::In(values),
+                is_slice: false,
+            })
         }
         ast::Subject::Columns(names) => {
             let columns = clustering_columns(names, table, relation)?;
@@ -555,7 +570,8 @@ fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<()> {
             let is_equal = |r: &Resolved| {
                 matches!(
                     r.test,
-                    FilterTest::Compare(Comparison::Equal, _) | FilterTest::CompareTuple(Comparison::Equal, _)
+                    FilterTest::Compare(Comparison::Equal, _)
+                        | FilterTest::CompareTuple(Comparison::Equal, _)
                 )
             };
             let is_in = |r: &Resolved| matches!(r.test, FilterTest::In(_) | FilterTest::InTuples(_));
@@ -644,8 +660,10 @@ fn partition_restriction(
 fn token_range(tokens: Vec<Resolved>, table: &Table) -> Result<PartitionRestriction> {
     let (mut lower, mut upper) = (None, None);
     for relation in tokens {
-        let (ResolvedSubject::Token { lower: is_lower, upper: is_upper, inclusive }, FilterTest::Compare(_, term)) =
-            (relation.subject, relation.test)
+        let (
+            ResolvedSubject::Token { lower: is_lower, upper: is_upper, inclusive },
+            FilterTest::Compare(_, term),
+        ) = (relation.subject, relation.test)
         else {
             continue;
         };
@@ -679,8 +697,9 @@ fn clustering_restrictions(
             ResolvedSubject::Columns(columns) => columns[0] == offset + next,
             _ => false,
         };
-        let is_contains =
-            |relation: &Resolved| matches!(relation.test, FilterTest::Contains(_) | FilterTest::ContainsKey(_));
+        let is_contains = |relation: &Resolved| {
+            matches!(relation.test, FilterTest::Contains(_) | FilterTest::ContainsKey(_))
+        };
         let (here, others): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(|relation| starts_here(relation) && !is_contains(relation));
         rest = others;

@@ -79,7 +79,8 @@ pub fn plan_select(
     markers: &mut Markers,
 ) -> Result<SelectPlan> {
     let mut fetched = Fetched::default();
-    let selection = SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
+    let selection =
+        SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
     let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
     if statement.distinct {
         check_distinct(statement, table, &selection, &fetched, &restrictions)?;
@@ -96,7 +97,9 @@ pub fn plan_select(
     }
     if statement.per_partition_limit.is_some() {
         if statement.distinct {
-            return Err(RequestError::invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries"));
+            return Err(RequestError::invalid(
+                "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+            ));
         }
         if !selection.aggregates.is_empty() && group_by.is_empty() {
             return Err(RequestError::invalid("PER PARTITION LIMIT is not allowed with aggregate queries."));
@@ -113,11 +116,13 @@ pub fn plan_select(
         // The node has no timeout of its own to shorten: only the form is checked.
         resolve(timeout, &Receiver::new("[timeout]", CqlType::Duration), scope, markers)?;
     }
-    let plain_slots = if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
+    let plain_slots =
+        if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
     let reads_static = table.has_static_columns();
-    let filters_clustering = restrictions.filters.iter().any(|filter| {
-        filter.subject.columns().iter().any(|&column| table.columns[column].is_clustering())
-    });
+    let filters_clustering = restrictions
+        .filters
+        .iter()
+        .any(|filter| filter.subject.columns().iter().any(|&column| table.columns[column].is_clustering()));
     let returns_static_only = reads_static && restrictions.clustering.is_empty() && !filters_clustering;
     Ok(SelectPlan {
         table: table.clone(),
@@ -165,12 +170,13 @@ fn check_distinct(
             )));
         }
     }
-    let restricts_rows = !restrictions.clustering.is_empty()
-        || restrictions.filters.iter().any(|filter| {
-            filter.subject.columns().iter().any(|&index| {
-                !table.columns[index].is_partition_key() && !table.columns[index].is_static()
-            })
-        });
+    let restricts_rows =
+        !restrictions.clustering.is_empty()
+            || restrictions.filters.iter().any(|filter| {
+                filter.subject.columns().iter().any(|&index| {
+                    !table.columns[index].is_partition_key() && !table.columns[index].is_static()
+                })
+            });
     if restricts_rows {
         return Err(RequestError::invalid(
             "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns.",
@@ -192,7 +198,10 @@ fn check_filtering(
     for filter in &restrictions.filters {
         for &index in filter.subject.columns() {
             let column = &table.columns[index];
-            if matches!(filter.test, super::restrictions::FilterTest::In(_)) && !column.is_primary_key() && !statement.allow_filtering {
+            if matches!(filter.test, super::restrictions::FilterTest::In(_))
+                && !column.is_primary_key()
+                && !statement.allow_filtering
+            {
                 return Err(RequestError::invalid(format!(
                     "IN predicates on non-primary-key columns ({}) is not yet supported",
                     column.name
@@ -229,7 +238,8 @@ fn check_filtering(
             if !column.is_clustering()
                 || matches!(
                     filter.test,
-                    super::restrictions::FilterTest::Contains(_) | super::restrictions::FilterTest::ContainsKey(_)
+                    super::restrictions::FilterTest::Contains(_)
+                        | super::restrictions::FilterTest::ContainsKey(_)
                 )
             {
                 continue;
@@ -294,7 +304,11 @@ fn resolve_group_by(
                         ast::Selector::Column(name) => Some(name),
                         _ => None,
                     })
-                    .ok_or_else(|| RequestError::invalid("GROUP BY functions must have one clustering column name as parameter"))?
+                    .ok_or_else(|| {
+                        RequestError::invalid(
+                            "GROUP BY functions must have one clustering column name as parameter",
+                        )
+                    })?
             }
             other => {
                 return Err(RequestError::invalid(format!(
@@ -323,8 +337,9 @@ fn resolve_group_by(
         selectors.push(resolver.selector(item, None)?.0);
     }
     if !selectors.is_empty() && next < table.partition_key_count {
-        let rest: Vec<usize> =
-            (next..table.partition_key_count).filter(|index| !restrictions.equal_columns.contains(index)).collect();
+        let rest: Vec<usize> = (next..table.partition_key_count)
+            .filter(|index| !restrictions.equal_columns.contains(index))
+            .collect();
         if !rest.is_empty() {
             return Err(RequestError::invalid(format!(
                 "Group by is not supported on only a part of the partition key (missing {})",

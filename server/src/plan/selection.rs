@@ -138,7 +138,12 @@ pub struct SelectionResolver<'a> {
 }
 
 impl<'a> SelectionResolver<'a> {
-    pub fn new(scope: Scope<'a>, table: &'a Table, markers: &'a mut Markers, fetched: &'a mut Fetched) -> Self {
+    pub fn new(
+        scope: Scope<'a>,
+        table: &'a Table,
+        markers: &'a mut Markers,
+        fetched: &'a mut Fetched,
+    ) -> Self {
         Self { scope, table, markers, fetched, aggregates: Vec::new(), inside_aggregate: false }
     }
 
@@ -149,7 +154,10 @@ impl<'a> SelectionResolver<'a> {
             ast::SelectClause::All => {
                 for (index, column) in self.table.columns.iter().enumerate() {
                     selectors.push(Selector::Column(self.fetched.slot(index)));
-                    columns.push(ResultColumn { name: column.name.clone(), column_type: column.column_type.clone() });
+                    columns.push(ResultColumn {
+                        name: column.name.clone(),
+                        column_type: column.column_type.clone(),
+                    });
                 }
             }
             ast::SelectClause::Items(items) => {
@@ -168,11 +176,18 @@ impl<'a> SelectionResolver<'a> {
     }
 
     /// Resolves one selector; `hint` is the type asked for where the selector has none of its own.
-    pub fn selector(&mut self, selector: &ast::Selector, hint: Option<&CqlType>) -> Result<(Selector, CqlType)> {
+    pub fn selector(
+        &mut self,
+        selector: &ast::Selector,
+        hint: Option<&CqlType>,
+    ) -> Result<(Selector, CqlType)> {
         match selector {
             ast::Selector::Column(name) => {
                 let index = column_of(self.table, name)?;
-                Ok((Selector::Column(self.fetched.slot(index)), self.table.columns[index].column_type.clone()))
+                Ok((
+                    Selector::Column(self.fetched.slot(index)),
+                    self.table.columns[index].column_type.clone(),
+                ))
             }
             ast::Selector::Literal(_) | ast::Selector::Marker(_) => {
                 let natural = match selector {
@@ -198,7 +213,8 @@ impl<'a> SelectionResolver<'a> {
                 Ok((Selector::Function { function, arguments: vec![operand] }, target))
             }
             ast::Selector::Function { name, arguments } => {
-                if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system") {
+                if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system")
+                {
                     return self.token(arguments);
                 }
                 let qualified = functions::qualified_name(
@@ -404,7 +420,10 @@ impl<'a> SelectionResolver<'a> {
             }
             resolved.push(argument);
         }
-        Ok((Selector::Function { function: functions::token(resolved.len()), arguments: resolved }, CqlType::Bigint))
+        Ok((
+            Selector::Function { function: functions::token(resolved.len()), arguments: resolved },
+            CqlType::Bigint,
+        ))
     }
 
     fn function(
@@ -413,8 +432,9 @@ impl<'a> SelectionResolver<'a> {
         arguments: &[&ast::Selector],
         hint: Option<&CqlType>,
     ) -> Result<(Selector, CqlType)> {
-        let is_open =
-            |argument: &&ast::Selector| matches!(argument, ast::Selector::Literal(_) | ast::Selector::Marker(_));
+        let is_open = |argument: &&ast::Selector| {
+            matches!(argument, ast::Selector::Literal(_) | ast::Selector::Marker(_))
+        };
         let is_aggregate = functions::is_aggregate(name);
         if is_aggregate && self.inside_aggregate {
             return Err(RequestError::invalid(
@@ -432,7 +452,8 @@ impl<'a> SelectionResolver<'a> {
             self.inside_aggregate = false;
             // `count(1)`: the constant only says that there is a row.
             let types: Vec<CqlType> = known.iter().flatten().cloned().collect();
-            let resolved: Vec<Selector> = resolved.into_iter().flatten().map(|(argument, _)| argument).collect();
+            let resolved: Vec<Selector> =
+                resolved.into_iter().flatten().map(|(argument, _)| argument).collect();
             let function = functions::resolve_aggregate(name, &types)?
                 .ok_or_else(|| RequestError::invalid(format!("Unknown function '{name}'")))?;
             return self.aggregate(function, resolved);
@@ -473,11 +494,23 @@ impl<'a> SelectionResolver<'a> {
     ) -> Result<(Selector, CqlType)> {
         let (name, part) = match target {
             ast::Selector::Column(name) => (name, None),
-            ast::Selector::Field { selector, .. } | ast::Selector::Element { selector, .. } => match &**selector {
-                ast::Selector::Column(name) => (name, Some(target)),
-                _ => return Err(RequestError::invalid(format!("Cannot use selection function {} on {target}", function_name(kind)))),
-            },
-            _ => return Err(RequestError::invalid(format!("Cannot use selection function {} on {target}", function_name(kind)))),
+            ast::Selector::Field { selector, .. } | ast::Selector::Element { selector, .. } => {
+                match &**selector {
+                    ast::Selector::Column(name) => (name, Some(target)),
+                    _ => {
+                        return Err(RequestError::invalid(format!(
+                            "Cannot use selection function {} on {target}",
+                            function_name(kind)
+                        )));
+                    }
+                }
+            }
+            _ => {
+                return Err(RequestError::invalid(format!(
+                    "Cannot use selection function {} on {target}",
+                    function_name(kind)
+                )));
+            }
         };
         let index = column_of(self.table, name)?;
         let column = &self.table.columns[index];
@@ -529,7 +562,11 @@ fn function_name(kind: ast::WriteMetadata) -> &'static str {
 }
 
 /// The types of a collection's keys and of what stands at a key.
-fn element_types(collection: &CqlType, selector: &ast::Selector, allow_list: bool) -> Result<(CqlType, CqlType)> {
+fn element_types(
+    collection: &CqlType,
+    selector: &ast::Selector,
+    allow_list: bool,
+) -> Result<(CqlType, CqlType)> {
     match collection {
         CqlType::Map { key, value, .. } => Ok(((**key).clone(), (**value).clone())),
         CqlType::Set { element, .. } => Ok(((**element).clone(), (**element).clone())),
@@ -548,8 +585,12 @@ pub fn display_name(selector: &ast::Selector) -> String {
     match selector {
         ast::Selector::Column(name) => name.as_str().to_owned(),
         ast::Selector::CountRows => "count".to_owned(),
-        ast::Selector::WriteMetadata { kind, target } => format!("{}({})", function_name(*kind), display_name(target)),
-        ast::Selector::Cast { selector, target } => format!("cast({} as {})", display_name(selector), target.name()),
+        ast::Selector::WriteMetadata { kind, target } => {
+            format!("{}({})", function_name(*kind), display_name(target))
+        }
+        ast::Selector::Cast { selector, target } => {
+            format!("cast({} as {})", display_name(selector), target.name())
+        }
         ast::Selector::Function { name, arguments } => {
             let lower = name.name.as_str();
             if lower == "count" && matches!(arguments[..], [ast::Selector::Literal(_)]) {
@@ -574,8 +615,10 @@ pub fn display_name(selector: &ast::Selector) -> String {
         ast::Selector::Set(items) => format!("{{{}}}", join_names(items)),
         ast::Selector::Tuple(items) => format!("({})", join_names(items)),
         ast::Selector::MapOrUserType(entries) => {
-            let entries: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{}: {}", display_name(key), display_name(value))).collect();
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(key, value)| format!("{}: {}", display_name(key), display_name(value)))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
         other => other.to_string(),

@@ -51,7 +51,8 @@ impl Markers {
         if self.specs.len() <= marker.index {
             self.specs.resize(marker.index + 1, None);
         }
-        let name = marker.name.as_ref().map_or_else(|| receiver.name.clone(), |name| name.as_str().to_owned());
+        let name =
+            marker.name.as_ref().map_or_else(|| receiver.name.clone(), |name| name.as_str().to_owned());
         self.specs[marker.index] = Some(MarkerSpec { name, value_type: receiver.value_type.clone() });
     }
 
@@ -62,7 +63,9 @@ impl Markers {
             .enumerate()
             .map(|(index, spec)| {
                 spec.ok_or_else(|| {
-                    RequestError::invalid(format!("Cannot infer type for the bind variable at position {index}"))
+                    RequestError::invalid(format!(
+                        "Cannot infer type for the bind variable at position {index}"
+                    ))
                 })
             })
             .collect()
@@ -178,7 +181,9 @@ impl Term {
                     evaluated.push((key, value));
                 }
                 evaluated.sort_by(|a, b| compare::compare(key_type, &a.0, &b.0));
-                Ok(owned(codec::encode_entries(evaluated.iter().map(|(key, value)| (key.as_ref(), value.as_ref())))))
+                Ok(owned(codec::encode_entries(
+                    evaluated.iter().map(|(key, value)| (key.as_ref(), value.as_ref())),
+                )))
             }
             Self::Fields(fields) => {
                 let mut out = Vec::new();
@@ -187,7 +192,9 @@ impl Term {
                         None => codec::write_field(None, &mut out),
                         Some(term) => match term.evaluate(bindings)? {
                             Bound::Unset => {
-                                return Err(RequestError::invalid("Invalid unset value for a tuple or user type field"));
+                                return Err(RequestError::invalid(
+                                    "Invalid unset value for a tuple or user type field",
+                                ));
                             }
                             value => codec::write_field(value.as_bytes(), &mut out),
                         },
@@ -219,8 +226,12 @@ impl Term {
     /// Literals of constants become constants themselves.
     fn folded(self) -> Result<Self> {
         let constant = match &self {
-            Self::List(items) | Self::Set(_, items) | Self::Vector(_, items) => items.iter().all(Self::is_constant),
-            Self::Map(_, entries) => entries.iter().all(|(key, value)| key.is_constant() && value.is_constant()),
+            Self::List(items) | Self::Set(_, items) | Self::Vector(_, items) => {
+                items.iter().all(Self::is_constant)
+            }
+            Self::Map(_, entries) => {
+                entries.iter().all(|(key, value)| key.is_constant() && value.is_constant())
+            }
             Self::Fields(fields) => fields.iter().flatten().all(Self::is_constant),
             _ => false,
         };
@@ -260,7 +271,12 @@ fn element(value: Bound<'_>) -> Result<Option<Cow<'_, [u8]>>> {
 }
 
 /// Resolves a term for a receiver.
-pub fn resolve(term: &ast::Term, receiver: &Receiver, scope: &Scope<'_>, markers: &mut Markers) -> Result<Term> {
+pub fn resolve(
+    term: &ast::Term,
+    receiver: &Receiver,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<Term> {
     let mut resolve_part = |term: &ast::Term, receiver: &Receiver| resolve(term, receiver, scope, markers);
     let expected = &receiver.value_type;
     match term {
@@ -274,7 +290,9 @@ pub fn resolve(term: &ast::Term, receiver: &Receiver, scope: &Scope<'_>, markers
                 let part = receiver.part("value", (**element).clone());
                 let items = items.iter().map(|item| {
                     resolve_part(item, &part).map_err(|error| {
-                        wrong_component(error, "list", receiver, || format!("value {item} is not of type {element}"))
+                        wrong_component(error, "list", receiver, || {
+                            format!("value {item} is not of type {element}")
+                        })
                     })
                 });
                 Term::List(items.collect::<Result<_>>()?).folded()
@@ -298,7 +316,9 @@ pub fn resolve(term: &ast::Term, receiver: &Receiver, scope: &Scope<'_>, markers
                 let part = receiver.part("value", (**element).clone());
                 let items = items.iter().map(|item| {
                     resolve_part(item, &part).map_err(|error| {
-                        wrong_component(error, "set", receiver, || format!("value {item} is not of type {element}"))
+                        wrong_component(error, "set", receiver, || {
+                            format!("value {item} is not of type {element}")
+                        })
                     })
                 });
                 Term::Set((**element).clone(), items.collect::<Result<_>>()?).folded()
@@ -316,10 +336,14 @@ pub fn resolve(term: &ast::Term, receiver: &Receiver, scope: &Scope<'_>, markers
                 let mut resolved = Vec::with_capacity(entries.len());
                 for (entry_key, entry_value) in entries {
                     let resolved_key = resolve_part(entry_key, &key_part).map_err(|error| {
-                        wrong_component(error, "map", receiver, || format!("key {entry_key} is not of type {key}"))
+                        wrong_component(error, "map", receiver, || {
+                            format!("key {entry_key} is not of type {key}")
+                        })
                     })?;
                     let resolved_value = resolve_part(entry_value, &value_part).map_err(|error| {
-                        wrong_component(error, "map", receiver, || format!("value {entry_value} is not of type {value}"))
+                        wrong_component(error, "map", receiver, || {
+                            format!("value {entry_value} is not of type {value}")
+                        })
                     })?;
                     resolved.push((resolved_key, resolved_value));
                 }
@@ -417,7 +441,10 @@ fn resolve_call(
                 return resolve_token(arguments, scope, markers);
             }
             let operands: Vec<&ast::Term> = arguments.iter().collect();
-            let function_name = functions::qualified_name(name.keyspace.as_ref().map(ast::Identifier::as_str), name.name.as_str());
+            let function_name = functions::qualified_name(
+                name.keyspace.as_ref().map(ast::Identifier::as_str),
+                name.name.as_str(),
+            );
             resolve_function(&function_name, &operands, hint, scope, markers)
         }
         ast::Term::Cast { term, target } => {
@@ -430,7 +457,9 @@ fn resolve_call(
         ast::Term::Arithmetic { left, operator, right } => {
             resolve_function(operator_name(*operator), &[left, right], hint, scope, markers)
         }
-        ast::Term::Negation(operand) => resolve_function(functions::NEGATION, &[operand], hint, scope, markers),
+        ast::Term::Negation(operand) => {
+            resolve_function(functions::NEGATION, &[operand], hint, scope, markers)
+        }
         other => resolve_untyped(other, hint, scope, markers),
     }
 }
@@ -440,7 +469,11 @@ pub fn operator_name(operator: ast::ArithmeticOperator) -> &'static str {
     functions::operator_name(operator.symbol())
 }
 
-fn resolve_token(arguments: &[ast::Term], scope: &Scope<'_>, markers: &mut Markers) -> Result<(Term, CqlType)> {
+fn resolve_token(
+    arguments: &[ast::Term],
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<(Term, CqlType)> {
     let Some(table) = scope.table else {
         return Err(RequestError::invalid("token() needs a table"));
     };
@@ -520,7 +553,11 @@ pub fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
         ast::Literal::Boolean(_) => CqlType::Boolean,
         ast::Literal::Duration(_) => CqlType::Duration,
         ast::Literal::Uuid(text) => {
-            if text.as_bytes().get(14) == Some(&b'1') { CqlType::Timeuuid } else { CqlType::Uuid }
+            if text.as_bytes().get(14) == Some(&b'1') {
+                CqlType::Timeuuid
+            } else {
+                CqlType::Uuid
+            }
         }
         ast::Literal::Blob(_) => CqlType::Blob,
         ast::Literal::Null => return None,
@@ -552,7 +589,10 @@ pub fn is_assignable(expected: &CqlType, actual: &CqlType) -> bool {
             (CqlType::Blob, _)
                 | (CqlType::Text, CqlType::Ascii)
                 | (CqlType::Uuid, CqlType::Timeuuid)
-                | (CqlType::Bigint | CqlType::Counter, CqlType::Bigint | CqlType::Counter | CqlType::Timestamp)
+                | (
+                    CqlType::Bigint | CqlType::Counter,
+                    CqlType::Bigint | CqlType::Counter | CqlType::Timestamp
+                )
                 | (CqlType::Varint, CqlType::Int | CqlType::Bigint)
         )
 }
@@ -581,11 +621,9 @@ fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
             expected.is_numeric()
                 || matches!(expected, CqlType::Date | CqlType::Time | CqlType::Timestamp | CqlType::Duration),
         ),
-        ast::Literal::Float(text) => (
-            "FLOAT",
-            text.clone(),
-            matches!(expected, CqlType::Decimal | CqlType::Double | CqlType::Float),
-        ),
+        ast::Literal::Float(text) => {
+            ("FLOAT", text.clone(), matches!(expected, CqlType::Decimal | CqlType::Double | CqlType::Float))
+        }
         ast::Literal::Boolean(value) => ("BOOLEAN", value.to_string(), *expected == CqlType::Boolean),
         ast::Literal::Duration(text) => ("DURATION", text.clone(), *expected == CqlType::Duration),
         ast::Literal::Uuid(text) => {
@@ -607,7 +645,10 @@ fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
 }
 
 fn wrong_literal(kind: &str, receiver: &Receiver) -> RequestError {
-    RequestError::invalid(format!("Invalid {kind} literal for {} of type {}", receiver.name, receiver.value_type))
+    RequestError::invalid(format!(
+        "Invalid {kind} literal for {} of type {}",
+        receiver.name, receiver.value_type
+    ))
 }
 
 /// Names the component in the message where its own type was the trouble.
@@ -618,7 +659,9 @@ fn wrong_component(
     problem: impl FnOnce() -> String,
 ) -> RequestError {
     match &error {
-        RequestError::Invalid(message) if message.starts_with("Invalid ") && message.contains(" of type ") => {
+        RequestError::Invalid(message)
+            if message.starts_with("Invalid ") && message.contains(" of type ") =>
+        {
             RequestError::invalid(format!("Invalid {kind} literal for {}: {}", receiver.name, problem()))
         }
         _ => error,

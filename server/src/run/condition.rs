@@ -59,7 +59,9 @@ fn condition_holds(
     let actual = match &condition.part {
         ConditionPart::Whole => value,
         ConditionPart::Field(index) => match value {
-            Some(bytes) => codec::field(bytes, *index).map_err(|error| RequestError::invalid(error.to_string()))?,
+            Some(bytes) => {
+                codec::field(bytes, *index).map_err(|error| RequestError::invalid(error.to_string()))?
+            }
             None => None,
         },
         ConditionPart::Element(key) => {
@@ -69,10 +71,14 @@ fn condition_holds(
                 Bound::Null if is_list => {
                     return Err(RequestError::invalid("Invalid null value for list element access"));
                 }
-                Bound::Null => return Err(RequestError::invalid("Invalid null value for map element access")),
+                Bound::Null => {
+                    return Err(RequestError::invalid("Invalid null value for map element access"));
+                }
                 Bound::Unset => {
                     let kind = if is_list { "list" } else { "map" };
-                    return Err(RequestError::invalid(format!("Invalid 'unset' value for {kind} element access")));
+                    return Err(RequestError::invalid(format!(
+                        "Invalid 'unset' value for {kind} element access"
+                    )));
                 }
             };
             if is_list && key.first().is_some_and(|byte| byte & 0x80 != 0) {
@@ -106,7 +112,10 @@ fn condition_holds(
                 }
                 Values::List(term) => {
                     let list = wanted(term, &column.name, bindings)?.ok_or_else(|| {
-                        RequestError::invalid(format!("Invalid null list in IN condition for column {}", column.name))
+                        RequestError::invalid(format!(
+                            "Invalid null list in IN condition for column {}",
+                            column.name
+                        ))
                     })?;
                     list_elements(&list, &column.name)?.into_iter().map(Some).collect()
                 }
@@ -120,7 +129,9 @@ fn condition_holds(
         }
         ConditionTest::Contains(term) | ConditionTest::ContainsKey(term) => {
             let Some(expected) = wanted(term, &column.name, bindings)? else {
-                return Err(RequestError::invalid(format!("Invalid comparison with null for operator \"CONTAINS\"")));
+                return Err(RequestError::invalid(format!(
+                    "Invalid comparison with null for operator \"CONTAINS\""
+                )));
             };
             let Some(actual) = actual else { return Ok(false) };
             if matches!(condition.test, ConditionTest::Contains(_)) {
@@ -134,7 +145,9 @@ fn condition_holds(
 
 fn wanted<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Result<Option<Cow<'a, [u8]>>> {
     match term.evaluate(bindings)? {
-        Bound::Unset => Err(RequestError::invalid(format!("Invalid 'unset' value in condition for column {column}"))),
+        Bound::Unset => {
+            Err(RequestError::invalid(format!("Invalid 'unset' value in condition for column {column}")))
+        }
         Bound::Null => Ok(None),
         Bound::Bytes(bytes) => Ok(Some(bytes)),
     }
@@ -148,17 +161,18 @@ fn compare_nullable(
     expected: Option<&[u8]>,
 ) -> Result<bool> {
     // A collection of many cells without elements is null.
-    let is_empty = |value: &&[u8]| value_type.is_multi_cell() && value_type.is_collection() && is_empty_collection(value);
+    let is_empty = |value: &&[u8]| {
+        value_type.is_multi_cell() && value_type.is_collection() && is_empty_collection(value)
+    };
     let expected = expected.filter(|value| !is_empty(value));
     match (actual, expected) {
         (Some(actual), Some(expected)) => Ok(holds(operator, compare::compare(value_type, actual, expected))),
         (actual, expected) => match operator {
             Comparison::Equal => Ok(actual.is_none() && expected.is_none()),
             Comparison::NotEqual => Ok(actual.is_some() || expected.is_some()),
-            other if expected.is_none() && !value_type.is_multi_cell() => Err(RequestError::invalid(format!(
-                "Invalid comparison with null for operator \"{}\"",
-                other.symbol()
-            ))),
+            other if expected.is_none() && !value_type.is_multi_cell() => Err(RequestError::invalid(
+                format!("Invalid comparison with null for operator \"{}\"", other.symbol()),
+            )),
             other if expected.is_none() => {
                 let ordering = if actual.is_some() { Ordering::Greater } else { Ordering::Equal };
                 Ok(holds(other, ordering))

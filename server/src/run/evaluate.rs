@@ -56,7 +56,9 @@ pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a>) -> Result<Eval
         Selector::Element { selector, collection, key } => {
             let Some(value) = evaluate(selector, row)? else { return Ok(None) };
             match key.evaluate(&row.bindings)? {
-                Bound::Bytes(key) => Ok(element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec()))),
+                Bound::Bytes(key) => {
+                    Ok(element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec())))
+                }
                 Bound::Null => Ok(None),
                 Bound::Unset => Err(RequestError::invalid("Invalid unset value for element selection")),
             }
@@ -66,11 +68,14 @@ pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a>) -> Result<Eval
             let bound = |term: &'a Option<Term>| -> Result<Option<Cow<'a, [u8]>>> {
                 match term.as_ref().map(|term| term.evaluate(&row.bindings)).transpose()? {
                     Some(Bound::Bytes(bytes)) => Ok(Some(bytes)),
-                    Some(Bound::Null) => Err(RequestError::invalid("Invalid null value for element slice selection")),
+                    Some(Bound::Null) => {
+                        Err(RequestError::invalid("Invalid null value for element slice selection"))
+                    }
                     Some(Bound::Unset) | None => Ok(None),
                 }
             };
-            slice(collection, &value, bound(from)?.as_deref(), bound(to)?.as_deref()).map(|sliced| sliced.map(Cow::Owned))
+            slice(collection, &value, bound(from)?.as_deref(), bound(to)?.as_deref())
+                .map(|sliced| sliced.map(Cow::Owned))
         }
         Selector::List(items) => {
             let items = evaluate_all(items, row)?;
@@ -127,7 +132,9 @@ fn write_metadata<'a>(
     let times = &row.values.times[slot];
     let value_of = |time: &super::row::CellTime| -> Option<Vec<u8>> {
         match kind {
-            WriteMetadata::Writetime | WriteMetadata::MaxWritetime => Some(time.timestamp.to_be_bytes().to_vec()),
+            WriteMetadata::Writetime | WriteMetadata::MaxWritetime => {
+                Some(time.timestamp.to_be_bytes().to_vec())
+            }
             WriteMetadata::Ttl => time
                 .expires_at
                 .map(|expires_at| (expires_at.saturating_sub(row.now_seconds) as i32).to_be_bytes().to_vec()),
@@ -198,7 +205,12 @@ fn index_of(key: &[u8]) -> Option<usize> {
     usize::try_from(i32::from_be_bytes(key.try_into().ok()?)).ok()
 }
 
-fn slice(collection: &CqlType, value: &[u8], from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+fn slice(
+    collection: &CqlType,
+    value: &[u8],
+    from: Option<&[u8]>,
+    to: Option<&[u8]>,
+) -> Result<Option<Vec<u8>>> {
     let inside = |key_type: &CqlType, key: &[u8]| {
         from.is_none_or(|from| compare::compare(key_type, key, from) != Ordering::Less)
             && to.is_none_or(|to| compare::compare(key_type, key, to) != Ordering::Greater)
@@ -261,10 +273,16 @@ enum BoundTest<'a> {
 }
 
 impl<'a> BoundFilters<'a> {
-    pub fn bind(filters: &'a [Filter], table: &Table, fetched: &Fetched, bindings: &Bindings<'a>) -> Result<Self> {
+    pub fn bind(
+        filters: &'a [Filter],
+        table: &Table,
+        fetched: &Fetched,
+        bindings: &Bindings<'a>,
+    ) -> Result<Self> {
         let mut bound = Vec::with_capacity(filters.len());
         for filter in filters {
-            let columns: Vec<_> = filter.subject.columns().iter().map(|&index| &table.columns[index]).collect();
+            let columns: Vec<_> =
+                filter.subject.columns().iter().map(|&index| &table.columns[index]).collect();
             let name = &columns[0].name;
             let value = |term: &'a Term| match term.evaluate(bindings)? {
                 Bound::Bytes(bytes) => Ok(bytes),
@@ -315,7 +333,9 @@ impl<'a> BoundFilters<'a> {
                         return Err(RequestError::invalid(format!("Invalid null map key for column {name}")));
                     }
                     Bound::Unset => {
-                        return Err(RequestError::invalid(format!("Invalid unset map key for column {name}")));
+                        return Err(RequestError::invalid(format!(
+                            "Invalid unset map key for column {name}"
+                        )));
                     }
                 },
                 _ => None,
@@ -326,7 +346,10 @@ impl<'a> BoundFilters<'a> {
                 .iter()
                 .map(|&index| {
                     let slot = fetched.slot_of(index).ok_or_else(|| {
-                        RequestError::Server(format!("column {} is filtered but not read", table.columns[index].name))
+                        RequestError::Server(format!(
+                            "column {} is filtered but not read",
+                            table.columns[index].name
+                        ))
                     })?;
                     Ok((slot, table.columns[index].column_type.clone()))
                 })

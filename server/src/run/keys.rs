@@ -50,7 +50,11 @@ pub fn required<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Re
 }
 
 /// The values that a column may have.
-pub fn column_values<'a>(values: &'a Values, column: &Column, bindings: &Bindings<'a>) -> Result<Vec<Cow<'a, [u8]>>> {
+pub fn column_values<'a>(
+    values: &'a Values,
+    column: &Column,
+    bindings: &Bindings<'a>,
+) -> Result<Vec<Cow<'a, [u8]>>> {
     match values {
         Values::One(term) => Ok(vec![required(term, &column.name, bindings)?]),
         Values::Many(terms) => terms.iter().map(|term| required(term, &column.name, bindings)).collect(),
@@ -126,7 +130,11 @@ pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
 }
 
 /// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
-pub fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, std::ops::Range<usize>)) -> Option<()> {
+pub fn split_key(
+    bytes: &[u8],
+    count: usize,
+    mut visit: impl FnMut(usize, std::ops::Range<usize>),
+) -> Option<()> {
     if count == 1 {
         visit(0, 0..bytes.len());
         return Some(());
@@ -221,7 +229,9 @@ fn extend_prefixes<V>(
     mut append: impl FnMut(&V, &mut Vec<u8>) -> Result<()>,
 ) -> Result<Vec<Vec<u8>>> {
     if prefixes.len() * values.len() > MAX_COMBINATIONS {
-        return Err(RequestError::invalid(format!("An IN restriction names more than {MAX_COMBINATIONS} rows")));
+        return Err(RequestError::invalid(format!(
+            "An IN restriction names more than {MAX_COMBINATIONS} rows"
+        )));
     }
     let mut extended = Vec::with_capacity(prefixes.len() * values.len());
     for prefix in prefixes {
@@ -297,7 +307,12 @@ fn split_tuple<'a>(bytes: &[u8], columns: &[Column]) -> Result<Vec<Cow<'a, [u8]>
 
 /// The ranges that one bound of a slice allows. A tuple bound `(a, b) > (1, 2)` is `a > 1 or (a = 1 and b > 2)`: one range
 /// a column, each in the order that the column itself has.
-fn bound_ranges(prefix: &[u8], bound: &SliceBound, columns: &[Column], bindings: &Bindings<'_>) -> Result<Vec<Slice>> {
+fn bound_ranges(
+    prefix: &[u8],
+    bound: &SliceBound,
+    columns: &[Column],
+    bindings: &Bindings<'_>,
+) -> Result<Vec<Slice>> {
     let columns = &columns[..bound.count];
     let values = tuple_components(&bound.value, columns, bindings)?;
     let mut ranges = Vec::with_capacity(values.len());

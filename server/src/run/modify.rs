@@ -10,10 +10,13 @@ use std::collections::BTreeMap;
 use cql_lite::types::{CqlType, codec, compare, json};
 use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{
-    Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId, counter,
+    Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId,
+    counter,
 };
 
-use super::keys::{PartitionKey, Slice, clustering_slices, encode_path, list_elements, partition_keys, positions};
+use super::keys::{
+    PartitionKey, Slice, clustering_slices, encode_path, list_elements, partition_keys, positions,
+};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
@@ -77,7 +80,11 @@ impl MutationSet {
         Ok(())
     }
 
-    fn partition(&mut self, table: &std::sync::Arc<Table>, key: &PartitionKey) -> Result<&mut PartitionChange> {
+    fn partition(
+        &mut self,
+        table: &std::sync::Arc<Table>,
+        key: &PartitionKey,
+    ) -> Result<&mut PartitionChange> {
         let id = TableId(*table.id.as_bytes());
         match self.partitions.entry((id, key.clone())) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -98,8 +105,9 @@ impl MutationSet {
         let mut mutations = Vec::with_capacity(self.partitions.len());
         for ((_, key), mut change) in self.partitions {
             if !change.counters.is_empty() {
-                let existing = existing
-                    .ok_or_else(|| RequestError::Server("counters are updated by their owner only".to_owned()))?;
+                let existing = existing.ok_or_else(|| {
+                    RequestError::Server("counters are updated by their owner only".to_owned())
+                })?;
                 write_counters(&mut change, &key, moment, existing)?;
             }
             if !change.builder.is_empty() {
@@ -132,7 +140,13 @@ fn write_counters(
             // A clock that starts from the moment outranks the ones from before a deletion of the counter.
             let clock = (clock + 1).max(moment.timestamp);
             let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
-            row.cell(Cell { column, path: &[], timestamp: moment.timestamp, kind: CellKind::Counter, value: &value });
+            row.cell(Cell {
+                column,
+                path: &[],
+                timestamp: moment.timestamp,
+                kind: CellKind::Counter,
+                value: &value,
+            });
         }
         change.builder.row(&position, &mut row);
     }
@@ -253,12 +267,14 @@ impl<'a> StatementWriter<'a> {
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
         match term.evaluate(self.bindings)? {
             Bound::Unset => Ok(None),
-            Bound::Null => Err(RequestError::invalid(format!("Invalid null value for counter increment/decrement of {column}"))),
-            Bound::Bytes(bytes) => bytes
-                .as_ref()
-                .try_into()
-                .map(|bytes| Some(i64::from_be_bytes(bytes)))
-                .map_err(|_| RequestError::invalid(format!("Invalid value for counter increment of {column}"))),
+            Bound::Null => Err(RequestError::invalid(format!(
+                "Invalid null value for counter increment/decrement of {column}"
+            ))),
+            Bound::Bytes(bytes) => {
+                bytes.as_ref().try_into().map(|bytes| Some(i64::from_be_bytes(bytes))).map_err(|_| {
+                    RequestError::invalid(format!("Invalid value for counter increment of {column}"))
+                })
+            }
         }
     }
 
@@ -323,7 +339,9 @@ impl<'a> StatementWriter<'a> {
                 Ok(())
             }
             Operation::DeleteElement(element) => {
-                if let Some(path) = self.element_path(element, &cells, key, position, "delete an element from")? {
+                if let Some(path) =
+                    self.element_path(element, &cells, key, position, "delete an element from")?
+                {
                     cells.tombstone(row, &path);
                 }
                 Ok(())
@@ -379,7 +397,10 @@ impl<'a> StatementWriter<'a> {
                 }
                 let item = usize::try_from(index).ok().and_then(|index| items.get(index));
                 item.map(|(path, _)| Some(path.clone())).ok_or_else(|| {
-                    RequestError::invalid(format!("List index {index} out of bound, list has size {}", items.len()))
+                    RequestError::invalid(format!(
+                        "List index {index} out of bound, list has size {}",
+                        items.len()
+                    ))
                 })
             }
         }
@@ -555,7 +576,9 @@ fn expiry(plan: &ModifyPlan, bindings: &Bindings<'_>, now_seconds: u32) -> Resul
         return Err(RequestError::invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")));
     }
     if ttl > MAX_TTL_SECONDS {
-        return Err(RequestError::invalid(format!("ttl is too large. requested ({ttl}) maximum ({MAX_TTL_SECONDS})")));
+        return Err(RequestError::invalid(format!(
+            "ttl is too large. requested ({ttl}) maximum ({MAX_TTL_SECONDS})"
+        )));
     }
     if ttl == 0 || plan.kind == ModifyKind::Delete {
         return Ok(None);
@@ -594,15 +617,25 @@ pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyP
         terms.push(match given.remove(&column.name) {
             None if insert.default_unset && !column.is_primary_key() => None,
             None => Some(Term::Constant(None)),
-            Some(value) => Some(Term::Constant(json::from_parsed(&column.column_type, &value).map_err(|error| {
-                RequestError::invalid(format!("Error decoding JSON value for {}: {error}", column.name))
-            })?)),
+            Some(value) => {
+                Some(Term::Constant(json::from_parsed(&column.column_type, &value).map_err(|error| {
+                    RequestError::invalid(format!("Error decoding JSON value for {}: {error}", column.name))
+                })?))
+            }
         });
     }
     if let Some((unknown, _)) = given.into_iter().next() {
-        return Err(RequestError::invalid(format!("JSON values map contains unrecognized column: {unknown}")));
+        return Err(RequestError::invalid(format!(
+            "JSON values map contains unrecognized column: {unknown}"
+        )));
     }
-    let mut expanded = ModifyPlan { json: None, partition: Vec::new(), clustering: Vec::new(), operations: Vec::new(), ..plan.clone() };
+    let mut expanded = ModifyPlan {
+        json: None,
+        partition: Vec::new(),
+        clustering: Vec::new(),
+        operations: Vec::new(),
+        ..plan.clone()
+    };
     // A document with static columns only needs no clustering key.
     let clustering = table.partition_key_count..table.partition_key_count + table.clustering_key_count;
     let names_no_row = !clustering.is_empty()
@@ -610,7 +643,8 @@ pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyP
         && table.has_static_columns();
     if names_no_row {
         for (index, term) in terms.iter_mut().enumerate() {
-            let is_static_value = table.columns[index].is_static() && term.as_ref().is_some_and(|term| !term.is_null());
+            let is_static_value =
+                table.columns[index].is_static() && term.as_ref().is_some_and(|term| !term.is_null());
             if index >= table.partition_key_count && !is_static_value {
                 *term = None;
             }

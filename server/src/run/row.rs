@@ -174,8 +174,9 @@ impl RowLayout {
             let mut rest = &position[1..];
             for (value_type, descending, slot) in &self.clustering[..self.last_clustering] {
                 let start = bytes.len();
-                ordered::decode(value_type, &mut rest, *descending, bytes)
-                    .map_err(|error| RequestError::Server(format!("a stored clustering key is malformed: {error}")))?;
+                ordered::decode(value_type, &mut rest, *descending, bytes).map_err(|error| {
+                    RequestError::Server(format!("a stored clustering key is malformed: {error}"))
+                })?;
                 if let Some(slot) = slot {
                     slots[*slot] = Slot::Scratch(start as u32, bytes.len() as u32);
                 }
@@ -211,7 +212,8 @@ impl RowLayout {
                     slots[slot] = match cell.kind {
                         CellKind::Counter => {
                             let start = bytes.len();
-                            bytes.extend_from_slice(&helenus_engine::counter::total(cell.value).to_be_bytes());
+                            bytes
+                                .extend_from_slice(&helenus_engine::counter::total(cell.value).to_be_bytes());
                             Slot::Scratch(start as u32, bytes.len() as u32)
                         }
                         _ => Slot::Borrowed(cell.value),

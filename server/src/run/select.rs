@@ -115,7 +115,8 @@ impl<'p> SelectRun<'p> {
     ) -> Result<Self> {
         let filters = BoundFilters::bind(&plan.restrictions.filters, &plan.table, &plan.fetched, &bindings)?;
         let limit = limit_value(plan.limit.as_ref(), "LIMIT", &bindings)?;
-        let per_partition_limit = limit_value(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", &bindings)?;
+        let per_partition_limit =
+            limit_value(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", &bindings)?;
         let mut partition = PartitionState::default();
         let mut remaining = limit;
         if let Some(cursor) = cursor {
@@ -124,13 +125,16 @@ impl<'p> SelectRun<'p> {
             partition.has_rows = cursor.has_rows;
             partition.result_rows = cursor.partition_result_rows;
         }
-        let bounds = if plan.result_order.is_empty() { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
+        let bounds =
+            if plan.result_order.is_empty() { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
         let json_names = plan.json.then(|| {
-            Rc::new(plan.selection
-                .columns
-                .iter()
-                .map(|column| serde_json::Value::String(json::json_name(&column.name)).to_string())
-                .collect::<Vec<_>>())
+            Rc::new(
+                plan.selection
+                    .columns
+                    .iter()
+                    .map(|column| serde_json::Value::String(json::json_name(&column.name)).to_string())
+                    .collect::<Vec<_>>(),
+            )
         });
         Ok(Self {
             plan,
@@ -192,7 +196,8 @@ impl<'p> SelectRun<'p> {
     /// Gives the run the static row of the partition in which it goes on.
     pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
         let key = self.partition.key.take().unwrap_or_default();
-        let values = self.layout.read(&key, STATIC_POSITION, Some(row), None, self.now_seconds, &mut self.scratch)?;
+        let values =
+            self.layout.read(&key, STATIC_POSITION, Some(row), None, self.now_seconds, &mut self.scratch)?;
         let statics = (values.to_owned_values(), values.times.to_vec());
         self.partition.key = Some(key);
         self.partition.statics = Some(statics);
@@ -210,7 +215,11 @@ impl<'p> SelectRun<'p> {
             Flow::PageFull => return self.page(true),
             Flow::Continue | Flow::SkipPartition | Flow::Done => {}
         }
-        if self.plan.is_grouped() && self.plan.group_by.is_empty() && self.row_count == 0 && self.collected.is_empty() {
+        if self.plan.is_grouped()
+            && self.plan.group_by.is_empty()
+            && self.row_count == 0
+            && self.collected.is_empty()
+        {
             self.emit_empty_aggregate()?;
         }
         self.page(false)
@@ -239,7 +248,8 @@ impl<'p> SelectRun<'p> {
     /// Says that everything up to a row was read, so that the next page begins with that row.
     pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) {
         if self.partition.key.as_deref() != Some(partition_key) {
-            self.partition = PartitionState { key: Some(partition_key.to_vec()), ..PartitionState::default() };
+            self.partition =
+                PartitionState { key: Some(partition_key.to_vec()), ..PartitionState::default() };
         }
         self.last = Some((partition_key.to_vec(), position.to_vec()));
         self.resumes_at_last = true;

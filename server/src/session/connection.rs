@@ -11,14 +11,15 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
-use cql_lite::frame::header::{ProtocolVersion, write_unsupported_version};
 use cql_lite::frame::compression::compress_envelope;
+use cql_lite::frame::header::{ProtocolVersion, write_unsupported_version};
+use cql_lite::frame::request::{Request, decode_request};
 use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{
-    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, EventType, FrameError, Opcode, Prefix, Role,
+    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, EventType, FrameError, Opcode, Prefix,
+    Role,
 };
-use cql_lite::frame::request::{Request, decode_request};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;

@@ -12,10 +12,7 @@ pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
     vec![
         one("CQL_VERSION", CQL_VERSION.to_owned()),
         ("COMPRESSION".to_owned(), vec!["lz4".to_owned(), "snappy".to_owned()]),
-        (
-            "PROTOCOL_VERSIONS".to_owned(),
-            vec!["3/v3".to_owned(), "4/v4".to_owned(), "5/v5".to_owned()],
-        ),
+        ("PROTOCOL_VERSIONS".to_owned(), vec!["3/v3".to_owned(), "4/v4".to_owned(), "5/v5".to_owned()]),
         one("SCYLLA_SHARD", context.index.to_string()),
         one("SCYLLA_NR_SHARDS", context.node.shard_count().to_string()),
         one("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string()),

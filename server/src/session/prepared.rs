@@ -110,7 +110,12 @@ impl Statement {
             let bind: Vec<ColumnSpec<'_>> = self
                 .markers
                 .iter()
-                .map(|marker| ColumnSpec { keyspace, table, name: &marker.name, cql_type: &marker.value_type })
+                .map(|marker| ColumnSpec {
+                    keyspace,
+                    table,
+                    name: &marker.name,
+                    cql_type: &marker.value_type,
+                })
                 .collect();
             StatementMetadata {
                 bind: ColumnsMetadata::new(version, &bind),

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cql_lite::frame::Prefix;
 use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
 use cql_lite::frame::response::{Prepared, encode_prepared};
-use cql_lite::frame::Prefix;
 use cql_lite::syntax::ast;
 
 use super::connection::Connection;
@@ -89,7 +89,12 @@ pub fn carry_out(
     }
 }
 
-fn answer(connection: &Connection, responder: &Responder, statement: Option<&Statement>, outcome: &Result<Outcome>) {
+fn answer(
+    connection: &Connection,
+    responder: &Responder,
+    statement: Option<&Statement>,
+    outcome: &Result<Outcome>,
+) {
     note(connection, outcome);
     connection.write(|out| responder.respond(out, statement, outcome));
 }
@@ -97,7 +102,9 @@ fn answer(connection: &Connection, responder: &Responder, statement: Option<&Sta
 /// What an outcome means for the connection itself.
 fn note(connection: &Connection, outcome: &Result<Outcome>) {
     match outcome {
-        Ok(Outcome::SetKeyspace(keyspace)) => *connection.keyspace.borrow_mut() = Some(Rc::from(keyspace.as_str())),
+        Ok(Outcome::SetKeyspace(keyspace)) => {
+            *connection.keyspace.borrow_mut() = Some(Rc::from(keyspace.as_str()))
+        }
         Ok(_) => {}
         Err(_) => connection.context.metrics.errors.increment(),
     }
@@ -196,7 +203,10 @@ fn run(
         Plan::Select { .. } => read::select(context, statement, &values, request, &options, &call),
         Plan::Modify(plan) if plan.conditions.is_some() => {
             let transaction = Transaction {
-                statements: vec![(TransactionStatement::Statement(statement.clone()), OwnedBindings::new(&values))],
+                statements: vec![(
+                    TransactionStatement::Statement(statement.clone()),
+                    OwnedBindings::new(&values),
+                )],
                 options: options.clone(),
                 call: call.clone(),
                 is_batch: false,
@@ -214,14 +224,18 @@ fn run(
             batch(context, BatchRequest { kind: plan.kind, statements, options, call })
         }
         Plan::Use(keyspace) => Execution::Ready(Ok(Outcome::SetKeyspace(keyspace.clone()))),
-        Plan::Truncate(table) => Execution::Pending(Box::pin(schema::truncate(context.clone(), table.clone()))),
+        Plan::Truncate(table) => {
+            Execution::Pending(Box::pin(schema::truncate(context.clone(), table.clone())))
+        }
         Plan::Schema(change) => {
             let keyspace = statement.keyspace.clone();
             let warnings = schema::warnings(context, change, keyspace.as_deref());
             responder.warnings.extend(warnings);
             Execution::Pending(Box::pin(schema::change(context.clone(), change.clone(), keyspace)))
         }
-        Plan::Describe(describe) => Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), &options)),
+        Plan::Describe(describe) => {
+            Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), &options))
+        }
     })
 }
 
