@@ -66,6 +66,7 @@ pub struct ShardContext {
     pub schema_turn: tokio::sync::Mutex<()>,
     catalog: RefCell<CatalogView>,
     last_timestamp: Cell<i64>,
+    last_append: Cell<Option<LogPosition>>,
 }
 
 impl ShardContext {
@@ -88,6 +89,7 @@ impl ShardContext {
             schema_turn: tokio::sync::Mutex::new(()),
             catalog: RefCell::new(catalog),
             last_timestamp: Cell::new(0),
+            last_append: Cell::new(None),
         }
     }
 
@@ -121,9 +123,15 @@ impl ShardContext {
         timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, [a | 1, b, c, d, e, f])
     }
 
-    /// The end of what was appended to the commit log so far.
-    pub fn log_end(&self) -> LogPosition {
-        self.shard.end_position()
+    /// Remembers the last record of the commit log.
+    pub fn note_append(&self, position: LogPosition) {
+        self.last_append.set(Some(position));
+    }
+
+    /// The last record of the commit log, if this run of the node has appended any: an answer that tells of the present
+    /// state waits until it is durable.
+    pub fn last_append(&self) -> Option<LogPosition> {
+        self.last_append.get()
     }
 
     /// Has a job done on a shard's thread and waits for its result.

@@ -107,15 +107,14 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
 /// Checks the conditions and applies the changes, in one turn.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
     context.shard.admit().await?;
-    let (outcome, position) = decide_in_turn(&context, &transaction)?;
-    context.shard.durable(position).await?;
+    let outcome = decide_in_turn(&context, &transaction)?;
+    if let Some(position) = context.last_append() {
+        context.shard.durable(position).await?;
+    }
     Ok(outcome)
 }
 
-fn decide_in_turn(
-    context: &ShardContext,
-    transaction: &Transaction,
-) -> Result<(Outcome, helenus_engine::commit_log::LogPosition)> {
+fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
     let moment = moment(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
     let rows = ShardRows { context, now_seconds: moment.now_seconds };
     let values: Vec<_> = transaction.statements.iter().map(|(_, owned)| owned.borrow()).collect();
@@ -134,7 +133,6 @@ fn decide_in_turn(
         applied &= hold(conditions, &plan.table, &row.row, only_static, bindings)?;
         seen.push((plan, conditions, row));
     }
-    let mut position = context.shard.end_position();
     if applied {
         let mut set = MutationSet::default();
         for (plan, bindings) in plans.iter().zip(&bindings) {
@@ -142,12 +140,12 @@ fn decide_in_turn(
         }
         let mutations: Vec<(i64, Mutation)> = set.finish(&moment, Some(&rows))?;
         for (_, mutation) in &mutations {
-            position = apply_here(context, mutation)?;
+            apply_here(context, mutation)?;
         }
     }
     let table = plans.first().map(|plan| plan.table.clone());
-    let Some(table) = table else { return Ok((Outcome::Void, position)) };
-    Ok((answer(&table, applied, &seen, transaction.is_batch), position))
+    let Some(table) = table else { return Ok(Outcome::Void) };
+    Ok(answer(&table, applied, &seen, transaction.is_batch))
 }
 
 /// A row with where it stands.

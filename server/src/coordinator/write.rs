@@ -135,7 +135,9 @@ fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
 pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
     let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
     context.metrics.writes.increment();
-    Ok(context.shard.apply(&view)?)
+    let position = context.shard.apply(&view)?;
+    context.note_append(position);
+    Ok(position)
 }
 
 /// Applies mutations on all the shards they belong to, and waits until they are durable.

@@ -21,8 +21,8 @@ pub type Evaluated<'a> = Option<Cow<'a, [u8]>>;
 
 /// What selectors are evaluated on.
 #[derive(Clone, Copy)]
-pub struct RowContext<'a> {
-    pub values: &'a RowValues<'a>,
+pub struct RowContext<'a, 'v> {
+    pub values: &'a RowValues<'v>,
     /// The results of the aggregates, where the row stands for a group.
     pub aggregates: &'a [Option<Vec<u8>>],
     pub bindings: Bindings<'a>,
@@ -34,7 +34,7 @@ fn codec_error(error: codec::CodecError) -> RequestError {
 }
 
 /// Evaluates a selector.
-pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a>) -> Result<Evaluated<'a>> {
+pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
     match selector {
         Selector::Column(slot) => Ok(row.values.get(*slot).map(Cow::Borrowed)),
         Selector::Term(term) => match term.evaluate(&row.bindings)? {
@@ -115,7 +115,7 @@ pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a>) -> Result<Eval
     }
 }
 
-fn evaluate_all<'a>(items: &'a [Selector], row: &RowContext<'a>) -> Result<Vec<Cow<'a, [u8]>>> {
+fn evaluate_all<'a>(items: &'a [Selector], row: &RowContext<'a, '_>) -> Result<Vec<Cow<'a, [u8]>>> {
     items.iter().map(|item| element_value(evaluate(item, row)?)).collect()
 }
 
@@ -127,7 +127,7 @@ fn write_metadata<'a>(
     kind: WriteMetadata,
     slot: usize,
     part: &CellPart,
-    row: &RowContext<'a>,
+    row: &RowContext<'a, '_>,
 ) -> Result<Evaluated<'a>> {
     let times = &row.values.times[slot];
     let value_of = |time: &super::row::CellTime| -> Option<Vec<u8>> {

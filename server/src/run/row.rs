@@ -282,7 +282,7 @@ impl<'t> CollectionBuilder<'t> {
         let malformed = |error: &dyn std::fmt::Display| {
             RequestError::Server(format!("a stored collection element is malformed: {error}"))
         };
-        let mut write_key = |key_type: &CqlType, out: &mut Vec<u8>| {
+        let write_key = |key_type: &CqlType, out: &mut Vec<u8>| {
             let mut rest = path;
             let mut outcome = Ok(());
             codec::write_element_with(out, |out| {

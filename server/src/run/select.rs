@@ -196,9 +196,17 @@ impl<'p> SelectRun<'p> {
     /// Gives the run the static row of the partition in which it goes on.
     pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
         let key = self.partition.key.take().unwrap_or_default();
-        let values =
-            self.layout.read(&key, STATIC_POSITION, Some(row), None, self.now_seconds, &mut self.scratch)?;
-        let statics = (values.to_owned_values(), values.times.to_vec());
+        let statics = {
+            let values = self.layout.read(
+                &key,
+                STATIC_POSITION,
+                Some(row),
+                None,
+                self.now_seconds,
+                &mut self.scratch,
+            )?;
+            (values.to_owned_values(), values.times.to_vec())
+        };
         self.partition.key = Some(key);
         self.partition.statics = Some(statics);
         Ok(())
@@ -436,7 +444,7 @@ impl<'p> SelectRun<'p> {
         self.emit(&context)
     }
 
-    fn emit(&mut self, context: &RowContext<'_>) -> Result<()> {
+    fn emit(&mut self, context: &RowContext<'_, '_>) -> Result<()> {
         if let Some(slots) = &self.plan.plain_slots {
             for &slot in slots {
                 write_cell(&mut self.out, context.values.get(slot));

@@ -210,7 +210,7 @@ impl Wire {
     /// After the answer to STARTUP: compression, and in v5 segments in both directions.
     fn switch(&mut self, connection: &Connection, compression: Option<Compression>) {
         if connection.version.get() == ProtocolVersion::V5 {
-            let format = if compression.is_some() { SegmentFormat::Lz4 } else { SegmentFormat::Uncompressed };
+            let format = if compression.is_some() { SegmentFormat::Lz4 } else { SegmentFormat::Plain };
             self.output.extend_from_slice(&connection.out.borrow_mut().split());
             self.decoder.start_segments(format);
             self.segments = Some(SegmentEncoder::new(format));
