@@ -481,7 +481,9 @@ fn partition_ranges(
         });
         return Ok(());
     }
-    if plan.reads_static {
+    // A page that ended with the row of a partition's static content has done with it.
+    let is_static_done = cursor.is_some_and(|cursor| cursor.position == STATIC_POSITION && !cursor.is_unread);
+    if plan.reads_static && !is_static_done {
         ranges.push(KeyRange {
             start: full_key(key, STATIC_POSITION)?,
             end: full_key(key, REGULAR_START)?,

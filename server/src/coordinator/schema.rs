@@ -13,7 +13,8 @@ use cql_lite::syntax::ast::{self, Statement};
 use helenus_engine::TableId;
 use helenus_engine::compaction::CompactionOptions;
 use helenus_engine::shard::TableOptions as EngineTableOptions;
-use helenus_engine::table::{Compression as EngineCompression, TableOptions as FileOptions};
+use helenus_engine::TableWriterOptions;
+use helenus_engine::table::Compression as EngineCompression;
 use uuid::Uuid;
 
 use super::transaction::write_cell;
@@ -40,7 +41,7 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
         gc_grace_seconds: options.gc_grace_seconds,
         is_logged,
         compaction,
-        file: FileOptions {
+        writer: TableWriterOptions {
             compression,
             block_bytes: options.compression.chunk_length_bytes as usize,
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
