@@ -6,15 +6,21 @@ const TOPICS: [(&str, &str); 16] = [
     ("CLEAR", "CLEAR (or CLS) clears the screen."),
     (
         "CONSISTENCY",
-        "CONSISTENCY [<level>] shows or sets the consistency level of statements: ANY, ONE, TWO, THREE,\nQUORUM, ALL, LOCAL_QUORUM, EACH_QUORUM, LOCAL_ONE, SERIAL or LOCAL_SERIAL (reads).",
+        "CONSISTENCY [<level>] shows or sets the consistency level of statements: ANY, ONE, TWO, THREE,\n\
+            QUORUM, ALL, LOCAL_QUORUM, EACH_QUORUM, LOCAL_ONE, SERIAL or LOCAL_SERIAL (reads).",
     ),
     (
         "COPY",
-        "COPY [<keyspace>.]<table> [(<column>, ...)] TO '<file>'|STDOUT [WITH <options>];\nCOPY [<keyspace>.]<table> [(<column>, ...)] FROM '<file>'|STDIN [WITH <options>];\nexports and imports CSV. Options, joined by AND: HEADER = true|false (false), DELIMITER = '<character>' (','),\nNULL = '<text>' (''). Data from STDIN ends with a line of \\. alone.",
+        "COPY [<keyspace>.]<table> [(<column>, ...)] TO '<file>'|STDOUT [WITH <options>];\n\
+            COPY [<keyspace>.]<table> [(<column>, ...)] FROM '<file>'|STDIN [WITH <options>];\n\
+            exports and imports CSV. Options, joined by AND: HEADER = true|false (false), DELIMITER = '<character>' (','),\n\
+            NULL = '<text>' (''). Data from STDIN ends with a line of \\. alone.",
     ),
     (
         "DESCRIBE",
-        "DESCRIBE (or DESC) KEYSPACES | KEYSPACE [<name>] | TABLES | TABLE <name> | INDEX <name> |\nMATERIALIZED VIEW <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n[FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
+        "DESCRIBE (or DESC) KEYSPACES | KEYSPACE [<name>] | TABLES | TABLE <name> | INDEX <name> |\n\
+            MATERIALIZED VIEW <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n\
+            [FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
     ),
     ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell."),
     ("EXPAND", "EXPAND [ON | OFF] shows or sets whether each column is printed on a line of its own."),
