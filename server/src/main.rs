@@ -9,6 +9,10 @@ use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat};
 use helenus::node::Node;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// A request makes a handful of small buffers: an allocator that keeps them on their thread costs half of the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "helenus", version, about = "A Cassandra-compatible wide-column database server")]
 struct Arguments {

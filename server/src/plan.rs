@@ -228,7 +228,7 @@ fn partition_key_markers(plan: &Plan) -> Vec<u16> {
     let keys = match plan {
         Plan::Select { select, .. } => match &select.restrictions.partition {
             PartitionRestriction::Keys(keys) => keys,
-            PartitionRestriction::Range { .. } => return Vec::new(),
+            PartitionRestriction::Range(_) => return Vec::new(),
         },
         Plan::Modify(modify) => &modify.partition,
         Plan::Batch(batch) => match &batch.statements[..] {

@@ -12,7 +12,7 @@ use crate::bind::BorrowedValues;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::Plan;
-use crate::plan::restrictions::{PartitionRestriction, TokenBound};
+use crate::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
 use crate::run::keys::{PartitionKey, Slice, clustering_slices, partition_keys, required};
@@ -145,11 +145,6 @@ fn prepare(
         .as_deref()
         .map(|state| Cursor::decode(state, statement.fingerprint))
         .transpose()?;
-    if !plan.result_order.is_empty() && options.page_rows.is_some() && plan.restrictions.has_partition_in() {
-        return Err(RequestError::invalid(
-            "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
-        ));
-    }
     let ranges = ranges(context, plan, bindings, cursor.as_ref())?;
     let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
     Ok(Prepared {
@@ -407,23 +402,30 @@ fn ranges(
 ) -> Result<Vec<KeyRange>> {
     match &plan.restrictions.partition {
         PartitionRestriction::Keys(keys) => {
-            let keys = partition_keys(keys, &plan.table, bindings)?;
+            let mut keys = partition_keys(keys, &plan.table, bindings)?;
+            if let Some(tokens) = &plan.restrictions.key_tokens {
+                let bounds = token_bounds(tokens, bindings)?;
+                keys.retain(|key| {
+                    bounds.as_ref().is_some_and(|(start, end)| {
+                        let token = key::encode_token(key.token);
+                        *start.as_slice() <= token[..] && token[..] < *end.as_slice()
+                    })
+                });
+            }
             let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
             let mut ranges = Vec::with_capacity(keys.len() * slices.len());
-            let cursor_key = cursor.map(|cursor| PartitionKey::new(cursor.partition_key.clone()));
-            for key in keys {
-                match &cursor_key {
-                    Some(at) if key < *at => continue,
-                    Some(at) if key == *at => {
-                        partition_ranges(context, plan, &key, &slices, cursor, &mut ranges)?;
-                    }
-                    _ => partition_ranges(context, plan, &key, &slices, None, &mut ranges)?,
-                }
+            // The partitions are in the order of their keys' values: those before the cursor's are done.
+            let mut cursor = cursor;
+            let first = cursor
+                .map_or(Some(0), |cursor| keys.iter().position(|key| key.bytes == cursor.partition_key))
+                .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))?;
+            for key in keys.iter().skip(first) {
+                partition_ranges(context, plan, key, &slices, cursor.take(), &mut ranges)?;
             }
             Ok(ranges)
         }
-        PartitionRestriction::Range { lower, upper } => {
-            let Some((mut start, end)) = token_bounds(lower.as_ref(), upper.as_ref(), bindings)? else {
+        PartitionRestriction::Range(tokens) => {
+            let Some((mut start, end)) = token_bounds(tokens, bindings)? else {
                 return Ok(Vec::new());
             };
             let mut ranges = Vec::with_capacity(2);
@@ -530,11 +532,7 @@ fn partition_ranges(
 }
 
 /// The full keys between two tokens; `None` where no token is.
-fn token_bounds(
-    lower: Option<&TokenBound>,
-    upper: Option<&TokenBound>,
-    bindings: &Bindings<'_>,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let token = |bound: &TokenBound| -> Result<i64> {
         let bytes = required(&bound.token, "partition key token", bindings)?;
         bytes
@@ -543,7 +541,7 @@ fn token_bounds(
             .map(i64::from_be_bytes)
             .map_err(|_| RequestError::invalid("Invalid token: it is not a bigint"))
     };
-    let start = match lower {
+    let start = match &tokens.lower {
         None => Vec::new(),
         Some(bound) => {
             let value = token(bound)?;
@@ -554,7 +552,7 @@ fn token_bounds(
         }
     };
     let unbounded = vec![0xFF; 9];
-    let end = match upper {
+    let end = match &tokens.upper {
         None => unbounded,
         Some(bound) => {
             let value = token(bound)?;

@@ -12,7 +12,7 @@ use cql_lite::types::CqlType;
 use super::condition::{Condition, Conditions, resolve_conditions};
 use super::names::{Scope, column_of, list_names};
 use super::restrictions::{
-    ClusteringRestriction, PartitionRestriction, Restrictions, Values, resolve_relations,
+    ClusteringRestriction, PartitionRestriction, Restrictions, TokenRange, Values, resolve_relations,
 };
 use super::select::skipped_clustering_column;
 use super::term::{Markers, Receiver, Term, resolve};
@@ -384,6 +384,7 @@ fn resolve_assignment(
                 Ok(Operation::Add(resolve(term, &receiver, scope, markers)?))
             }
             other if other.is_collection() => Err(wrong("frozen collection")),
+            CqlType::Tuple(_) | CqlType::UserType { .. } => Err(wrong("tuple")),
             _ => Err(wrong("non counter")),
         },
         ast::AssignmentOperation::Prepend(term) => match &column.column_type {
@@ -561,7 +562,7 @@ fn keys_of(
         )));
     }
     match &restrictions.partition {
-        PartitionRestriction::Range { lower: None, upper: None } => {
+        PartitionRestriction::Range(TokenRange { lower: None, upper: None }) => {
             let restricted_otherwise = filtered.iter().any(|&index| {
                 table.columns[index].is_partition_key() && !restrictions.equal_columns.contains(&index)
             });
@@ -583,19 +584,19 @@ fn keys_of(
                 list_names(missing)
             )));
         }
-        PartitionRestriction::Range { .. } => {
+        PartitionRestriction::Keys(_) if restrictions.key_tokens.is_none() => {}
+        PartitionRestriction::Range(_) | PartitionRestriction::Keys(_) => {
             return Err(RequestError::invalid(format!(
                 "The token function cannot be used in WHERE clauses for {statement} statements"
             )));
         }
-        PartitionRestriction::Keys(_) => {}
     }
     if let Some(&index) = filtered.first() {
         return Err(RequestError::invalid(skipped_clustering_column(table, index, &restrictions)));
     }
     match restrictions.partition {
         PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
-        PartitionRestriction::Range { .. } => {
+        PartitionRestriction::Range(_) => {
             Err(RequestError::invalid("The partition key is not restricted"))
         }
     }

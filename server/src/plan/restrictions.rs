@@ -50,7 +50,7 @@ pub enum PartitionRestriction {
     /// One set of values a partition key column: each combination is a partition.
     Keys(Vec<Values>),
     /// All partitions with a token between the bounds.
-    Range { lower: Option<TokenBound>, upper: Option<TokenBound> },
+    Range(TokenRange),
 }
 
 #[derive(Debug, Clone)]
@@ -114,10 +114,19 @@ impl FilterSubject {
     }
 }
 
+/// Bounds of the tokens of partitions.
+#[derive(Debug, Clone, Default)]
+pub struct TokenRange {
+    pub lower: Option<TokenBound>,
+    pub upper: Option<TokenBound>,
+}
+
 /// A WHERE clause taken apart.
 #[derive(Debug, Clone)]
 pub struct Restrictions {
     pub partition: PartitionRestriction,
+    /// What the tokens of the partitions that [`PartitionRestriction::Keys`] names must satisfy as well.
+    pub key_tokens: Option<TokenRange>,
     pub clustering: Vec<ClusteringRestriction>,
     pub filters: Vec<Filter>,
     /// Columns (indexes in [`Table::columns`]) with an `=` relation.
@@ -170,14 +179,14 @@ pub fn resolve_relations(
         })
         .flatten()
         .collect();
-    let (partition, rest) = partition_restriction(resolved, table)?;
+    let PartitionPart { partition, key_tokens, rest } = partition_restriction(resolved, table)?;
     let (clustering, rest) = if matches!(partition, PartitionRestriction::Keys(_)) {
         clustering_restrictions(rest, table)
     } else {
         (Vec::new(), rest)
     };
     let filters = rest.into_iter().map(into_filter).collect::<Result<_>>()?;
-    Ok(Restrictions { partition, clustering, filters, equal_columns })
+    Ok(Restrictions { partition, key_tokens, clustering, filters, equal_columns })
 }
 
 fn resolve_relation(
@@ -189,7 +198,7 @@ fn resolve_relation(
 ) -> Result<()> {
     match relation {
         ast::Relation::Compare { operator: Comparison::NotEqual, .. } => {
-            return Err(RequestError::invalid(format!("Unsupported '!=' relation: {relation}")));
+            return Err(RequestError::invalid(format!("Unsupported \"!=\" relation: {relation}")));
         }
         ast::Relation::Compare { subject, operator, value } => {
             out.push(resolve_comparison(subject, *operator, value, relation, scope, table, markers)?);
@@ -270,7 +279,6 @@ fn resolve_comparison(
         ast::Subject::Column(name) => {
             let index = column_of(table, name)?;
             let column = &table.columns[index];
-            check_comparable(column, operator.symbol())?;
             if is_slice && column.column_type.any(&|part| *part == CqlType::Duration) {
                 return Err(RequestError::invalid(match column.column_type {
                     CqlType::Duration => {
@@ -287,6 +295,7 @@ fn resolve_comparison(
                     }
                 }));
             }
+            check_comparable(column, operator.symbol())?;
             let term = resolve(value, &receiver_of(column), scope, markers)?;
             if is_slice && column.is_partition_key() && term.is_null() {
                 return Err(null_value(&column.name));
@@ -317,7 +326,7 @@ fn resolve_comparison(
                 Comparison::Less => (false, true, false),
                 Comparison::LessOrEqual => (false, true, true),
                 Comparison::NotEqual => {
-                    return Err(RequestError::invalid(format!("Unsupported '!=' relation: {relation}")));
+                    return Err(RequestError::invalid(format!("Unsupported \"!=\" relation: {relation}")));
                 }
             };
             Ok(Resolved {
@@ -366,34 +375,38 @@ fn resolve_in(
             let index = column_of(table, name)?;
             let column = &table.columns[index];
             check_comparable(column, "IN")?;
-            let values = resolve_values(values, &receiver_of(column), scope, markers)?;
-            Ok(Resolved {
-                subject: ResolvedSubject::Column(index),
-                test: FilterTest::In(values),
-                is_slice: false,
-            })
+            let test = match resolve_values(values, &receiver_of(column), scope, markers)? {
+                // One value that may be is the value that must be.
+                Values::Many(mut terms) if terms.len() == 1 => {
+                    FilterTest::Compare(Comparison::Equal, terms.remove(0))
+                }
+                values => FilterTest::In(values),
+            };
+            Ok(Resolved { subject: ResolvedSubject::Column(index), test, is_slice: false })
         }
         ast::Subject::Columns(names) => {
             let columns = clustering_columns(names, table, relation)?;
-            let values = match values {
-                ast::InValues::Terms(terms) => TupleValues::Many(
-                    terms
+            let test = match values {
+                ast::InValues::Terms(terms) => {
+                    let mut tuples = terms
                         .iter()
                         .map(|term| resolve_tuple(term, &columns, table, scope, markers))
-                        .collect::<Result<_>>()?,
-                ),
+                        .collect::<Result<Vec<_>>>()?;
+                    if tuples.len() == 1 {
+                        FilterTest::CompareTuple(Comparison::Equal, tuples.remove(0))
+                    } else {
+                        FilterTest::InTuples(TupleValues::Many(tuples))
+                    }
+                }
                 ast::InValues::Marker(marker) => {
                     let tuple = tuple_receiver(&columns, table);
                     let receiver =
                         Receiver::new(format!("in({})", tuple.name), CqlType::list(tuple.value_type, true));
-                    TupleValues::List(resolve(&ast::Term::Marker(marker.clone()), &receiver, scope, markers)?)
+                    let list = resolve(&ast::Term::Marker(marker.clone()), &receiver, scope, markers)?;
+                    FilterTest::InTuples(TupleValues::List(list))
                 }
             };
-            Ok(Resolved {
-                subject: ResolvedSubject::Columns(columns),
-                test: FilterTest::InTuples(values),
-                is_slice: false,
-            })
+            Ok(Resolved { subject: ResolvedSubject::Columns(columns), test, is_slice: false })
         }
         ast::Subject::Token(_) => {
             Err(RequestError::invalid(format!("IN cannot be used with the token function: {relation}")))
@@ -586,13 +599,6 @@ fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<()> {
                     "{shown} cannot be restricted by more than one relation if it includes a IN"
                 )));
             }
-            let is_multi = |r: &Resolved| matches!(r.subject, ResolvedSubject::Columns(_));
-            if is_multi(relation) != is_multi(other) {
-                return Err(RequestError::invalid(format!(
-                    "Column \"{}\" cannot be restricted by both a tuple notation inequality and a single column inequality",
-                    table.columns[common[0]].name
-                )));
-            }
             if columns[0] != other_columns[0] {
                 return Err(RequestError::invalid(format!(
                     "Column \"{}\" cannot be restricted by two inequalities not starting with the same column",
@@ -619,22 +625,19 @@ fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<()> {
     Ok(())
 }
 
-fn partition_restriction(
-    resolved: Vec<Resolved>,
-    table: &Table,
-) -> Result<(PartitionRestriction, Vec<Resolved>)> {
+/// What the relations say of partitions, and the relations left over.
+struct PartitionPart {
+    partition: PartitionRestriction,
+    key_tokens: Option<TokenRange>,
+    rest: Vec<Resolved>,
+}
+
+fn partition_restriction(resolved: Vec<Resolved>, table: &Table) -> Result<PartitionPart> {
     let is_key = |relation: &Resolved| matches!(relation.subject, ResolvedSubject::Column(column) if table.columns[column].is_partition_key());
     let (tokens, rest): (Vec<_>, Vec<_>) =
         resolved.into_iter().partition(|relation| matches!(relation.subject, ResolvedSubject::Token { .. }));
-    if !tokens.is_empty() {
-        if rest.iter().any(is_key) {
-            return Err(RequestError::invalid(format!(
-                "Columns \"{}\" cannot be restricted by both a normal relation and a token relation",
-                list_names(table.partition_key())
-            )));
-        }
-        return Ok((token_range(tokens, table)?, rest));
-    }
+    let has_tokens = !tokens.is_empty();
+    let tokens = token_range(tokens, table)?;
     let complete = (0..table.partition_key_count).all(|column| {
         rest.iter().any(|relation| {
             matches!(relation.subject, ResolvedSubject::Column(index) if index == column)
@@ -642,7 +645,7 @@ fn partition_restriction(
         })
     });
     if !complete {
-        return Ok((PartitionRestriction::Range { lower: None, upper: None }, rest));
+        return Ok(PartitionPart { partition: PartitionRestriction::Range(tokens), key_tokens: None, rest });
     }
     let (mut keys, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_key);
     keys.sort_by_key(|relation| match relation.subject {
@@ -654,10 +657,14 @@ fn partition_restriction(
         FilterTest::In(values) => Some(values),
         _ => None,
     });
-    Ok((PartitionRestriction::Keys(values.collect()), rest))
+    Ok(PartitionPart {
+        partition: PartitionRestriction::Keys(values.collect()),
+        key_tokens: has_tokens.then_some(tokens),
+        rest,
+    })
 }
 
-fn token_range(tokens: Vec<Resolved>, table: &Table) -> Result<PartitionRestriction> {
+fn token_range(tokens: Vec<Resolved>, table: &Table) -> Result<TokenRange> {
     let (mut lower, mut upper) = (None, None);
     for relation in tokens {
         let (
@@ -680,7 +687,7 @@ fn token_range(tokens: Vec<Resolved>, table: &Table) -> Result<PartitionRestrict
             return Err(repeated("end"));
         }
     }
-    Ok(PartitionRestriction::Range { lower, upper })
+    Ok(TokenRange { lower, upper })
 }
 
 /// Takes the relations that form a prefix of the clustering key; the others are left to filter.

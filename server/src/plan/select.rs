@@ -212,7 +212,7 @@ fn check_filtering(
     if statement.allow_filtering {
         return Ok(());
     }
-    let is_range = matches!(restrictions.partition, PartitionRestriction::Range { .. });
+    let is_range = matches!(restrictions.partition, PartitionRestriction::Range(_));
     let partition_filter = restrictions
         .filters
         .iter()

@@ -504,8 +504,10 @@ fn resolve_function(
     for argument in arguments {
         known.push(own_type(argument, scope)?);
     }
-    let natural: Vec<Option<CqlType>> = arguments.iter().map(|argument| natural_type(argument)).collect();
-    let function = functions::resolve_with_literals(name, &known, &natural, hint)?;
+    let natural: Vec<Option<CqlType>> =
+        arguments.iter().map(|argument| natural_type(argument, scope)).collect();
+    let texts: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let function = functions::resolve_described(name, &known, &natural, &texts, hint)?;
     let mut resolved = Vec::with_capacity(arguments.len());
     for (index, argument) in arguments.iter().enumerate() {
         let part = Receiver::new(
@@ -525,17 +527,37 @@ pub fn own_type(term: &ast::Term, scope: &Scope<'_>) -> Result<Option<CqlType>> 
         ast::Term::Function { .. }
         | ast::Term::Cast { .. }
         | ast::Term::Arithmetic { .. }
-        | ast::Term::Negation(_) => Some(resolve_call(term, None, scope, &mut Markers::default())?.1),
+        | ast::Term::Negation(_)
+            if !is_literal_arithmetic(term) =>
+        {
+            Some(resolve_call(term, None, scope, &mut Markers::default())?.1)
+        }
         ast::Term::Tuple(items) if items.len() == 1 => own_type(&items[0], scope)?,
         _ => None,
     })
 }
 
+/// Whether a term is made of literals and operators alone: it can take the type of its receiver, as a literal can.
+fn is_literal_arithmetic(term: &ast::Term) -> bool {
+    match term {
+        ast::Term::Literal(_) => true,
+        ast::Term::Arithmetic { left, right, .. } => {
+            is_literal_arithmetic(left) && is_literal_arithmetic(right)
+        }
+        ast::Term::Negation(operand) => is_literal_arithmetic(operand),
+        ast::Term::Tuple(items) if items.len() == 1 => is_literal_arithmetic(&items[0]),
+        _ => false,
+    }
+}
+
 /// The type that a literal most naturally has (used where several functions would do).
-fn natural_type(term: &ast::Term) -> Option<CqlType> {
+fn natural_type(term: &ast::Term, scope: &Scope<'_>) -> Option<CqlType> {
     match term {
         ast::Term::Literal(literal) => literal_type(literal),
-        ast::Term::Tuple(items) if items.len() == 1 => natural_type(&items[0]),
+        ast::Term::Arithmetic { .. } | ast::Term::Negation(_) if is_literal_arithmetic(term) => {
+            resolve_call(term, None, scope, &mut Markers::default()).ok().map(|(_, value_type)| value_type)
+        }
+        ast::Term::Tuple(items) if items.len() == 1 => natural_type(&items[0], scope),
         _ => None,
     }
 }
@@ -572,7 +594,7 @@ fn resolve_untyped(
 ) -> Result<(Term, CqlType)> {
     let own = match own_type(term, scope)? {
         Some(own) => own,
-        None => natural_type(term)
+        None => natural_type(term, scope)
             .or_else(|| hint.cloned())
             .ok_or_else(|| RequestError::invalid(format!("Cannot infer type for term {term}")))?,
     };
@@ -660,7 +682,8 @@ fn wrong_component(
 ) -> RequestError {
     match &error {
         RequestError::Invalid(message)
-            if message.starts_with("Invalid ") && message.contains(" of type ") =>
+            if message.starts_with("Invalid ")
+                && (message.contains(" of type ") || message.contains(" literal for ")) =>
         {
             RequestError::invalid(format!("Invalid {kind} literal for {}: {}", receiver.name, problem()))
         }

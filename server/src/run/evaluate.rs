@@ -215,6 +215,8 @@ fn slice(
         from.is_none_or(|from| compare::compare(key_type, key, from) != Ordering::Less)
             && to.is_none_or(|to| compare::compare(key_type, key, to) != Ordering::Greater)
     };
+    // Only a frozen collection can be empty without being null.
+    let is_null = |count: usize| count == 0 && collection.is_multi_cell();
     match collection {
         CqlType::Map { key: key_type, .. } => {
             let mut kept = Vec::new();
@@ -224,7 +226,7 @@ fn slice(
                     kept.push((key, value));
                 }
             }
-            Ok((!kept.is_empty()).then(|| codec::encode_entries(kept.into_iter())))
+            Ok((!is_null(kept.len())).then(|| codec::encode_entries(kept.into_iter())))
         }
         CqlType::Set { element, .. } => {
             let mut kept = Vec::new();
@@ -234,7 +236,7 @@ fn slice(
                     kept.push(item);
                 }
             }
-            Ok((!kept.is_empty()).then(|| codec::encode_elements(kept.into_iter())))
+            Ok((!is_null(kept.len())).then(|| codec::encode_elements(kept.into_iter())))
         }
         _ => Err(RequestError::invalid("Slices are supported on sets and maps only")),
     }
@@ -288,6 +290,8 @@ impl<'a> BoundFilters<'a> {
                 Bound::Bytes(bytes) => Ok(bytes),
                 Bound::Null => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
                     RequestError::invalid(format!("Invalid null map value for column {name}"))
+                } else if columns[0].column_type == CqlType::Counter {
+                    RequestError::invalid("Invalid null value for counter increment/decrement")
                 } else {
                     null_value(name)
                 }),
@@ -334,7 +338,7 @@ impl<'a> BoundFilters<'a> {
                     }
                     Bound::Unset => {
                         return Err(RequestError::invalid(format!(
-                            "Invalid unset map key for column {name}"
+                            "Unsupported unset map key for column {name}"
                         )));
                     }
                 },

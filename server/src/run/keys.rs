@@ -1,11 +1,11 @@
 //! From restrictions and bind values to addresses: partition keys with their tokens, positions and slices.
 //!
-//! Invariants: partitions come in token order without repetitions; slices are half open, disjoint and ascending (see
+//! Invariants: partitions come in the order of their keys' values without repetitions; slices are half open, disjoint and ascending (see
 //! `helenus_engine::key` for what positions are).
 
 use std::borrow::Cow;
 
-use cql_lite::types::{CqlType, codec, ordered, token};
+use cql_lite::types::{CqlType, codec, compare, ordered, token};
 use helenus_engine::key::REGULAR_TAG;
 
 use crate::error::{RequestError, Result};
@@ -86,7 +86,9 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
     }
     let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for (values, column) in keys.iter().zip(table.partition_key()) {
-        let values = column_values(values, column, bindings)?;
+        let mut values = column_values(values, column, bindings)?;
+        values.sort_by(|a, b| compare::compare(&column.column_type, a, b));
+        values.dedup();
         if combinations.len() * values.len() > MAX_COMBINATIONS {
             return Err(RequestError::invalid(format!(
                 "An IN restriction names more than {MAX_COMBINATIONS} partitions"
@@ -111,8 +113,6 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
         };
         result.push(checked_key(bytes)?);
     }
-    result.sort();
-    result.dedup();
     Ok(result)
 }
 

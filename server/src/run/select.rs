@@ -117,6 +117,11 @@ impl<'p> SelectRun<'p> {
         let limit = limit_value(plan.limit.as_ref(), "LIMIT", &bindings)?;
         let per_partition_limit =
             limit_value(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", &bindings)?;
+        if !plan.result_order.is_empty() && bounds.rows.is_some() && plan.restrictions.has_partition_in() {
+            return Err(RequestError::invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
         let mut partition = PartitionState::default();
         let mut remaining = limit;
         if let Some(cursor) = cursor {
