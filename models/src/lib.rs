@@ -11,6 +11,7 @@
 pub mod blog;
 pub mod client;
 pub mod disk;
+pub mod embedded;
 pub mod error;
 pub mod logistics;
 pub mod measure;
