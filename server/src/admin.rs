@@ -35,7 +35,7 @@ impl NodeAdmin {
     async fn catalog(&self) -> Result<Arc<Catalog>, AdminError> {
         run_on(&self.node.links[0], |context| Box::pin(async move { context.catalog() }))
             .await
-            .map_err(failed)
+            .map_err(|error| failed(&error))
     }
 
     /// The tables that are meant; all stored ones without names.
@@ -77,7 +77,7 @@ impl NodeAdmin {
             let job = job.clone();
             async move { run_on(link, move |context| job(context)).await? }
         });
-        futures::future::try_join_all(jobs).await.map_err(failed)
+        futures::future::try_join_all(jobs).await.map_err(|error| failed(&error))
     }
 
     async fn for_each_table(
@@ -134,7 +134,7 @@ impl NodeAdmin {
     }
 }
 
-fn failed(error: RequestError) -> AdminError {
+fn failed(error: &RequestError) -> AdminError {
     AdminError::Failed(error.to_string())
 }
 

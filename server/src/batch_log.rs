@@ -22,6 +22,9 @@ pub const TABLE: TableId = TableId(*b"helenus-batchlog");
 const PARTITION: &[u8] = b"batches";
 const COLUMN: u32 = 1;
 
+/// The position of a batch in the log, and its mutations with their tokens.
+type Entry = (Vec<u8>, Vec<(i64, Mutation)>);
+
 thread_local! {
     static NEXT_ID: Counter<u64> = const { Counter::new(0) };
 }
@@ -47,13 +50,13 @@ pub async fn store(context: &ShardContext, mutations: &[(i64, Mutation)]) -> Res
 }
 
 /// Takes a batch out of the log. It need not be durable: a batch may be applied again.
-pub fn remove(context: &ShardContext, position: Vec<u8>) -> Result<()> {
+pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
     let mut row = RowBuilder::new();
     row.set_deletion(Deletion {
         timestamp: context.next_timestamp(),
         local_deletion_time: context.now_seconds(),
     });
-    write(context, &position, &mut row).map(|_| ())
+    write(context, position, &mut row).map(|_| ())
 }
 
 fn write(
@@ -72,7 +75,7 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
     let malformed =
         |error: &dyn std::fmt::Display| RequestError::Server(format!("the batch log is damaged: {error}"));
     let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
-    let mut batches: Vec<(Vec<u8>, Vec<(i64, Mutation)>)> = Vec::new();
+    let mut batches: Vec<Entry> = Vec::new();
     {
         let mut scan = context.shard.scan(&ScanRequest {
             table: TABLE,
@@ -115,7 +118,7 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             })
             .collect();
         apply_all(context, known).await?;
-        remove(context, position)?;
+        remove(context, &position)?;
     }
     Ok(count)
 }

@@ -3,7 +3,7 @@
 //! Steps of a start: lock the data directory, read (or make) identity and catalog, bind the ports, open every shard on its
 //! own thread (recovery), replay the batch logs, and only then accept clients. A stop is the reverse; every shard flushes.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -453,14 +453,9 @@ fn run_shard(
         shard_thread::serve(context.clone(), queue).await;
         context.shard.close().await.map_err(|error| error.to_string())
     });
-    runtime.block_on(tasks_end(tasks));
+    drop(tasks);
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
-}
-
-/// Lets go of the tasks that are left.
-async fn tasks_end(tasks: tokio::task::LocalSet) {
-    drop(tasks);
 }
 
 async fn open_shard(
@@ -497,10 +492,10 @@ async fn open_shard(
     let shard = Shard::open(environment, options).await.map_err(|error| error.to_string())?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| error.to_string())?;
     tables.push((batch_log::TABLE, helenus_engine::TableOptions::default()));
-    let known: BTreeMap<TableId, ()> = tables.iter().map(|(id, _)| (*id, ())).collect();
+    let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| error.to_string())?;
     for id in shard.table_ids() {
-        if !known.contains_key(&id) {
+        if !known.contains(&id) {
             tracing::info!(shard = index, table = %id, "a table that the catalog does not name is removed");
             shard.drop_table(id).await.map_err(|error| error.to_string())?;
         }
@@ -533,12 +528,11 @@ async fn accept_clients(
             tracing::warn!(%peer, "refused: too many connections");
             continue;
         }
-        let shard = match by_source_port {
-            Some(shards) => usize::from(peer.port()) % shards,
-            None => {
-                next = (next + 1) % context.node.shard_count();
-                next
-            }
+        let shard = if let Some(shards) = by_source_port {
+            usize::from(peer.port()) % shards
+        } else {
+            next = (next + 1) % context.node.shard_count();
+            next
         };
         let handed_over = match stream.into_std() {
             Ok(stream) => context.node.links[shard].send(Message::Connection(stream, peer)).await.is_ok(),

@@ -119,8 +119,11 @@ impl ShardContext {
 
     /// A version 1 UUID of now.
     pub fn time_uuid(&self) -> Uuid {
-        let [a, b, c, d, e, f, ..] = *self.node.host_id.as_bytes();
-        timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, [a | 1, b, c, d, e, f])
+        let mut node = [0; 6];
+        node.copy_from_slice(&self.node.host_id.as_bytes()[..6]);
+        // The multicast bit: no network card has this address.
+        node[0] |= 1;
+        timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, node)
     }
 
     /// Remembers the last record of the commit log.

@@ -100,7 +100,7 @@ impl Trace {
             self.parameters.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())),
         );
         let thread = format!("shard-{}", context.index);
-        let events = [("Request received", 0), ("Request complete", duration_us)];
+        let events = [("Request received", 0), ("Answer is ready", duration_us)];
         let session: [&[u8]; 9] = [
             self.id.as_bytes(),
             &address_bytes(connection.peer.ip()),

@@ -75,7 +75,7 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
 async fn logged(context: Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Result<Outcome> {
     let entry = batch_log::store(&context, &mutations).await?;
     apply_all(&context, mutations).await?;
-    batch_log::remove(&context, entry)?;
+    batch_log::remove(&context, &entry)?;
     Ok(Outcome::Void)
 }
 

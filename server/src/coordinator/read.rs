@@ -66,23 +66,37 @@ pub fn select(
     if select.table.kind == TableKind::Virtual {
         return Execution::Ready(select_virtual(context, statement, select, layout, values, options, call));
     }
-    match owner_of(context, select, values, call) {
-        Err(error) => Execution::Ready(Err(error)),
-        Ok(Some(owner)) if owner == context.index => {
-            match select_in_turn(context, statement, select, layout, values, options, call) {
+    let bindings = Bindings { values, call };
+    context.metrics.reads.increment();
+    let prepared = match prepare(context, statement, select, &bindings, options) {
+        Ok(prepared) => prepared,
+        Err(error) => return Execution::Ready(Err(error)),
+    };
+    match single_owner(context, &prepared.ranges) {
+        Some(owner) if owner == context.index => {
+            match select_in_turn(context, select, layout, bindings, prepared) {
                 Ok(Some(page)) => Execution::Ready(Ok(Outcome::Rows(page))),
                 Ok(None) => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
                 Err(error) => Execution::Ready(Err(error)),
             }
         }
-        Ok(Some(owner)) => {
+        Some(owner) => {
             let (context, request) = (context.clone(), request());
             Execution::Pending(Box::pin(async move {
                 context.run_on(owner, move |context| Box::pin(select_later(context, request))).await?
             }))
         }
-        Ok(None) => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
+        None => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
     }
+}
+
+/// The shard that alone can answer, if there is one.
+fn single_owner(context: &ShardContext, ranges: &[KeyRange]) -> Option<usize> {
+    if context.node.shard_count() == 1 {
+        return Some(context.index);
+    }
+    let Some(first) = ranges.first() else { return Some(context.index) };
+    first.owner.filter(|owner| ranges.iter().all(|range| range.owner == Some(*owner)))
 }
 
 fn select_virtual(
@@ -103,27 +117,6 @@ fn select_virtual(
     }
     let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information);
     virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
-}
-
-/// The shard that alone can answer, if there is one.
-fn owner_of(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    values: &BorrowedValues<'_>,
-    call: &CallContext,
-) -> Result<Option<usize>> {
-    if context.node.shard_count() == 1 {
-        return Ok(Some(context.index));
-    }
-    let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else { return Ok(None) };
-    let keys = partition_keys(keys, &plan.table, &Bindings { values, call })?;
-    let mut owners = keys.iter().map(|key| context.node.shard_of(key.token));
-    let first = owners.next();
-    Ok(first.filter(|first| owners.all(|owner| owner == *first)).or(if keys.is_empty() {
-        Some(context.index)
-    } else {
-        None
-    }))
 }
 
 struct Prepared {
@@ -158,22 +151,18 @@ fn prepare(
 /// Answers in this turn; `None` when it is too much work for one turn.
 fn select_in_turn(
     context: &Rc<ShardContext>,
-    statement: &Statement,
     plan: &SelectPlan,
     layout: &RowLayout,
-    values: &BorrowedValues<'_>,
-    options: &super::RequestOptions,
-    call: &CallContext,
+    bindings: Bindings<'_>,
+    prepared: Prepared,
 ) -> Result<Option<ResultPage>> {
-    let bindings = Bindings { values, call };
-    let Prepared { ranges, cursor, bounds, now_seconds } =
-        prepare(context, statement, plan, &bindings, options)?;
+    let Prepared { ranges, cursor, bounds, now_seconds } = prepared;
     let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
     if run.is_exhausted() {
         return run.page(false).map(Some);
     }
     for range in ranges {
-        match read_local(context, plan, &mut run, range, now_seconds)? {
+        match read_local(context, plan, &mut run, &range, now_seconds)? {
             RangeEnd::Complete => {}
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::Turn(_) => return Ok(None),
@@ -207,7 +196,7 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
                 None if context.node.shard_count() > 1 => {
                     read_spread(&context, plan, &mut run, range, now_seconds).await?
                 }
-                _ => read_local(&context, plan, &mut run, range, now_seconds)?,
+                _ => read_local(&context, plan, &mut run, &range, now_seconds)?,
             };
             match end {
                 RangeEnd::Complete => {}
@@ -249,7 +238,7 @@ fn read_local(
     context: &ShardContext,
     plan: &SelectPlan,
     run: &mut SelectRun<'_>,
-    range: KeyRange,
+    range: &KeyRange,
     now_seconds: u32,
 ) -> Result<RangeEnd> {
     let mut scan = context.shard.scan(&ScanRequest {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
 use cql_lite::syntax::ast::{self, Statement};
 use helenus_engine::TableId;
+use helenus_engine::TableWriterOptions;
 use helenus_engine::compaction::CompactionOptions;
 use helenus_engine::shard::TableOptions as EngineTableOptions;
-use helenus_engine::TableWriterOptions;
 use helenus_engine::table::Compression as EngineCompression;
 use uuid::Uuid;
 

@@ -370,7 +370,7 @@ fn resolve_assignment(
             Ok(Operation::Set(resolve(term, &receiver, scope, markers)?))
         }
         ast::AssignmentOperation::Add(term) | ast::AssignmentOperation::Subtract(term) if is_counter => {
-            let amount = resolve(term, &Receiver::new(name.clone(), CqlType::Bigint), scope, markers)?;
+            let amount = resolve(term, &receiver, scope, markers)?;
             Ok(if matches!(assignment.operation, ast::AssignmentOperation::Add(_)) {
                 Operation::CounterAdd(amount)
             } else {
@@ -596,9 +596,7 @@ fn keys_of(
     }
     match restrictions.partition {
         PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
-        PartitionRestriction::Range(_) => {
-            Err(RequestError::invalid("The partition key is not restricted"))
-        }
+        PartitionRestriction::Range(_) => Err(RequestError::invalid("The partition key is not restricted")),
     }
 }
 

@@ -32,7 +32,7 @@ pub fn carry_out(
 ) {
     let mut responder = Responder::new(version, stream);
     let begun = tracing.then(|| trace::Trace::begin(connection, &request));
-    responder.tracing_id = begun.as_ref().map(|trace| trace.id());
+    responder.tracing_id = begun.as_ref().map(trace::Trace::id);
     let started = match request {
         Request::Query(query) => run_query(connection, &query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
@@ -103,7 +103,7 @@ fn answer(
 fn note(connection: &Connection, outcome: &Result<Outcome>) {
     match outcome {
         Ok(Outcome::SetKeyspace(keyspace)) => {
-            *connection.keyspace.borrow_mut() = Some(Rc::from(keyspace.as_str()))
+            *connection.keyspace.borrow_mut() = Some(Rc::from(keyspace.as_str()));
         }
         Ok(_) => {}
         Err(_) => connection.context.metrics.errors.increment(),
@@ -197,7 +197,7 @@ fn run(
         statement: statement.clone(),
         bindings: OwnedBindings::new(&values),
         options: options.clone(),
-        call: call.clone(),
+        call,
     };
     Ok(match &statement.plan {
         Plan::Select { .. } => read::select(context, statement, &values, request, &options, &call),
@@ -208,7 +208,7 @@ fn run(
                     OwnedBindings::new(&values),
                 )],
                 options: options.clone(),
-                call: call.clone(),
+                call,
                 is_batch: false,
             };
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
