@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod block;
+pub mod consistency;
 pub mod read;
 pub mod schema;
 pub mod transaction;

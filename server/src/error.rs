@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use cql_lite::frame::Consistency;
+
 /// Why a request was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
@@ -26,6 +28,9 @@ pub enum RequestError {
     /// The frame does not follow the protocol.
     #[error("{0}")]
     Protocol(String),
+    /// Fewer replicas live than the consistency level asks for.
+    #[error("Cannot achieve consistency level {}", consistency.name())]
+    Unavailable { consistency: Consistency, required: u32, alive: u32 },
     /// The node sheds load.
     #[error("{0}")]
     Overloaded(String),

@@ -352,7 +352,10 @@ fn information(config: &Config, identity: &Identity, address: SocketAddr) -> Nod
         if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
     let clock = RealClock::new();
     let settings = toml::Table::try_from(config)
-        .map(|table| table.into_iter().map(|(key, value)| (key, value.to_string())).collect())
+        .map(|table| {
+            let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            table.into_iter().map(|(key, value)| (key, text(value))).collect()
+        })
         .unwrap_or_default();
     NodeInformation {
         cluster_name: config.cluster_name.clone(),

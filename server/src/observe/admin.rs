@@ -65,7 +65,7 @@ pub trait Admin: Send + Sync {
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Stops taking client requests and flushes everything, as before a shutdown.
+    /// Flushes everything, so that a shutdown that follows is quick. Clients are still served.
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// One report a table, ordered by keyspace and table.

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use cql_lite::frame::compression::compress_envelope;
@@ -69,6 +70,12 @@ impl Connection {
             return None;
         }
         self.startup.borrow().as_ref().and_then(|startup| startup.compression)
+    }
+
+    /// Adds a request that began at `started` (of the monotonic clock) to the metrics.
+    pub fn record_duration(&self, started: Duration) {
+        let duration = self.context.clock.monotonic().saturating_sub(started);
+        self.context.metrics.request_duration.record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Counts a request that will be answered later.

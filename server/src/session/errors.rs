@@ -16,6 +16,11 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
         }
         RequestError::Unprepared { id } => ErrorKind::Unprepared { id: id.clone() },
         RequestError::Protocol(_) => ErrorKind::Protocol,
+        RequestError::Unavailable { consistency, required, alive } => ErrorKind::Unavailable {
+            consistency: *consistency,
+            required: *required as i32,
+            alive: *alive as i32,
+        },
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
         RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
             keyspace: keyspace.clone(),

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cql_lite::frame::Prefix;
 use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
 use cql_lite::frame::response::{Prepared, encode_prepared};
+use cql_lite::frame::{Consistency, Prefix};
 use cql_lite::syntax::ast;
 
 use super::connection::Connection;
@@ -14,11 +14,14 @@ use super::prepared::Statement;
 use super::respond::Responder;
 use crate::bind::{BorrowedValues, OwnedBindings, bind};
 use crate::coordinator::batch::{BatchRequest, batch};
+use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
 use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, schema, write};
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::Plan;
+use crate::plan::modify::ModifyPlan;
+use crate::schema::catalog::Table;
 use crate::shard_thread::ShardContext;
 use crate::trace;
 
@@ -30,10 +33,11 @@ pub fn carry_out(
     tracing: bool,
     request: Request<'_>,
 ) {
+    let started = connection.context.clock.monotonic();
     let mut responder = Responder::new(version, stream);
     let begun = tracing.then(|| trace::Trace::begin(connection, &request));
     responder.tracing_id = begun.as_ref().map(trace::Trace::id);
-    let started = match request {
+    let begun_execution = match request {
         Request::Query(query) => run_query(connection, &query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
         Request::Batch(batch) => run_batch(connection, &batch).map(|execution| (None, execution)),
@@ -63,13 +67,14 @@ pub fn carry_out(
             Err(RequestError::Protocol("Unexpected message".to_owned()))
         }
     };
-    let (statement, execution) = match started {
+    let (statement, execution) = match begun_execution {
         Ok((statement, execution)) => (statement, execution),
         Err(error) => (None, Execution::Ready(Err(error))),
     };
     match execution {
         Execution::Ready(outcome) if begun.is_none() => {
             answer(connection, &responder, statement.as_deref(), &outcome);
+            connection.record_duration(started);
         }
         execution => {
             let connection = connection.clone();
@@ -84,6 +89,7 @@ pub fn carry_out(
                 }
                 note(&connection, &outcome);
                 connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
+                connection.record_duration(started);
             });
         }
     }
@@ -199,6 +205,7 @@ fn run(
         options: options.clone(),
         call,
     };
+    check_consistency(context, &statement.plan, options.consistency)?;
     Ok(match &statement.plan {
         Plan::Select { .. } => read::select(context, statement, &values, request, &options, &call),
         Plan::Modify(plan) if plan.conditions.is_some() => {
@@ -239,6 +246,24 @@ fn run(
     })
 }
 
+/// Refuses a consistency level that the statement or the live replicas do not allow.
+fn check_consistency(context: &ShardContext, plan: &Plan, level: Consistency) -> Result<()> {
+    let view = context.catalog_view();
+    let check = |table: &Table, access: Access| consistency::check(&view.catalog, table, level, access);
+    let access_of =
+        |plan: &ModifyPlan| if plan.conditions.is_some() { Access::Conditional } else { Access::Write };
+    match plan {
+        Plan::Select { select, .. } => check(&select.table, Access::Read),
+        Plan::Modify(modify) => check(&modify.table, access_of(modify)),
+        Plan::Batch(batch) => {
+            let is_conditional = batch.statements.iter().any(|statement| statement.conditions.is_some());
+            let access = if is_conditional { Access::Conditional } else { Access::Write };
+            batch.statements.iter().try_for_each(|statement| check(&statement.table, access))
+        }
+        Plan::Truncate(_) | Plan::Use(_) | Plan::Schema(_) | Plan::Describe(_) => Ok(()),
+    }
+}
+
 fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Execution> {
     let context = &connection.context;
     let limit = context.node.config.max_batch_statements;
@@ -277,6 +302,12 @@ fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Executi
         timestamp: message.timestamp_us,
         now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
     };
+    let is_conditional =
+        statements.iter().any(|(statement, _)| statement.plan().is_ok_and(|plan| plan.conditions.is_some()));
+    let access = if is_conditional { Access::Conditional } else { Access::Write };
+    for (statement, _) in &statements {
+        consistency::check(&view.catalog, &statement.plan()?.table, options.consistency, access)?;
+    }
     let call = CallContext::at(context.clock.now_micros());
     Ok(batch(context, BatchRequest { kind, statements, options, call }))
 }
