@@ -462,7 +462,7 @@ fn partition_ranges(
     if plan.distinct && cursor.is_some() {
         return Ok(());
     }
-    let whole = matches!(slices, [slice] if slice.start == REGULAR_START && slice.end > REGULAR_START.to_vec() && slice.end.starts_with(REGULAR_START));
+    let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
     if plan.reads_static && whole && !plan.reversed && cursor.is_none() {
         ranges.push(KeyRange {
             start: full_key(key, STATIC_POSITION)?,

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
 
-use super::condition::{Condition, Conditions, resolve_conditions};
+use super::condition::{Conditions, resolve_conditions};
 use super::names::{Scope, column_of, list_names};
 use super::restrictions::{
-    ClusteringRestriction, PartitionRestriction, Restrictions, TokenRange, Values, resolve_relations,
+    ClusteringRestriction, PartitionRestriction, Restrictions, TokenRange, Values, check_clustering,
+    resolve_relations,
 };
-use super::select::skipped_clustering_column;
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, Table};
@@ -106,6 +106,12 @@ impl ModifyPlan {
 
     pub fn is_counter(&self) -> bool {
         self.table.is_counter
+    }
+
+    /// Whether a condition looks at columns of a row.
+    pub fn has_regular_conditions(&self) -> bool {
+        let Some(Conditions::Columns(conditions)) = &self.conditions else { return false };
+        conditions.iter().any(|condition| !self.table.columns[condition.column].is_static())
     }
 
     /// Whether all clustering columns have values (not slices).
@@ -274,8 +280,8 @@ pub fn plan_update(
             "Slice restrictions are not supported on the clustering columns in UPDATE statements",
         ));
     }
-    if plan.touches_only_static() {
-        if !plan.clustering.is_empty() && !reads_rows_in_conditions(&plan) {
+    if plan.touches_only_static() && !plan.has_regular_conditions() {
+        if !plan.clustering.is_empty() && !matches!(plan.conditions, Some(Conditions::Exists)) {
             return Err(RequestError::invalid(
                 "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
             ));
@@ -288,16 +294,6 @@ pub fn plan_update(
     }
     check_conditional(&plan)?;
     Ok(plan)
-}
-
-fn reads_rows_in_conditions(plan: &ModifyPlan) -> bool {
-    match &plan.conditions {
-        None => false,
-        Some(Conditions::Exists | Conditions::NotExists) => true,
-        Some(Conditions::Columns(conditions)) => {
-            conditions.iter().any(|condition| !plan.table.columns[condition.column].is_static())
-        }
-    }
 }
 
 /// The clustering columns of a modification that no relation names.
@@ -482,9 +478,10 @@ pub fn plan_delete(
         json: None,
     };
     using.apply(&mut plan)?;
+    check_conditional(&plan)?;
     if !plan.operations.is_empty() {
-        if plan.touches_only_static() {
-            if !plan.clustering.is_empty() && !reads_rows_in_conditions(&plan) {
+        if plan.touches_only_static() && !plan.has_regular_conditions() {
+            if !plan.clustering.is_empty() && !matches!(plan.conditions, Some(Conditions::Exists)) {
                 return Err(RequestError::invalid(
                     "Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
                 ));
@@ -499,7 +496,6 @@ pub fn plan_delete(
             ));
         }
     }
-    check_conditional(&plan)?;
     Ok(plan)
 }
 
@@ -591,8 +587,12 @@ fn keys_of(
             )));
         }
     }
-    if let Some(&index) = filtered.first() {
-        return Err(RequestError::invalid(skipped_clustering_column(table, index, &restrictions)));
+    check_clustering(&restrictions, table)?;
+    if !restrictions.filters.is_empty() {
+        return Err(RequestError::invalid(format!(
+            "{statement} statements cannot filter rows: {} cannot be restricted",
+            list_names(filtered.iter().map(|&index| &table.columns[index]))
+        )));
     }
     match restrictions.partition {
         PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
@@ -601,7 +601,9 @@ fn keys_of(
 }
 
 fn check_conditional(plan: &ModifyPlan) -> Result<()> {
-    let Some(conditions) = &plan.conditions else { return Ok(()) };
+    if plan.conditions.is_none() {
+        return Ok(());
+    }
     if plan.is_counter() {
         return Err(RequestError::invalid("Conditional updates are not supported on counter tables"));
     }
@@ -624,16 +626,16 @@ fn check_conditional(plan: &ModifyPlan) -> Result<()> {
             "IN on the clustering key columns is not supported with conditional {statement}"
         )));
     }
-    let only_static = |conditions: &[Condition]| {
-        conditions.iter().all(|condition| plan.table.columns[condition.column].is_static())
-    };
     if plan.kind == ModifyKind::Delete && !plan.has_full_clustering() {
-        let allowed = plan.touches_only_static()
-            || matches!(conditions, Conditions::Columns(list) if only_static(list) && plan.touches_only_static());
-        if !allowed {
-            return Err(RequestError::invalid(
-                "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF conditions on non static columns",
-            ));
+        const MUST_RESTRICT: &str =
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to";
+        if !plan.touches_only_static() {
+            return Err(RequestError::invalid(format!("{MUST_RESTRICT} delete non static columns")));
+        }
+        if plan.has_regular_conditions() {
+            return Err(RequestError::invalid(format!(
+                "{MUST_RESTRICT} use IF conditions on non static columns"
+            )));
         }
     }
     Ok(())

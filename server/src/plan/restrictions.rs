@@ -779,3 +779,64 @@ fn into_filter(relation: Resolved) -> Result<Filter> {
     };
     Ok(Filter { subject, test: relation.test })
 }
+
+/// Refuses relations on clustering columns that do not lead on from each other, and CONTAINS on them: what is left would
+/// have to filter, and these are the words for it.
+pub fn check_clustering(restrictions: &Restrictions, table: &Table) -> Result<()> {
+    let offset = table.partition_key_count;
+    let name = |position: usize| table.clustering_key()[position].name.as_str();
+    // First columns of the relations by position in the clustering key, and all the columns that are restricted.
+    let (mut slices, mut starts, mut restricted) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for restriction in &restrictions.clustering {
+        let (first, count) = match restriction {
+            ClusteringRestriction::Values { first, .. } => (*first, 1),
+            ClusteringRestriction::Tuples { first, count, .. } => (*first, *count),
+            ClusteringRestriction::Slice { first, bounds } => {
+                slices.push(*first);
+                (*first, bounds.iter().map(|bound| bound.count).max().unwrap_or(1))
+            }
+        };
+        starts.push(first);
+        restricted.extend(first..first + count);
+    }
+    let mut has_contains = false;
+    for filter in &restrictions.filters {
+        let columns = filter.subject.columns();
+        let Some(&first) = columns.first().filter(|&&index| table.columns[index].is_clustering()) else {
+            continue;
+        };
+        if let FilterTest::Compare(operator, _) | FilterTest::CompareTuple(operator, _) = &filter.test
+            && *operator != Comparison::Equal
+        {
+            slices.push(first - offset);
+        }
+        has_contains |= matches!(filter.test, FilterTest::Contains(_) | FilterTest::ContainsKey(_));
+        starts.push(first - offset);
+        restricted.extend(columns.iter().map(|index| index - offset));
+    }
+    starts.sort_unstable();
+    if let Some(&slice) = slices.iter().min()
+        && let Some(&later) = starts.iter().find(|start| **start > slice)
+    {
+        return Err(RequestError::invalid(format!(
+            "Clustering column \"{}\" cannot be restricted (preceding column \"{}\" is restricted by a non-EQ relation)",
+            name(later),
+            name(slice)
+        )));
+    }
+    if has_contains {
+        return Err(RequestError::invalid(
+            "Clustering columns can only be restricted with CONTAINS with a secondary index or filtering",
+        ));
+    }
+    for (expected, &actual) in restricted.iter().enumerate() {
+        if expected != actual {
+            return Err(RequestError::invalid(format!(
+                "PRIMARY KEY column \"{}\" cannot be restricted as preceding column \"{}\" is not restricted",
+                name(actual),
+                name(expected)
+            )));
+        }
+    }
+    Ok(())
+}

@@ -7,7 +7,7 @@ use cql_lite::types::CqlType;
 
 use super::names::{Scope, column_of, list_names};
 use super::restrictions::{
-    ClusteringRestriction, FilterSubject, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions,
+    ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
     resolve_relations,
 };
 use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector, display_name};
@@ -83,7 +83,7 @@ pub fn plan_select(
         SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
     let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
     if statement.distinct {
-        check_distinct(statement, table, &selection, &fetched, &restrictions)?;
+        check_distinct(table, &selection, &fetched, &restrictions)?;
     }
     let group_by = resolve_group_by(statement, table, scope, markers, &mut fetched, &restrictions)?;
     let is_grouped = !selection.aggregates.is_empty() || !group_by.is_empty();
@@ -143,7 +143,6 @@ pub fn plan_select(
 }
 
 fn check_distinct(
-    statement: &ast::Select,
     table: &Table,
     selection: &Selection,
     fetched: &Fetched,
@@ -158,12 +157,10 @@ fn check_distinct(
             )));
         }
     }
-    let selects_all = matches!(statement.clause, ast::SelectClause::All);
-    if !selects_all && selection.aggregates.is_empty() {
+    let is_range = matches!(restrictions.partition, PartitionRestriction::Range(_));
+    if is_range && selection.aggregates.is_empty() {
         let missing = (0..table.partition_key_count).find(|&index| fetched.slot_of(index).is_none());
-        if let Some(missing) = missing
-            && fetched.columns.iter().any(|&index| table.columns[index].is_partition_key())
-        {
+        if let Some(missing) = missing {
             return Err(RequestError::invalid(format!(
                 "SELECT DISTINCT queries must request all the partition key columns (missing {})",
                 table.columns[missing].name
@@ -219,64 +216,10 @@ fn check_filtering(
         .flat_map(|filter| filter.subject.columns())
         .any(|&index| table.columns[index].is_partition_key());
     if is_range && partition_filter {
-        let only_equal = restrictions.filters.iter().all(|filter| {
-            filter.subject.columns().iter().all(|&index| {
-                !table.columns[index].is_partition_key() || restrictions.equal_columns.contains(&index)
-            }) || matches!(filter.test, super::restrictions::FilterTest::In(_))
-        });
-        if !only_equal {
-            return Err(RequestError::invalid(
-                "Only EQ and IN relation are supported on the partition key (unless you use the token() function or allow filtering)",
-            ));
-        }
+        return Err(RequestError::invalid(REQUIRES_ALLOW_FILTERING));
     }
-    // Clustering columns of a known partition that do not form a prefix.
-    if !is_range {
-        for filter in &restrictions.filters {
-            let FilterSubject::Column(index) = filter.subject else { continue };
-            let column = &table.columns[index];
-            if !column.is_clustering()
-                || matches!(
-                    filter.test,
-                    super::restrictions::FilterTest::Contains(_)
-                        | super::restrictions::FilterTest::ContainsKey(_)
-                )
-            {
-                continue;
-            }
-            return Err(RequestError::invalid(skipped_clustering_column(table, index, restrictions)));
-        }
-    }
+    check_clustering(restrictions, table)?;
     Err(RequestError::invalid(REQUIRES_ALLOW_FILTERING))
-}
-
-/// Why a clustering column does not continue the restricted prefix.
-pub fn skipped_clustering_column(table: &Table, index: usize, restrictions: &Restrictions) -> String {
-    let column = &table.columns[index];
-    let covered = |position: usize| {
-        restrictions.clustering.iter().any(|restriction| match restriction {
-            ClusteringRestriction::Values { first, .. } => *first == position,
-            ClusteringRestriction::Tuples { first, count, .. } => (*first..first + count).contains(&position),
-            ClusteringRestriction::Slice { first, bounds } => {
-                let width = bounds.iter().map(|bound| bound.count).max().unwrap_or(1);
-                (*first..first + width).contains(&position)
-            }
-        })
-    };
-    let position = index - table.partition_key_count;
-    let previous = (0..position).rev().find(|&position| !covered(position));
-    match previous {
-        Some(previous) => format!(
-            "PRIMARY KEY column \"{}\" cannot be restricted as preceding column \"{}\" is not restricted",
-            column.name,
-            table.clustering_key()[previous].name
-        ),
-        None => format!(
-            "Clustering column \"{}\" cannot be restricted (preceding column \"{}\" is restricted by a non-EQ relation)",
-            column.name,
-            table.clustering_key()[position.saturating_sub(1)].name
-        ),
-    }
 }
 
 fn resolve_group_by(

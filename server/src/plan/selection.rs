@@ -86,8 +86,6 @@ pub enum CellPart {
     Each,
     /// The cell at a key of a set or map.
     Key { key: Term, key_type: CqlType },
-    /// The cell at an index of a list.
-    Index(Term),
     /// The cell of a field of a user type.
     Field(u16),
 }
@@ -166,13 +164,25 @@ impl<'a> SelectionResolver<'a> {
                     let name = item
                         .alias
                         .as_ref()
-                        .map_or_else(|| display_name(&item.selector), |alias| alias.as_str().to_owned());
+                        .map_or_else(|| self.name_of(&item.selector), |alias| alias.as_str().to_owned());
                     selectors.push(selector);
                     columns.push(ResultColumn { name, column_type });
                 }
             }
         }
         Ok(Selection { selectors, columns, aggregates: self.aggregates })
+    }
+
+    /// The name of a result column: a cast of a column to its own type is the column.
+    fn name_of(&self, selector: &ast::Selector) -> String {
+        if let ast::Selector::Cast { selector: operand, target } = selector
+            && let ast::Selector::Column(name) = operand.as_ref()
+            && let Ok(index) = column_of(self.table, name)
+            && CqlType::native(target.name()).as_ref() == Some(&self.table.columns[index].column_type)
+        {
+            return display_name(operand);
+        }
+        display_name(selector)
     }
 
     /// Resolves one selector; `hint` is the type asked for where the selector has none of its own.
@@ -244,14 +254,14 @@ impl<'a> SelectionResolver<'a> {
             }
             ast::Selector::Element { selector, key } => {
                 let (inner, collection) = self.selector(selector, None)?;
-                let (key_type, value_type) = element_types(&collection, selector, true)?;
+                let (key_type, value_type) = element_types(&collection, selector, "Element")?;
                 let receiver = Receiver::new(format!("{}[{key}]", display_name(selector)), key_type);
                 let key = term::resolve(key, &receiver, &self.scope, self.markers)?;
                 Ok((Selector::Element { selector: Box::new(inner), collection, key }, value_type))
             }
             ast::Selector::Slice { selector, from, to } => {
                 let (inner, collection) = self.selector(selector, None)?;
-                let (key_type, _) = element_types(&collection, selector, false)?;
+                let (key_type, _) = element_types(&collection, selector, "Slice")?;
                 let receiver = Receiver::new(display_name(selector), key_type);
                 let mut bound = |bound: &Option<ast::Term>| {
                     bound
@@ -410,15 +420,16 @@ impl<'a> SelectionResolver<'a> {
             )));
         }
         let mut resolved = Vec::with_capacity(arguments.len());
-        for (argument, column) in arguments.iter().zip(table.partition_key()) {
-            let (argument, actual) = self.selector(argument, Some(&column.column_type))?;
+        for (index, (argument, column)) in arguments.iter().zip(table.partition_key()).enumerate() {
+            let (selector, actual) = self.selector(argument, Some(&column.column_type))?;
             if !is_assignable(&column.column_type, &actual) {
                 return Err(RequestError::invalid(format!(
-                    "Type error: an argument of token is of type {actual} instead of {}",
+                    "Type error: {} cannot be passed as argument {index} of function system.token of type {}",
+                    display_name(argument),
                     column.column_type
                 )));
             }
-            resolved.push(argument);
+            resolved.push(selector);
         }
         Ok((
             Selector::Function { function: functions::token(resolved.len()), arguments: resolved },
@@ -465,7 +476,8 @@ impl<'a> SelectionResolver<'a> {
                 _ => None,
             })
             .collect();
-        let function = functions::resolve_with_literals(name, &known, &natural, hint)?;
+        let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
+        let function = functions::resolve_described(name, &known, &natural, &texts, hint)?;
         let mut inputs = Vec::with_capacity(arguments.len());
         for (index, argument) in resolved.into_iter().enumerate() {
             inputs.push(match argument {
@@ -525,12 +537,11 @@ impl<'a> SelectionResolver<'a> {
         let is_multi_cell = column.column_type.is_multi_cell();
         let (part, result) = match part {
             Some(ast::Selector::Element { key, .. }) if is_multi_cell => {
-                let (key_type, _) = element_types(&column.column_type, target, true)?;
+                let (key_type, _) = element_types(&column.column_type, target, "Element")?;
                 let receiver = Receiver::new(column.name.clone(), key_type);
                 let key_type = receiver.value_type.clone();
                 let key = term::resolve(key, &receiver, &self.scope, self.markers)?;
-                let is_list = matches!(column.column_type, CqlType::List { .. });
-                (if is_list { CellPart::Index(key) } else { CellPart::Key { key, key_type } }, value_type)
+                (CellPart::Key { key, key_type }, value_type)
             }
             Some(ast::Selector::Field { field, .. }) if is_multi_cell => {
                 let CqlType::UserType { definition, .. } = &column.column_type else {
@@ -562,19 +573,17 @@ fn function_name(kind: ast::WriteMetadata) -> &'static str {
 }
 
 /// The types of a collection's keys and of what stands at a key.
-fn element_types(
-    collection: &CqlType,
-    selector: &ast::Selector,
-    allow_list: bool,
-) -> Result<(CqlType, CqlType)> {
+fn element_types(collection: &CqlType, selector: &ast::Selector, kind: &str) -> Result<(CqlType, CqlType)> {
     match collection {
         CqlType::Map { key, value, .. } => Ok(((**key).clone(), (**value).clone())),
         CqlType::Set { element, .. } => Ok(((**element).clone(), (**element).clone())),
-        CqlType::List { element, .. } | CqlType::Vector { element, .. } if allow_list => {
-            Ok((CqlType::Int, (**element).clone()))
-        }
+        CqlType::List { .. } => Err(RequestError::invalid(format!(
+            "{kind} selection is only allowed on sets and maps, but {} is a list",
+            display_name(selector)
+        ))),
         _ => Err(RequestError::invalid(format!(
-            "Invalid element selection: {} is of type {collection} is not a collection",
+            "Invalid {} selection: {} of type {collection} is not a collection",
+            kind.to_lowercase(),
             display_name(selector)
         ))),
     }

@@ -621,6 +621,9 @@ pub fn is_assignable(expected: &CqlType, actual: &CqlType) -> bool {
 
 fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
     let expected = &receiver.value_type;
+    if let (ast::Literal::String(text), CqlType::Tuple(types)) = (value, expected) {
+        return tuple_from_text(text, types, receiver);
+    }
     let (kind, text, accepted) = match value {
         ast::Literal::Null => return Ok(Term::Constant(None)),
         ast::Literal::String(text) => (
@@ -664,6 +667,48 @@ fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
     }
     let bytes = literal::parse(expected, &text).map_err(|error| RequestError::invalid(error.to_string()))?;
     Ok(Term::Constant(Some(bytes)))
+}
+
+/// A tuple as its text form gives it: fields separated by `:`, null as `@`, both escaped by `\`.
+fn tuple_from_text(text: &str, types: &[CqlType], receiver: &Receiver) -> Result<Term> {
+    let mut fields = vec![String::new()];
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (character, characters.peek()) {
+            ('\\', Some(&escaped @ (':' | '@'))) => {
+                characters.next();
+                // An escaped `@` must not be taken for null.
+                if let Some(field) = fields.last_mut() {
+                    field.extend(if escaped == '@' { "\\@".chars() } else { ":".chars() });
+                }
+            }
+            (':', _) => fields.push(String::new()),
+            (other, _) => {
+                if let Some(field) = fields.last_mut() {
+                    field.push(other);
+                }
+            }
+        }
+    }
+    if fields.len() > types.len() {
+        return Err(RequestError::invalid(format!(
+            "Invalid tuple literal: too many elements. Type {} expects {} but got {}",
+            receiver.value_type,
+            types.len(),
+            fields.len()
+        )));
+    }
+    let mut out = Vec::new();
+    for (field, value_type) in fields.iter().zip(types) {
+        if field == "@" {
+            codec::write_field(None, &mut out);
+            continue;
+        }
+        let value = literal::parse(value_type, &field.replace("\\@", "@"))
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        codec::write_field(Some(&value), &mut out);
+    }
+    Ok(Term::Constant(Some(out)))
 }
 
 fn wrong_literal(kind: &str, receiver: &Receiver) -> RequestError {

@@ -11,6 +11,7 @@ use super::keys::list_elements;
 use super::row::OwnedValues;
 use crate::error::{RequestError, Result};
 use crate::plan::condition::{Condition, ConditionPart, ConditionTest, Conditions};
+use crate::plan::modify::is_equality;
 use crate::plan::restrictions::Values;
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::Table;
@@ -129,9 +130,7 @@ fn condition_holds(
         }
         ConditionTest::Contains(term) | ConditionTest::ContainsKey(term) => {
             let Some(expected) = wanted(term, &column.name, bindings)? else {
-                return Err(RequestError::invalid(format!(
-                    "Invalid comparison with null for operator \"CONTAINS\""
-                )));
+                return Err(RequestError::invalid("Invalid comparison with null for operator \"CONTAINS\""));
             };
             let Some(actual) = actual else { return Ok(false) };
             if matches!(condition.test, ConditionTest::Contains(_)) {
@@ -164,15 +163,18 @@ fn compare_nullable(
     let is_empty = |value: &&[u8]| {
         value_type.is_multi_cell() && value_type.is_collection() && is_empty_collection(value)
     };
+    if expected.is_none() && !is_equality(operator) {
+        return Err(RequestError::invalid(format!(
+            "Invalid comparison with null for operator \"{}\"",
+            operator.symbol()
+        )));
+    }
     let expected = expected.filter(|value| !is_empty(value));
     match (actual, expected) {
         (Some(actual), Some(expected)) => Ok(holds(operator, compare::compare(value_type, actual, expected))),
         (actual, expected) => match operator {
             Comparison::Equal => Ok(actual.is_none() && expected.is_none()),
             Comparison::NotEqual => Ok(actual.is_some() || expected.is_some()),
-            other if expected.is_none() && !value_type.is_multi_cell() => Err(RequestError::invalid(
-                format!("Invalid comparison with null for operator \"{}\"", other.symbol()),
-            )),
             other if expected.is_none() => {
                 let ordering = if actual.is_some() { Ordering::Greater } else { Ordering::Equal };
                 Ok(holds(other, ordering))

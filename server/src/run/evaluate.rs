@@ -165,10 +165,6 @@ fn write_metadata<'a>(
             let path = encode_path(key_type, key)?;
             times.iter().find(|time| time.path == path).and_then(value_of)
         }
-        CellPart::Index(index) => {
-            let index = index.evaluate(&row.bindings)?;
-            index.as_bytes().and_then(index_of).and_then(|index| times.get(index)).and_then(value_of)
-        }
         CellPart::Field(field) => {
             times.iter().find(|time| time.path == field.to_be_bytes()).and_then(value_of)
         }

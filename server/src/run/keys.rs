@@ -15,7 +15,7 @@ use crate::plan::restrictions::{
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
 
-/// The longest partition key.
+/// The longest partition key, and the most that the clustering values of a row may have together.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// The most partitions or positions that one statement may name by IN.
 const MAX_COMBINATIONS: usize = 65_535;
@@ -38,6 +38,13 @@ impl PartitionKey {
 pub struct Slice {
     pub start: Vec<u8>,
     pub end: Vec<u8>,
+}
+
+impl Slice {
+    /// All rows of a partition.
+    pub fn all_rows() -> Self {
+        whole(&[REGULAR_TAG])
+    }
 }
 
 /// The value of a term that must be there.
@@ -214,6 +221,26 @@ pub fn positions(
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Vec<u8>>> {
+    let mut longest = 0;
+    for restriction in restrictions {
+        longest += match restriction {
+            ClusteringRestriction::Values { first, values } => {
+                let values = column_values(values, &table.clustering_key()[*first], bindings)?;
+                values.iter().map(|value| value.len()).max().unwrap_or(0)
+            }
+            ClusteringRestriction::Tuples { first, count, values } => {
+                let columns = &table.clustering_key()[*first..first + count];
+                let tuples = tuple_values(values, columns, bindings)?;
+                tuples.iter().map(|tuple| tuple.iter().map(|value| value.len()).sum()).max().unwrap_or(0)
+            }
+            ClusteringRestriction::Slice { .. } => 0,
+        };
+    }
+    if longest > MAX_KEY_BYTES {
+        return Err(RequestError::invalid(format!(
+            "The sum of all clustering columns is too long ({longest} > {MAX_KEY_BYTES})"
+        )));
+    }
     Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
 }
 

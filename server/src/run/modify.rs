@@ -47,6 +47,46 @@ pub struct WriteMoment {
 #[derive(Default)]
 pub struct MutationSet {
     partitions: BTreeMap<(TableId, PartitionKey), PartitionChange>,
+    list_places: ListPlaces,
+}
+
+/// How many elements the statements so far put at the ends of lists: keeps those of one moment apart and in order.
+#[derive(Debug, Default, Clone, Copy)]
+struct ListPlaces {
+    appended: u32,
+    prepended: u32,
+}
+
+/// A list as the operations of one statement find it: what is stored, and what the operations before did.
+#[derive(Debug, Default)]
+struct ListState {
+    is_loaded: bool,
+    /// Paths with elements, in order.
+    elements: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What the operations of one statement on one row share.
+struct RowWork<'s> {
+    row: RowBuilder,
+    places: &'s mut ListPlaces,
+    /// By column id; only kept for statements that read lists.
+    lists: BTreeMap<u32, ListState>,
+}
+
+impl RowWork<'_> {
+    /// The place of the next element at the end (or before the first of the statements so far) of a list.
+    fn next_places(&mut self, clock_micros: i64, count: usize) -> Vec<[u8; 12]> {
+        let count = count as u32;
+        let first = if clock_micros < 0 {
+            self.places.prepended = self.places.prepended.wrapping_add(count);
+            (u32::MAX / 2).wrapping_sub(self.places.prepended)
+        } else {
+            let first = self.places.appended;
+            self.places.appended = first.wrapping_add(count);
+            first
+        };
+        (0..count).map(|index| list_path(clock_micros, first.wrapping_add(index))).collect()
+    }
 }
 
 struct PartitionChange {
@@ -232,9 +272,10 @@ impl<'a> StatementWriter<'a> {
         is_insert: bool,
     ) -> Result<()> {
         let table = &self.plan.table;
-        let mut row = RowBuilder::new();
+        let mut places = set.list_places;
+        let mut work = RowWork { row: RowBuilder::new(), places: &mut places, lists: BTreeMap::new() };
         if is_insert {
-            row.set_liveness(Liveness { timestamp: self.timestamp, expiry: self.expiry });
+            work.row.set_liveness(Liveness { timestamp: self.timestamp, expiry: self.expiry });
         }
         for change in operations {
             let column = &table.columns[change.column];
@@ -257,9 +298,11 @@ impl<'a> StatementWriter<'a> {
                         .or_default();
                     *sum = sum.wrapping_add(amount);
                 }
-                operation => self.write_column(&mut row, key, position, column, operation)?,
+                operation => self.write_column(&mut work, key, position, column, operation)?,
             }
         }
+        let mut row = work.row;
+        set.list_places = places;
         set.partition(table, key)?.builder.row(position, &mut row);
         Ok(())
     }
@@ -280,7 +323,7 @@ impl<'a> StatementWriter<'a> {
 
     fn write_column(
         &self,
-        row: &mut RowBuilder,
+        work: &mut RowWork<'_>,
         key: &PartitionKey,
         position: &[u8],
         column: &Column,
@@ -292,34 +335,33 @@ impl<'a> StatementWriter<'a> {
             Operation::Set(term) => match term.evaluate(self.bindings)? {
                 Bound::Unset => Ok(()),
                 Bound::Null => {
-                    cells.delete_all(row);
+                    cells.delete_all(&mut work.row);
                     Ok(())
                 }
                 Bound::Bytes(value) if is_multi_cell => {
                     let before = Deletion { timestamp: self.timestamp.saturating_sub(1), ..self.deletion() };
-                    row.delete_column(column.id, before);
-                    cells.write_elements(row, &value, self.moment.list_clock_micros)
+                    work.row.delete_column(column.id, before);
+                    cells.write_elements(work, &value, self.moment.list_clock_micros)
                 }
                 Bound::Bytes(value) => {
-                    check_size(column, &value)?;
-                    cells.value(row, &[], &value);
+                    cells.value(&mut work.row, &[], &value);
                     Ok(())
                 }
             },
             Operation::Delete => {
-                cells.delete_all(row);
+                cells.delete_all(&mut work.row);
                 Ok(())
             }
             Operation::Add(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(row, &value, self.moment.list_clock_micros),
+                Bound::Bytes(value) => cells.write_elements(work, &value, self.moment.list_clock_micros),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Prepend(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(row, &value, -self.moment.list_clock_micros),
+                Bound::Bytes(value) => cells.write_elements(work, &value, -self.moment.list_clock_micros),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Subtract(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => self.subtract(row, &cells, key, position, &value),
+                Bound::Bytes(value) => self.subtract(work, &cells, key, position, &value),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::SetElement { key: element, value } => {
@@ -327,50 +369,49 @@ impl<'a> StatementWriter<'a> {
                 if value == Bound::Unset {
                     return Ok(());
                 }
-                let path = self.element_path(element, &cells, key, position, "set an element on")?;
-                match (value, path) {
-                    (Bound::Bytes(value), Some(path)) => {
-                        check_size(column, &value)?;
-                        cells.value(row, &path, &value);
-                    }
-                    (_, Some(path)) => cells.tombstone(row, &path),
-                    (_, None) => {}
+                let path = self.element_path(work, element, &cells, key, position, "set an element on")?;
+                match value {
+                    Bound::Bytes(value) => cells.replace(work, &path, &value),
+                    Bound::Null | Bound::Unset => cells.remove(work, &path),
                 }
                 Ok(())
             }
             Operation::DeleteElement(element) => {
-                if let Some(path) =
-                    self.element_path(element, &cells, key, position, "delete an element from")?
-                {
-                    cells.tombstone(row, &path);
+                let is_list = matches!(column.column_type, CqlType::List { .. });
+                if is_list && element.evaluate(self.bindings)? == Bound::Unset {
+                    return Ok(());
                 }
+                let path =
+                    self.element_path(work, element, &cells, key, position, "delete an element from")?;
+                cells.remove(work, &path);
                 Ok(())
             }
             Operation::SetField { field, value } => {
                 match value.evaluate(self.bindings)? {
                     Bound::Unset => {}
-                    Bound::Null => cells.tombstone(row, &field.to_be_bytes()),
-                    Bound::Bytes(value) => cells.value(row, &field.to_be_bytes(), &value),
+                    Bound::Null => cells.tombstone(&mut work.row, &field.to_be_bytes()),
+                    Bound::Bytes(value) => cells.value(&mut work.row, &field.to_be_bytes(), &value),
                 }
                 Ok(())
             }
             Operation::DeleteField(field) => {
-                cells.tombstone(row, &field.to_be_bytes());
+                cells.tombstone(&mut work.row, &field.to_be_bytes());
                 Ok(())
             }
             Operation::CounterAdd(_) | Operation::CounterSubtract(_) => Ok(()),
         }
     }
 
-    /// The path of the cell that holds an element; `None` where there is nothing to change.
+    /// The path of the cell that holds an element.
     fn element_path(
         &self,
+        work: &mut RowWork<'_>,
         element: &Term,
         cells: &CellWriter<'_, '_>,
         key: &PartitionKey,
         position: &[u8],
         action: &str,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Vec<u8>> {
         let column = cells.column;
         let kind = match &column.column_type {
             CqlType::List { .. } => "list index",
@@ -383,20 +424,17 @@ impl<'a> StatementWriter<'a> {
             Bound::Unset => return Err(RequestError::invalid(format!("Invalid unset value for {kind}"))),
         };
         match &column.column_type {
-            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => {
-                check_size(column, &bytes)?;
-                encode_path(element, &bytes).map(Some)
-            }
+            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => encode_path(element, &bytes),
             _ => {
                 let index = bytes.as_ref().try_into().map(i32::from_be_bytes).map_err(|_| {
                     RequestError::invalid(format!("Invalid list index for column {}", column.name))
                 })?;
-                let items = self.list_cells(column, key, position)?;
+                let items = &self.list(work, column, key, position)?.elements;
                 if items.is_empty() {
                     return Err(RequestError::invalid(format!("Attempted to {action} a list which is null")));
                 }
-                let item = usize::try_from(index).ok().and_then(|index| items.get(index));
-                item.map(|(path, _)| Some(path.clone())).ok_or_else(|| {
+                let path = usize::try_from(index).ok().and_then(|index| items.keys().nth(index));
+                path.cloned().ok_or_else(|| {
                     RequestError::invalid(format!(
                         "List index {index} out of bound, list has size {}",
                         items.len()
@@ -408,7 +446,7 @@ impl<'a> StatementWriter<'a> {
 
     fn subtract(
         &self,
-        row: &mut RowBuilder,
+        work: &mut RowWork<'_>,
         cells: &CellWriter<'_, '_>,
         key: &PartitionKey,
         position: &[u8],
@@ -419,14 +457,21 @@ impl<'a> StatementWriter<'a> {
         match &column.column_type {
             CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => {
                 for item in &removed {
-                    cells.tombstone(row, &encode_path(element, item)?);
+                    cells.tombstone(&mut work.row, &encode_path(element, item)?);
                 }
             }
             CqlType::List { element, .. } => {
-                for (path, item) in self.list_cells(column, key, position)? {
-                    if removed.iter().any(|gone| compare::compare(element, gone, &item).is_eq()) {
-                        cells.tombstone(row, &path);
-                    }
+                let is_removed =
+                    |item: &[u8]| removed.iter().any(|gone| compare::compare(element, gone, item).is_eq());
+                let paths: Vec<Vec<u8>> = self
+                    .list(work, column, key, position)?
+                    .elements
+                    .iter()
+                    .filter(|(_, item)| is_removed(item))
+                    .map(|(path, _)| path.clone())
+                    .collect();
+                for path in paths {
+                    cells.remove(work, &path);
                 }
             }
             _ => {}
@@ -434,21 +479,29 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
-    fn list_cells(
+    /// A list as it is after the operations so far.
+    fn list<'w>(
         &self,
+        work: &'w mut RowWork<'_>,
         column: &Column,
         key: &PartitionKey,
         position: &[u8],
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    ) -> Result<&'w ListState> {
+        let state = work.lists.entry(column.id).or_default();
+        if state.is_loaded {
+            return Ok(state);
+        }
         let existing = self
             .existing
             .ok_or_else(|| RequestError::Server("lists are changed by their owner only".to_owned()))?;
         let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
-        Ok(RowRef::new(&bytes, 0)
+        let stored = RowRef::new(&bytes, 0)
             .cells()
             .filter(|cell| cell.column == column.id && cell.is_live(self.moment.now_seconds))
-            .map(|cell| (cell.path.to_vec(), cell.value.to_vec()))
-            .collect())
+            .map(|cell| (cell.path.to_vec(), cell.value.to_vec()));
+        state.elements.extend(stored);
+        state.is_loaded = true;
+        Ok(state)
     }
 }
 
@@ -469,6 +522,22 @@ impl CellWriter<'_, '_> {
         row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] });
     }
 
+    /// Changes an element of a collection.
+    fn replace(&self, work: &mut RowWork<'_>, path: &[u8], value: &[u8]) {
+        self.value(&mut work.row, path, value);
+        if let Some(list) = work.lists.get_mut(&self.column.id) {
+            list.elements.insert(path.to_vec(), value.to_vec());
+        }
+    }
+
+    /// Takes an element out of a collection.
+    fn remove(&self, work: &mut RowWork<'_>, path: &[u8]) {
+        self.tombstone(&mut work.row, path);
+        if let Some(list) = work.lists.get_mut(&self.column.id) {
+            list.elements.remove(path);
+        }
+    }
+
     fn delete_all(&self, row: &mut RowBuilder) {
         if self.column.column_type.is_multi_cell() {
             row.delete_column(self.column.id, self.writer.deletion());
@@ -479,35 +548,38 @@ impl CellWriter<'_, '_> {
 
     /// A cell for each element of a collection or field of a user type. Lists: `clock_micros` (negative to come before all
     /// earlier ones) makes the places of the elements.
-    fn write_elements(&self, row: &mut RowBuilder, value: &[u8], clock_micros: i64) -> Result<()> {
+    fn write_elements(&self, work: &mut RowWork<'_>, value: &[u8], clock_micros: i64) -> Result<()> {
         let malformed = |error: codec::CodecError| RequestError::invalid(error.to_string());
         match &self.column.column_type {
             CqlType::List { .. } => {
-                for (index, item) in codec::elements(value).map_err(malformed)?.enumerate() {
-                    let item = item.map_err(malformed)?;
-                    check_size(self.column, item)?;
-                    self.value(row, &list_path(clock_micros, index), item);
+                let items: Vec<&[u8]> = codec::elements(value)
+                    .map_err(malformed)?
+                    .collect::<Result<_, _>>()
+                    .map_err(malformed)?;
+                let places = work.next_places(clock_micros, items.len());
+                for (place, item) in places.iter().zip(items) {
+                    self.value(&mut work.row, place, item);
+                    if self.writer.plan.needs_read() {
+                        let list = work.lists.entry(self.column.id).or_default();
+                        list.elements.insert(place.to_vec(), item.to_vec());
+                    }
                 }
             }
             CqlType::Set { element, .. } => {
                 for item in codec::elements(value).map_err(malformed)? {
-                    let item = item.map_err(malformed)?;
-                    check_size(self.column, item)?;
-                    self.value(row, &encode_path(element, item)?, &[]);
+                    self.value(&mut work.row, &encode_path(element, item.map_err(malformed)?)?, &[]);
                 }
             }
             CqlType::Map { key, .. } => {
                 for entry in codec::entries(value).map_err(malformed)? {
                     let (entry_key, entry_value) = entry.map_err(malformed)?;
-                    check_size(self.column, entry_key)?;
-                    check_size(self.column, entry_value)?;
-                    self.value(row, &encode_path(key, entry_key)?, entry_value);
+                    self.value(&mut work.row, &encode_path(key, entry_key)?, entry_value);
                 }
             }
             CqlType::UserType { .. } => {
                 for (index, field) in codec::fields(value).enumerate() {
                     if let Some(field) = field.map_err(malformed)? {
-                        self.value(row, &(index as u16).to_be_bytes(), field);
+                        self.value(&mut work.row, &(index as u16).to_be_bytes(), field);
                     }
                 }
             }
@@ -518,25 +590,11 @@ impl CellWriter<'_, '_> {
 }
 
 /// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
-fn list_path(clock_micros: i64, index: usize) -> [u8; 12] {
+fn list_path(clock_micros: i64, index: u32) -> [u8; 12] {
     let mut path = [0; 12];
     path[..8].copy_from_slice(&((clock_micros as u64) ^ (1 << 63)).to_be_bytes());
-    path[8..].copy_from_slice(&(index as u32).to_be_bytes());
+    path[8..].copy_from_slice(&index.to_be_bytes());
     path
-}
-
-/// Elements of collections may be no longer than the protocol's shorts, as in Cassandra's paths.
-fn check_size(column: &Column, element: &[u8]) -> Result<()> {
-    const MAX_ELEMENT_BYTES: usize = u16::MAX as usize;
-    let is_path = matches!(&column.column_type, CqlType::Set { frozen: false, .. });
-    if is_path && element.len() > MAX_ELEMENT_BYTES {
-        return Err(RequestError::invalid(format!(
-            "The sum of all clustering columns is too long: set element of {} bytes in column {} (maximum {MAX_ELEMENT_BYTES})",
-            element.len(),
-            column.name
-        )));
-    }
-    Ok(())
 }
 
 /// The value of a USING TIMESTAMP; `None` when unset.
@@ -605,8 +663,10 @@ pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyP
         .map_err(|_| RequestError::invalid("Could not decode JSON string as a map: it is not UTF-8"))?;
     let table = &plan.table;
     let invalid = |error: json::JsonError| RequestError::invalid(error.to_string());
-    let serde_json::Value::Object(mut document) = json::parse(text).map_err(invalid)? else {
-        return Err(RequestError::invalid(format!("Could not decode JSON string as a map: {text}")));
+    let mut document = match json::parse(text).map_err(invalid)? {
+        serde_json::Value::Object(document) => document,
+        serde_json::Value::Null => return Err(RequestError::invalid("Got null for INSERT JSON values")),
+        _ => return Err(RequestError::invalid(format!("Could not decode JSON string as a map: {text}"))),
     };
     let mut terms: Vec<Option<Term>> = Vec::with_capacity(table.columns.len());
     let mut given: BTreeMap<String, serde_json::Value> = BTreeMap::new();
