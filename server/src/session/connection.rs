@@ -1,8 +1,9 @@
 //! One client connection: bytes to requests, answers to bytes.
 //!
 //! Invariants:
-//! * All frames of one read are carried out before anything is written; all answers that are ready go out in one write.
-//! * Reading stops while too many requests are under way or the client does not take its answers: memory stays bounded.
+//! * Frames of one read are carried out before anything is written; all answers that are ready go out in one write.
+//! * No request is begun while too many are under way or the client does not take its answers: memory stays bounded.
+//! * A connection that is idle holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
 
 use std::cell::{Cell, RefCell};
@@ -33,6 +34,8 @@ use crate::shard_thread::ShardContext;
 /// Bytes of answers that may wait for a client before its requests are no longer read.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
+/// Buffers that were larger than this are given back once they are empty.
+const RETAINED_BYTES: usize = 1 << 20;
 
 /// What a connection is shared between: its task and the requests under way.
 pub struct Connection {
@@ -96,6 +99,8 @@ struct Wire {
     stream: TcpStream,
     input: BytesMut,
     output: BytesMut,
+    /// `output` has held more than `RETAINED_BYTES` since it was last replaced.
+    is_output_large: bool,
     decoder: Decoder,
     /// Set once the connection has switched to segments.
     segments: Option<SegmentEncoder>,
@@ -124,6 +129,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
         output: BytesMut::new(),
+        is_output_large: false,
         decoder: Decoder::new(Role::Server, max_frame_bytes),
         segments: None,
     };
@@ -143,18 +149,18 @@ impl Wire {
         connection: &Rc<Connection>,
         events: &mut broadcast::Receiver<Event>,
     ) -> io::Result<()> {
-        let max_under_way = connection.context.node.config.max_requests_per_connection;
         loop {
-            if !connection.closing.get() {
-                self.handle_input(connection);
-            }
+            let has_more = self.handle_input(connection);
             self.flush(connection)?;
             if connection.closing.get() && self.output.is_empty() && connection.under_way.get() == 0 {
                 return Ok(());
             }
-            let reads = !connection.closing.get()
-                && connection.under_way.get() < max_under_way
-                && self.output.len() < UNSENT_BYTES_MAX;
+            let reads = self.takes_requests(connection);
+            if reads && has_more {
+                // The client has taken its answers: on with its requests, after those of others.
+                tokio::task::yield_now().await;
+                continue;
+            }
             if reads {
                 match self.read() {
                     Ok(0) => return Ok(()),
@@ -192,11 +198,24 @@ impl Wire {
         self.stream.try_read_buf(&mut self.input)
     }
 
-    /// Carries out every frame that has arrived.
-    fn handle_input(&mut self, connection: &Rc<Connection>) {
-        loop {
+    /// Whether another request may be begun.
+    fn takes_requests(&self, connection: &Connection) -> bool {
+        !connection.closing.get()
+            && connection.under_way.get() < connection.context.node.config.max_requests_per_connection
+            && self.output.len() + connection.out.borrow().len() < UNSENT_BYTES_MAX
+    }
+
+    /// Carries out the frames that have arrived. Returns whether it stopped before their end.
+    fn handle_input(&mut self, connection: &Rc<Connection>) -> bool {
+        let is_large = self.input.len() > RETAINED_BYTES;
+        while self.takes_requests(connection) {
             match self.decoder.next(&mut self.input) {
-                Ok(None) => return,
+                Ok(None) => {
+                    if is_large && self.input.len() < READ_BYTES {
+                        self.input = BytesMut::from(self.input.as_ref());
+                    }
+                    return false;
+                }
                 Ok(Some(envelope)) => {
                     let switch = connection.handle(&envelope);
                     if let Some(Startup { compression, .. }) = switch {
@@ -207,11 +226,11 @@ impl Wire {
                     connection.refuse_frame(&error);
                     if error.is_fatal() {
                         connection.closing.set(true);
-                        return;
                     }
                 }
             }
         }
+        true
     }
 
     /// After the answer to STARTUP: compression, and in v5 segments in both directions.
@@ -230,6 +249,7 @@ impl Wire {
     fn flush(&mut self, connection: &Connection) -> io::Result<()> {
         let mut ready = connection.out.borrow_mut();
         if !ready.is_empty() {
+            let is_large = ready.len() > RETAINED_BYTES;
             match &self.segments {
                 Some(encoder) => {
                     encoder.encode(&ready, &mut self.output);
@@ -241,6 +261,10 @@ impl Wire {
                     ready.clear();
                 }
             }
+            if is_large && ready.is_empty() {
+                *ready = BytesMut::new();
+            }
+            self.is_output_large |= self.output.len() > RETAINED_BYTES;
         }
         drop(ready);
         while !self.output.is_empty() {
@@ -249,6 +273,10 @@ impl Wire {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
+        }
+        if self.is_output_large && self.output.is_empty() {
+            self.output = BytesMut::new();
+            self.is_output_large = false;
         }
         Ok(())
     }
