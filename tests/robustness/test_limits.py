@@ -1,0 +1,132 @@
+"""The limits that are settings: at them a request is served, over them it is refused and the node goes on."""
+
+import struct
+
+import pytest
+import wire
+from cassandra.cluster import NoHostAvailable
+from cassandra.protocol import ErrorMessage
+from cassandra.query import SimpleStatement
+from conftest import driver_session, new_node
+from wire import BATCH, ERROR, INVALID, OPTIONS, PREPARE, QUERY, RESULT, SUPPORTED, Client, frame
+
+MAX_STATEMENT_BYTES = 1024
+MAX_BATCH_STATEMENTS = 10
+MAX_FRAME_BYTES = 65_536
+MAX_CONNECTIONS = 20
+MAX_PAGE_BYTES = 65_536
+
+
+@pytest.fixture(scope="module")
+def node():
+    settings = {
+        "max_statement_bytes": MAX_STATEMENT_BYTES,
+        "max_batch_statements": MAX_BATCH_STATEMENTS,
+        "max_frame_bytes": MAX_FRAME_BYTES,
+        "max_connections": MAX_CONNECTIONS,
+        "max_requests_per_connection": 2,
+        "max_page_bytes": MAX_PAGE_BYTES,
+        "default_page_rows": 7,
+    }
+    with new_node(settings=settings) as running:
+        with driver_session(running) as session:
+            session.execute("CREATE TABLE t (k int, c int, v text, PRIMARY KEY (k, c))")
+        yield running
+
+
+@pytest.fixture
+def client(node):
+    with Client((node.host, node.port)) as connected:
+        yield connected
+
+
+def statement_of(length):
+    text = "SELECT v FROM k.t WHERE k = 1 AND c = 1"
+    return text + " " * (length - len(text))
+
+
+def test_a_statement_longer_than_max_statement_bytes_is_invalid(client):
+    for opcode in (QUERY, PREPARE):
+        assert client.ask(opcode, wire.query(statement_of(MAX_STATEMENT_BYTES))).opcode == RESULT
+        refused = client.ask(opcode, wire.query(statement_of(MAX_STATEMENT_BYTES + 1)))
+        assert refused.error_code == INVALID
+        assert str(MAX_STATEMENT_BYTES) in refused.message
+    long_insert = "INSERT INTO k.t (k, c, v) VALUES (1, 1, '" + "x" * MAX_STATEMENT_BYTES + "')"
+    assert client.ask(BATCH, wire.batch([long_insert])).error_code == INVALID
+    assert client.ask(OPTIONS).opcode == SUPPORTED
+
+
+def test_more_statements_than_max_batch_statements_are_invalid(client):
+    insert = "INSERT INTO k.t (k, c) VALUES (2, 2)"
+    assert client.ask(BATCH, wire.batch([insert] * MAX_BATCH_STATEMENTS)).opcode == RESULT
+    refused = client.ask(BATCH, wire.batch([insert] * (MAX_BATCH_STATEMENTS + 1)))
+    assert refused.error_code == INVALID
+    assert str(MAX_BATCH_STATEMENTS) in refused.message
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_frame_longer_than_max_frame_bytes_is_refused(node, version):
+    with Client((node.host, node.port), version) as client:
+        over_statement = client.ask(QUERY, wire.query("x" * (MAX_FRAME_BYTES - 7)))
+        assert over_statement.error_code == INVALID
+        refused = client.ask(QUERY, wire.query("x" * (MAX_FRAME_BYTES - 6)))
+        assert refused is not None and refused.opcode == ERROR
+        assert str(MAX_FRAME_BYTES) in refused.message
+    with Client((node.host, node.port), version) as client:
+        assert client.ask(OPTIONS).opcode == SUPPORTED
+
+
+def test_a_large_frame_in_segments_is_refused_too(node):
+    with driver_session(node, protocol_version=5) as session:
+        write = session.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, ?)")
+        session.execute(write, (3, 1, "x" * (MAX_FRAME_BYTES // 2)))
+        with pytest.raises((ErrorMessage, NoHostAvailable, Exception)) as caught:
+            session.execute(write, (3, 2, "x" * (4 * MAX_FRAME_BYTES)), timeout=20)
+        assert not isinstance(caught.value, AssertionError)
+        assert [row.c for row in session.execute("SELECT c FROM t WHERE k = 3")] == [1]
+
+
+def test_connections_over_max_connections_are_closed_and_a_free_place_is_taken(node):
+    kept = []
+    try:
+        while len(kept) <= MAX_CONNECTIONS:
+            client = Client((node.host, node.port), started=False)
+            answer = client.ask(OPTIONS)
+            if answer is None:
+                client.socket.close()
+                break
+            assert answer.opcode == SUPPORTED
+            kept.append(client)
+        assert 0 < len(kept) <= MAX_CONNECTIONS
+        kept.pop().finish()
+        again = Client((node.host, node.port), started=False)
+        kept.append(again)
+        assert again.ask(OPTIONS).opcode == SUPPORTED
+    finally:
+        for client in kept:
+            client.finish()
+
+
+def test_requests_over_max_requests_per_connection_wait_and_are_answered(client):
+    writes = [wire.query(f"INSERT INTO k.t (k, c) VALUES ({number}, 0)") for number in range(1000)]
+    client.send(b"".join(frame(QUERY, body, stream=stream) for stream, body in enumerate(writes)))
+    answers = [client.answer() for _ in writes]
+    assert all(answer.opcode == RESULT for answer in answers)
+    assert {answer.stream for answer in answers} == set(range(len(writes)))
+
+
+def test_pages_end_at_max_page_bytes_and_default_page_rows(node, client):
+    with driver_session(node) as session:
+        write = session.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, ?)")
+        for number in range(50):
+            session.execute(write, (9, number, "x" * 10_000))
+        first = session.execute(SimpleStatement("SELECT c, v FROM t WHERE k = 9", fetch_size=5000))
+        assert first.has_more_pages and len(first.current_rows) < 20
+        assert [row.c for row in first] == list(range(50))
+    answer = client.ask(QUERY, wire.query("SELECT c FROM k.t WHERE k = 9"))
+    kind, flags, columns, length = struct.unpack(">iiii", answer.body[:16])
+    assert (kind, flags & 2, columns) == (2, 2, 1), "an answer of 50 rows without a page size ends early"
+    rest = answer.body[16 + length :]
+    # Names of the keyspace, table and column, the column's type, then the number of rows.
+    names = len(wire.string("k") + wire.string("t") + wire.string("c")) + 2
+    assert struct.unpack(">i", rest[names : names + 4]) == (7,)
