@@ -1,9 +1,11 @@
 //! The framing of values made of values, read without allocation.
 //!
-//!     list, set  := count (i32), then per element: length (i32), bytes
-//!     map        := count (i32), then per entry: key and value, each length (i32), bytes
-//!     tuple, UDT := per field: length (i32; negative: null), bytes; trailing fields may be absent
-//!     vector     := the elements; each preceded by its length (unsigned vint) if the element type is variable
+//! ```text
+//! list, set  := count (i32), then per element: length (i32), bytes
+//! map        := count (i32), then per entry: key and value, each length (i32), bytes
+//! tuple, UDT := per field: length (i32; negative: null), bytes; trailing fields may be absent
+//! vector     := the elements; each preceded by its length (unsigned vint) if the element type is variable
+//! ```
 //!
 //! All numbers are big endian. The iterators check every bound and end after their first error.
 

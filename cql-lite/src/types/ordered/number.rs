@@ -1,11 +1,13 @@
 //! Arbitrary-precision numbers as byte-comparable bytes.
 //!
-//!     varint   := class, [length (u32, inverted if negative)], minimal two's complement bytes
-//!                 class = 0x80 + n for a number >= 0 of n bytes, 0x7F - n for one < 0; n >= 0x7F is written as
-//!                 0x7F and the length follows
-//!     decimal  := 0x01 (zero) | 0x02 magnitude (positive) | 0x00 inverted magnitude (negative)
-//!     magnitude:= exponent (i64, sign flipped), pairs of digits (1 + 0..99) most significant first, 0x00
-//!                 where the value is 0.d1d2d3… × 10^exponent with d1 ≠ 0 and no trailing zero digits
+//! ```text
+//! varint   := class, [length (u32, inverted if negative)], minimal two's complement bytes
+//!             class = 0x80 + n for a number >= 0 of n bytes, 0x7F - n for one < 0; n >= 0x7F is written as
+//!             0x7F and the length follows
+//! decimal  := 0x01 (zero) | 0x02 magnitude (positive) | 0x00 inverted magnitude (negative)
+//! magnitude:= exponent (i64, sign flipped), pairs of digits (1 + 0..99) most significant first, 0x00
+//!             where the value is 0.d1d2d3… × 10^exponent with d1 ≠ 0 and no trailing zero digits
+//! ```
 
 use num_bigint::{BigInt, Sign};
 
