@@ -207,25 +207,7 @@ fn answer(
 ) -> Outcome {
     let mut columns = vec![ResultColumn { name: "[applied]".to_owned(), column_type: CqlType::Boolean }];
     let mut page = ResultPage::default();
-    let mut cells: Vec<usize> = Vec::new();
-    if !applied {
-        let mut wanted = BTreeSet::new();
-        for (_, conditions, _) in seen {
-            match conditions {
-                Conditions::NotExists => wanted.extend(0..table.columns.len()),
-                Conditions::Exists => {
-                    if is_batch {
-                        wanted.extend(0..table.columns.len());
-                    }
-                }
-                Conditions::Columns(list) => wanted.extend(list.iter().map(|condition| condition.column)),
-            }
-        }
-        if is_batch && !wanted.is_empty() {
-            wanted.extend(0..table.partition_key_count + table.clustering_key_count);
-        }
-        cells = wanted.into_iter().collect();
-    }
+    let cells = if applied { Vec::new() } else { shown_columns(table, seen, is_batch) };
     let found: Vec<&SeenRow> =
         seen.iter().map(|(_, _, row)| row).filter(|row| row.row.exists || row.row.has_statics).collect();
     if applied || found.is_empty() || cells.is_empty() {
@@ -251,6 +233,31 @@ fn answer(
         }
     }
     Outcome::OwnRows { keyspace: table.keyspace.clone(), table: table.name.clone(), columns, page }
+}
+
+/// The columns that tell why conditions did not hold, in Cassandra's order: those of rows before static ones.
+fn shown_columns(table: &Table, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is_batch: bool) -> Vec<usize> {
+    let mut wanted: Vec<usize> = Vec::new();
+    for (_, conditions, _) in seen {
+        match conditions {
+            Conditions::NotExists => wanted.extend(0..table.columns.len()),
+            Conditions::Exists if is_batch => wanted.extend(0..table.columns.len()),
+            Conditions::Exists => {}
+            Conditions::Columns(list) => {
+                let columns = list.iter().map(|condition| condition.column);
+                let (statics, regulars): (Vec<usize>, Vec<usize>) =
+                    columns.partition(|&column| table.columns[column].is_static());
+                wanted.extend(regulars);
+                wanted.extend(statics);
+            }
+        }
+    }
+    if is_batch && !wanted.is_empty() {
+        wanted.splice(0..0, 0..table.partition_key_count + table.clustering_key_count);
+    }
+    let mut given = BTreeSet::new();
+    wanted.retain(|column| given.insert(*column));
+    wanted
 }
 
 fn write_boolean(out: &mut Vec<u8>, value: bool) {

@@ -291,7 +291,11 @@ impl<'a> BoundFilters<'a> {
                 } else {
                     null_value(name)
                 }),
-                Bound::Unset => Err(unset_value(name)),
+                Bound::Unset => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
+                    RequestError::invalid(format!("Unsupported unset map value for column {name}"))
+                } else {
+                    unset_value(name)
+                }),
             };
             let owned_columns: Vec<_> = columns.iter().map(|column| (*column).clone()).collect();
             let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &owned_columns, bindings);

@@ -68,6 +68,8 @@ struct PartitionState {
     has_rows: bool,
     /// Result rows of the partition on all pages.
     result_rows: u64,
+    /// Nothing more of it is wanted, whatever the source still gives.
+    is_done: bool,
 }
 
 struct Group {
@@ -175,16 +177,34 @@ impl<'p> SelectRun<'p> {
                 Flow::Continue => {}
                 flow => return Ok(flow),
             }
+            // Groups end with their partition at the latest.
+            if !self.plan.group_by.is_empty() {
+                if self.end_group()? == Flow::Done {
+                    return Ok(Flow::Done);
+                }
+                if self.is_page_full() {
+                    return Ok(Flow::PageFull);
+                }
+            }
             let key = self.partition.key.get_or_insert_default();
             key.clear();
             key.extend_from_slice(source.partition_key);
             self.partition.statics = None;
             self.partition.has_rows = false;
             self.partition.result_rows = 0;
+            self.partition.is_done = false;
         }
-        if self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit) {
+        if self.partition.is_done
+            || self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit)
+        {
             return Ok(Flow::SkipPartition);
         }
+        let flow = self.row_of_partition(source)?;
+        self.partition.is_done = flow == Flow::SkipPartition;
+        Ok(flow)
+    }
+
+    fn row_of_partition(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
         if source.position == STATIC_POSITION {
             self.set_statics(source.row)?;
             if !self.plan.distinct {
@@ -245,14 +265,18 @@ impl<'p> SelectRun<'p> {
             return Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor: None });
         }
         let cursor = match (more, self.last.take()) {
-            (true, Some((partition_key, position))) => Some(Cursor {
-                partition_key,
-                position,
-                result_rows: self.rows_before + self.row_count as u64,
-                partition_result_rows: self.partition.result_rows,
-                has_rows: self.partition.has_rows,
-                is_unread: self.resumes_at_last,
-            }),
+            (true, Some((partition_key, position))) => {
+                // Where a later partition was begun, the one of the last row has nothing more to give.
+                let is_current = self.partition.key.as_ref() == Some(&partition_key);
+                Some(Cursor {
+                    partition_key,
+                    position,
+                    result_rows: self.rows_before + self.row_count as u64,
+                    partition_result_rows: if is_current { self.partition.result_rows } else { u64::MAX },
+                    has_rows: !is_current || self.partition.has_rows,
+                    is_unread: self.resumes_at_last,
+                })
+            }
             _ => None,
         };
         Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor })
@@ -386,12 +410,6 @@ impl<'p> SelectRun<'p> {
         if self.group.as_ref().is_some_and(|group| group.key != key) {
             match self.end_group()? {
                 Flow::Continue => {}
-                Flow::SkipPartition => {
-                    // The finished group may have been of an earlier partition.
-                    if self.last.as_ref().is_some_and(|(last, _)| last == source.partition_key) {
-                        return Ok(Flow::SkipPartition);
-                    }
-                }
                 flow => return Ok(flow),
             }
             if self.is_page_full() {

@@ -72,8 +72,6 @@ pub struct Table {
     pub clustering_key_count: usize,
     pub options: TableOptions,
     pub is_counter: bool,
-    /// By name.
-    pub indexes: BTreeMap<String, Index>,
     pub dropped_columns: Vec<DroppedColumn>,
     pub next_column_id: u32,
 }
@@ -103,16 +101,6 @@ pub struct DroppedColumn {
     pub column_type: CqlType,
     pub is_static: bool,
     pub dropped_at_micros: i64,
-}
-
-/// A secondary index as declared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index {
-    pub name: String,
-    /// `COMPOSITES`, `KEYS` or `CUSTOM`.
-    pub kind: String,
-    /// With `target` and, for custom indexes, `class_name`.
-    pub options: BTreeMap<String, String>,
 }
 
 impl Catalog {

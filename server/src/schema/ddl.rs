@@ -5,7 +5,6 @@
 //! Cassandra 5.0's.
 
 mod alter_table;
-mod index;
 mod keyspace;
 mod table;
 mod type_name;
@@ -132,8 +131,8 @@ pub fn execute(
         Statement::CreateType(create) => ddl.create_type(create),
         Statement::AlterType(alter) => ddl.alter_type(alter),
         Statement::DropType(drop) => ddl.drop_type(drop),
-        Statement::CreateIndex(create) => ddl.create_index(create),
-        Statement::DropIndex(drop) => ddl.drop_index(drop),
+        Statement::CreateIndex(_) => unsupported("Secondary indexes"),
+        Statement::DropIndex(drop) => ddl.absent_index(&drop.name, drop.if_exists),
         Statement::CreateView(_) => unsupported("Materialized views"),
         Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
         Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
@@ -218,6 +217,15 @@ impl Ddl<'_> {
     }
 
     /// There are no materialized views, so naming one is an error or nothing to do.
+    fn absent_index(&self, index: &QualifiedName, if_exists: bool) -> Result<Change> {
+        let keyspace = self.keyspace_name(index.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace)?;
+        if if_exists {
+            return Ok(self.unchanged());
+        }
+        invalid(format!("Index '{keyspace}.{}' doesn't exist", index.name.as_str()))
+    }
+
     fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
         let keyspace = self.keyspace_name(view.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace)?;

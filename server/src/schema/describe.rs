@@ -1,7 +1,7 @@
 //! DESCRIBE: the rows that its forms answer, as in Cassandra 5.0.
 //!
 //! Pure functions over the catalog. Elements come in the order in which their CREATE statements can be run: a keyspace,
-//! its types (what a type is made of before the type), its tables by name, each with its indexes.
+//! its types (what a type is made of before the type), its tables by name.
 
 mod create_text;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use cql_lite::types::value::Value;
 use cql_lite::types::{CqlType, UserType};
 
 use self::create_text::quoted;
-use super::catalog::{Catalog, Index, Keyspace, Table};
+use super::catalog::{Catalog, Keyspace, Table};
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
 
@@ -78,7 +78,12 @@ pub fn describe(
             scope.table(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
         }
         DescribeTarget::Index(name) => {
-            scope.index(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
+            let keyspace = scope.keyspace(name.keyspace.as_ref())?;
+            Err(RequestError::invalid(format!(
+                "Table for existing index '{}' not found in '{}'",
+                name.name.as_str(),
+                keyspace.name
+            )))
         }
         DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
         DescribeTarget::Type(name) => scope.user_type(name),
@@ -98,7 +103,6 @@ enum Element<'a> {
     Keyspace(&'a Keyspace),
     Type(&'a UserType),
     Table(&'a Keyspace, &'a Table),
-    Index(&'a Table, &'a Index),
 }
 
 impl Element<'_> {
@@ -108,7 +112,6 @@ impl Element<'_> {
             Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", keyspace.name.as_str()),
             Element::Type(user_type) => (&*user_type.keyspace, "type", &*user_type.name),
             Element::Table(_, table) => (table.keyspace.as_str(), "table", table.name.as_str()),
-            Element::Index(table, index) => (table.keyspace.as_str(), "index", index.name.as_str()),
         };
         [quoted(keyspace), kind.to_owned(), quoted(name)]
     }
@@ -118,7 +121,6 @@ impl Element<'_> {
             Element::Keyspace(keyspace) => create_text::keyspace(keyspace),
             Element::Type(user_type) => create_text::user_type(user_type),
             Element::Table(keyspace, table) => create_text::table(keyspace, table, with_internals),
-            Element::Index(table, index) => create_text::index(table, index),
         }
     }
 }
@@ -177,19 +179,9 @@ impl<'a> Scope<'a> {
 
     fn table(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
         match keyspace.tables.get(name) {
-            Some(table) => Ok(self.elements(table_elements(keyspace, table))),
+            Some(table) => Ok(self.elements([Element::Table(keyspace, table)])),
             None => Err(RequestError::invalid(format!(
                 "Table '{name}' not found in keyspace '{}'",
-                keyspace.name
-            ))),
-        }
-    }
-
-    fn index(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
-        match find_index(keyspace, name) {
-            Some(index) => Ok(self.elements([index])),
-            None => Err(RequestError::invalid(format!(
-                "Table for existing index '{name}' not found in '{}'",
                 keyspace.name
             ))),
         }
@@ -210,7 +202,7 @@ impl<'a> Scope<'a> {
         Err(RequestError::invalid(format!("{kind} '{name}' not found in '{}'", keyspace.name)))
     }
 
-    /// A keyspace, a table or an index, in this order.
+    /// A keyspace or a table, in this order.
     fn name(&self, qualified: &QualifiedName) -> Result<Description> {
         let name = qualified.name.as_str();
         if qualified.keyspace.is_none()
@@ -225,10 +217,7 @@ impl<'a> Scope<'a> {
         if keyspace.tables.contains_key(name) {
             return self.table(keyspace, name);
         }
-        match find_index(keyspace, name) {
-            Some(index) => Ok(self.elements([index])),
-            None => Err(RequestError::invalid(format!("'{name}' not found in keyspace '{}'", keyspace.name))),
-        }
+        Err(RequestError::invalid(format!("'{name}' not found in keyspace '{}'", keyspace.name)))
     }
 
     /// The elements with their CREATE statements.
@@ -262,22 +251,12 @@ fn text(text: &str) -> Value {
 fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     let mut elements = vec![Element::Keyspace(keyspace)];
     elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
-    elements.extend(keyspace.tables.values().flat_map(|table| table_elements(keyspace, table)));
+    elements.extend(tables(keyspace));
     elements
 }
 
 fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
     keyspace.tables.values().map(move |table| Element::Table(keyspace, table))
-}
-
-/// A table and its indexes.
-fn table_elements<'a>(keyspace: &'a Keyspace, table: &'a Table) -> Vec<Element<'a>> {
-    let indexes = table.indexes.values().map(|index| Element::Index(table, index));
-    std::iter::once(Element::Table(keyspace, table)).chain(indexes).collect()
-}
-
-fn find_index<'a>(keyspace: &'a Keyspace, name: &str) -> Option<Element<'a>> {
-    keyspace.tables.values().find_map(|table| Some(Element::Index(table, table.indexes.get(name)?)))
 }
 
 /// The types by name, except that a type stands behind those that it is made of.

@@ -16,9 +16,7 @@ use cql_lite::types::{CqlType, UserType};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::catalog::{
-    Catalog, Column, ColumnKind, DroppedColumn, Index, Keyspace, Replication, Table, TableKind,
-};
+use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
 use super::options::TableOptions;
 use super::system_keyspaces;
 
@@ -82,7 +80,6 @@ struct TableDocument {
     columns: Vec<ColumnDocument>,
     options: TableOptions,
     is_counter: bool,
-    indexes: Vec<Index>,
     dropped_columns: Vec<DroppedColumnDocument>,
     next_column_id: u32,
 }
@@ -206,7 +203,6 @@ fn table_document(table: &Table) -> TableDocument {
         columns: columns.collect(),
         options: table.options.clone(),
         is_counter: table.is_counter,
-        indexes: table.indexes.values().cloned().collect(),
         dropped_columns: dropped_columns.collect(),
         next_column_id: table.next_column_id,
     }
@@ -297,7 +293,6 @@ fn table(document: TableDocument, keyspace: &Keyspace) -> Result<Table, StoreErr
         clustering_key_count: 0,
         options: document.options,
         is_counter: document.is_counter,
-        indexes: document.indexes.into_iter().map(|index| (index.name.clone(), index)).collect(),
         dropped_columns,
         next_column_id: document.next_column_id,
     };
@@ -331,7 +326,6 @@ mod tests {
              t tuple<int, text>, old frozen<zz>, PRIMARY KEY ((k1, k2), c)) WITH CLUSTERING ORDER BY (c DESC) AND \
              comment = 'it''s' AND speculative_retry = 'MIN(99p,50ms)' AND compression = {'class': 'ZstdCompressor'}",
             "CREATE TABLE n (k int PRIMARY KEY, c counter)",
-            "CREATE INDEX i ON t (KEYS(m))",
             "ALTER TABLE t DROP old",
             "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
         ]);

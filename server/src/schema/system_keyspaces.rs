@@ -104,7 +104,6 @@ fn table(keyspace: &str, kind: TableKind, definition: Definition) -> Table {
             ..TableOptions::default()
         },
         is_counter: false,
-        indexes: BTreeMap::new(),
         dropped_columns: Vec::new(),
         next_column_id: 0,
     };

@@ -5,7 +5,7 @@ use cql_lite::types::CqlType;
 
 use super::table::{STATIC_WITHOUT_CLUSTERING, new_column, refuse_time_to_live_of_counters};
 use super::user_type::nested_multi_cell_field;
-use super::{Change, Ddl, configuration, index, invalid, refuse_system_keyspace};
+use super::{Change, Ddl, configuration, invalid, refuse_system_keyspace};
 use crate::error::Result;
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Table};
 use crate::schema::options::Properties;
@@ -159,7 +159,6 @@ fn drop_columns(
                 column.column_type
             ));
         }
-        refuse_if_indexed(table, name, "drop")?;
         let column = table.columns.remove(position);
         let is_static = column.is_static();
         table.dropped_columns.push(DroppedColumn {
@@ -210,27 +209,10 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
                 table.full_name()
             ));
         }
-        refuse_if_indexed(table, old, "rename")?;
         new.clone_into(&mut table.columns[position].name);
         is_changed = true;
     }
     Ok(is_changed)
-}
-
-fn refuse_if_indexed(table: &Table, column: &str, action: &str) -> Result<()> {
-    let is_dependent = |target: &String| index::target_column(target).is_none_or(|target| target == column);
-    let indexes = table.indexes.values();
-    let names: Vec<&str> = indexes
-        .filter(|index| index.options.get("target").is_none_or(is_dependent))
-        .map(|index| index.name.as_str())
-        .collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    invalid(format!(
-        "Cannot {action} column {column} because it has dependent secondary indexes ({})",
-        names.join(", ")
-    ))
 }
 
 fn set_properties(table: &mut Table, properties: &[Property]) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! CREATE TABLE and DROP TABLE, and the rules that every table keeps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{ColumnDefinition, CreateTable, Direction, DropTable, Identifier, PrimaryKey};
@@ -54,7 +54,6 @@ impl Ddl<'_> {
             clustering_key_count: 0,
             options,
             is_counter: false,
-            indexes: BTreeMap::new(),
             dropped_columns: Vec::new(),
             next_column_id: 0,
         };

@@ -119,11 +119,7 @@ fn keyspace_statements_that_are_refused() {
 
 #[test]
 fn if_exists_and_if_not_exists_make_no_change() {
-    let mut session = Session::with(&[
-        "CREATE TABLE t (k int PRIMARY KEY, v int)",
-        "CREATE TYPE p (x int)",
-        "CREATE INDEX i ON t (v)",
-    ]);
+    let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)", "CREATE TYPE p (x int)"]);
     for statement in [
         "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy'}",
         "DROP KEYSPACE IF EXISTS other",
@@ -136,8 +132,6 @@ fn if_exists_and_if_not_exists_make_no_change() {
         "CREATE TYPE IF NOT EXISTS p (y text)",
         "DROP TYPE IF EXISTS q",
         "ALTER TYPE p ADD IF NOT EXISTS x int",
-        "CREATE INDEX IF NOT EXISTS i ON t (v)",
-        "CREATE INDEX IF NOT EXISTS j ON t (v)",
         "DROP INDEX IF EXISTS j",
         "DROP MATERIALIZED VIEW IF EXISTS v",
         "DROP FUNCTION IF EXISTS f",
@@ -361,8 +355,6 @@ fn alterations_that_are_refused() {
         "CREATE TYPE q (l list<int>)",
         "CREATE TABLE t (k int, c int, v text, u p, d list<text>, s int STATIC, w int, PRIMARY KEY (k, c))",
         "CREATE TABLE n (k int PRIMARY KEY, c counter, d counter)",
-        "CREATE INDEX ON t (v)",
-        "CREATE INDEX ON t (c)",
         "ALTER TABLE t DROP (d, s, w)",
         "ALTER TABLE n DROP d",
     ]);
@@ -390,11 +382,9 @@ fn alterations_that_are_refused() {
         ("ALTER TABLE t DROP missing", "Column missing was not found in table 'ks.t'"),
         ("ALTER TABLE t DROP k", "Cannot drop PRIMARY KEY column k"),
         ("ALTER TABLE t DROP u", "Cannot drop non-frozen column u of user type p"),
-        ("ALTER TABLE t DROP v", "Cannot drop column v because it has dependent secondary indexes (t_v_idx)"),
         ("ALTER TABLE t RENAME v TO x", "Cannot rename non PRIMARY KEY column v"),
         ("ALTER TABLE t RENAME k TO v", "another column with that name already exists"),
         ("ALTER TABLE t RENAME missing TO x", "Column missing was not found in table ks.t"),
-        ("ALTER TABLE t RENAME c TO x", "Cannot rename column c because it has dependent secondary indexes (t_c_idx)"),
         ("ALTER TABLE t ALTER k TYPE blob", "Altering column types is no longer supported"),
         ("ALTER TABLE n WITH default_time_to_live = 5", "Cannot set default_time_to_live on a table with counters"),
         ("ALTER TABLE t WITH id = '5bc52802-de25-35ed-aeab-188eecebb091'", "Cannot alter table id."),
@@ -455,71 +445,13 @@ fn types_that_are_refused() {
 }
 
 #[test]
-fn indexes_are_declared_with_default_names() {
-    let mut session = Session::with(&[
-        "CREATE TABLE t (k int, c int, v text, l list<int>, m map<text, int>, f frozen<set<int>>, \"Q\" int, \
-         PRIMARY KEY (k, c))",
-    ]);
-    let cases = [
-        ("CREATE INDEX ON t (v)", "t_v_idx", "v"),
-        ("CREATE INDEX ON t (l)", "t_l_idx", "values(l)"),
-        ("CREATE INDEX ON t (KEYS(m))", "t_m_idx", "keys(m)"),
-        ("CREATE INDEX ON t (ENTRIES(m))", "t_m_idx_1", "entries(m)"),
-        ("CREATE INDEX ON t (FULL(f))", "t_f_idx", "full(f)"),
-        ("CREATE INDEX ON t (\"Q\")", "t_Q_idx", "\"Q\""),
-        ("CREATE INDEX named ON t (c)", "named", "c"),
-    ];
-    for (statement, name, target) in cases {
-        let change = session.run(statement);
-        assert_eq!(change.effect, Some(event(ChangeType::Updated, ChangeTarget::Table, "ks", "t")));
-        let index = &session.table("t").indexes[name];
-        assert_eq!((index.kind.as_str(), index.options["target"].as_str()), ("COMPOSITES", target));
-        assert_eq!(index.options.len(), 1);
-    }
-    session.run("CREATE CUSTOM INDEX sai ON t (v) USING 'StorageAttachedIndex' WITH OPTIONS = {'case_sensitive': 'false'}");
-    let index = &session.table("t").indexes["sai"];
-    assert_eq!(index.kind, "CUSTOM");
-    assert_eq!(index.options["class_name"], "StorageAttachedIndex");
-    session.run("DROP INDEX sai");
-    session.run("DROP INDEX ks.named");
-    assert_eq!(session.table("t").indexes.len(), 6);
-}
-
-#[test]
-fn indexes_that_are_refused() {
-    let mut session = Session::with(&[
-        "CREATE TYPE p (x int)",
-        "CREATE TABLE t (k int PRIMARY KEY, v text, l list<int>, f frozen<list<int>>, u p, d duration)",
-        "CREATE TABLE n (k int PRIMARY KEY, c counter)",
-        "CREATE INDEX i ON t (v)",
-    ]);
+fn indexes_are_refused() {
+    let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY, v text)"]);
+    let refusal = "Secondary indexes are not supported by Helenus yet";
     session.refuses(&[
-        ("CREATE INDEX ON missing (v)", "Table 'missing' doesn't exist"),
-        ("CREATE INDEX i ON t (l)", "Index 'i' already exists"),
-        ("CREATE INDEX j ON t (v)", "Index j is a duplicate of existing index i"),
-        ("CREATE INDEX ON t (missing)", "Column 'missing' doesn't exist"),
-        ("CREATE INDEX ON t (k)", "Cannot create secondary index on the only partition key column k"),
-        ("CREATE INDEX ON t (KEYS(l))", "Cannot create index on keys of column l with non-map type"),
-        (
-            "CREATE INDEX ON t (KEYS(v))",
-            "Cannot create keys() index on v. Non-collection columns only support simple indexes",
-        ),
-        ("CREATE INDEX ON t (FULL(l))", "full() indexes can only be created on frozen collections"),
-        (
-            "CREATE INDEX ON t (f)",
-            "Cannot create values() index on frozen column f. Frozen collections are immutable",
-        ),
-        ("CREATE INDEX ON t (u)", "Cannot create index on non-frozen UDT column u"),
-        ("CREATE INDEX ON t (d)", "Secondary indexes are not supported on duration columns"),
-        ("CREATE INDEX ON n (c)", "Secondary indexes on counter tables aren't supported"),
-        (
-            "CREATE CUSTOM INDEX ON t (l) USING 'org.apache.cassandra.index.sasi.SASIIndex'",
-            "is not supported by Helenus",
-        ),
-        (
-            "CREATE CUSTOM INDEX ON t (l) USING 'sai' WITH OPTIONS = {'wrong': '1'}",
-            "Properties specified [wrong] are not understood by StorageAttachedIndex",
-        ),
+        ("CREATE INDEX i ON t (v)", refusal),
+        ("CREATE INDEX IF NOT EXISTS ON t (v)", refusal),
+        ("CREATE CUSTOM INDEX ON t (v) USING 'StorageAttachedIndex'", refusal),
         ("DROP INDEX missing", "Index 'ks.missing' doesn't exist"),
     ]);
 }

@@ -1,6 +1,6 @@
 //! The CREATE statements of what is in the catalog, in the form of Cassandra 5.0's DESCRIBE.
 //!
-//! Run in the order keyspace, types, tables, indexes, they make the same schema again. Names are quoted where they need
+//! Run in the order keyspace, types, tables, they make the same schema again. Names are quoted where they need
 //! it. A virtual keyspace cannot be created: it and its tables are shown in a comment.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use cql_lite::syntax::ast::Identifier;
 use cql_lite::types::UserType;
 
-use crate::schema::catalog::{Column, DroppedColumn, Index, Keyspace, Replication, Table};
+use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
 use crate::schema::options::TableOptions;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
@@ -204,21 +204,6 @@ fn drop_statements(table: &Table) -> String {
         }
     });
     statements.collect()
-}
-
-/// `CREATE INDEX …`
-pub fn index(table: &Table, index: &Index) -> String {
-    let mut options = index.options.clone();
-    let target = options.remove("target").unwrap_or_default();
-    let on = format!("{} ON {} ({target})", quoted(&index.name), table_name(table));
-    match options.remove("class_name") {
-        None => format!("CREATE INDEX {on};"),
-        Some(class) => {
-            let with =
-                if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
-            format!("CREATE CUSTOM INDEX {on} USING {}{with};", string(&class))
-        }
-    }
 }
 
 fn string(text: &str) -> String {

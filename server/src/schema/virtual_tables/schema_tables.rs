@@ -1,4 +1,4 @@
-//! The catalog as rows: `system_schema`, `system_virtual_schema` and `system."IndexInfo"`.
+//! The catalog as rows: `system_schema` and `system_virtual_schema`.
 
 use std::collections::BTreeMap;
 
@@ -126,33 +126,6 @@ pub fn types(writer: &mut RowWriter, catalog: &Catalog) {
                 .set("type_name", name.as_str())
                 .set("field_names", field_names)
                 .set("field_types", field_types);
-        }
-    }
-}
-
-/// `system_schema.indexes`.
-pub fn indexes(writer: &mut RowWriter, catalog: &Catalog) {
-    for table in tables_of(catalog, false) {
-        for index in table.indexes.values() {
-            writer
-                .row()
-                .set("keyspace_name", table.keyspace.as_str())
-                .set("table_name", table.name.as_str())
-                .set("index_name", index.name.as_str())
-                .set("kind", index.kind.as_str())
-                .set("options", &index.options);
-        }
-    }
-}
-
-/// `system."IndexInfo"`: the indexes that may be used. Its `table_name` holds the name of the keyspace.
-pub fn built_indexes(writer: &mut RowWriter, catalog: &Catalog) {
-    for keyspace in keyspaces_of(catalog, false) {
-        let mut names: Vec<&str> =
-            keyspace.tables.values().flat_map(|table| table.indexes.keys().map(String::as_str)).collect();
-        names.sort_unstable();
-        for name in names {
-            writer.row().set("table_name", keyspace.name.as_str()).set("index_name", name);
         }
     }
 }
