@@ -8,16 +8,17 @@ SOAK_ROUNDS ?= 200
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup build demo test lint drivers conformance bench soak fuzz
+.PHONY: help setup build demo test lint drivers robustness conformance bench soak fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
 	@echo '                  (installs: a C compiler with apt if root and missing, a newer Rust if rustup is there;'
 	@echo '                  DEMO_ARGS="--users 100000" for the guide'"'"'s data set, "--contact-point HOST:PORT")'
-	@echo 'make test         format, lints, all tests, every client, 10 kills under load, a short fuzz run'
+	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
+	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
 	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
@@ -47,6 +48,10 @@ drivers: setup
 	@scripts/setup test
 	cargo build --release -p helenus
 	tests/run-drivers --binary $(TARGET_DIR)/release/helenus $(DRIVERS_ARGS)
+
+robustness: setup
+	cargo build --release -p helenus
+	tests/robustness/run --binary $(TARGET_DIR)/release/helenus
 
 conformance: setup
 	@scripts/setup test

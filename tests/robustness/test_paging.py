@@ -62,7 +62,7 @@ def node():
 def disturbance(node, session, table):
     """Writes, overwrites and deletes around the stable rows, flushes and compacts, until the block ends."""
     source = random.Random(len(table))
-    stop, failures = threading.Event(), []
+    stop, failures, rounds = threading.Event(), [], []
     keys, values = (1, STABLE) if table == "large" else (PARTITIONS, ROWS_PER_PARTITION)
     insert = session.prepare(f"INSERT INTO k.{table} (k, c, v) VALUES (?, ?, ?)")
     update = session.prepare(f"UPDATE k.{table} SET v = ? WHERE k = ? AND c = ?")
@@ -74,11 +74,13 @@ def disturbance(node, session, table):
             session.execute(insert, (k, 2 * c + 1, 1))
             session.execute(update, (c, k, 2 * c))
             session.execute(delete, (k, 2 * source.randrange(values) + 1))
+            rounds.append("write")
 
     def administer():
         while not stop.is_set():
             for action in ("flush", "flush", "compact"):
                 node.administer(action, keyspace="k", table=table)
+                rounds.append(action)
 
     def noting(work):
         try:
@@ -96,6 +98,7 @@ def disturbance(node, session, table):
         for thread in threads:
             thread.join()
     assert not failures
+    assert {"write", "flush", "compact"} <= set(rounds)
 
 
 def pages(session, text, page_rows, paging_state=None):
