@@ -25,6 +25,7 @@ use crate::schema::catalog::{Catalog, Table, TableKind};
 
 /// What is done for a statement.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
 pub enum Plan {
     Select {
         select: SelectPlan,

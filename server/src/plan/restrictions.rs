@@ -46,6 +46,7 @@ pub enum TupleValues {
 
 /// Which partitions.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
 pub enum PartitionRestriction {
     /// One set of values a partition key column: each combination is a partition.
     Keys(Vec<Values>),

@@ -17,6 +17,7 @@ use crate::schema::catalog::Table;
 
 /// A planned SELECT.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties of a statement, not states")]
 pub struct SelectPlan {
     pub table: Arc<Table>,
     pub restrictions: Restrictions,

@@ -212,7 +212,7 @@ impl<'a> SelectionResolver<'a> {
             ast::Selector::CountRows => {
                 let function = functions::resolve_aggregate("count", &[])?
                     .ok_or_else(|| RequestError::invalid("count is not an aggregate"))?;
-                self.aggregate(function, Vec::new())
+                Ok(self.aggregate(function, Vec::new()))
             }
             ast::Selector::WriteMetadata { kind, target } => self.write_metadata(*kind, target),
             ast::Selector::Cast { selector, target } => {
@@ -467,7 +467,7 @@ impl<'a> SelectionResolver<'a> {
                 resolved.into_iter().flatten().map(|(argument, _)| argument).collect();
             let function = functions::resolve_aggregate(name, &types)?
                 .ok_or_else(|| RequestError::invalid(format!("Unknown function '{name}'")))?;
-            return self.aggregate(function, resolved);
+            return Ok(self.aggregate(function, resolved));
         }
         let natural: Vec<Option<CqlType>> = arguments
             .iter()
@@ -489,14 +489,10 @@ impl<'a> SelectionResolver<'a> {
         Ok((Selector::Function { function, arguments: inputs }, return_type))
     }
 
-    fn aggregate(
-        &mut self,
-        function: AggregateFunction,
-        arguments: Vec<Selector>,
-    ) -> Result<(Selector, CqlType)> {
+    fn aggregate(&mut self, function: AggregateFunction, arguments: Vec<Selector>) -> (Selector, CqlType) {
         let return_type = function.return_type().clone();
         self.aggregates.push(Aggregate { function, arguments });
-        Ok((Selector::Aggregate(self.aggregates.len() - 1), return_type))
+        (Selector::Aggregate(self.aggregates.len() - 1), return_type)
     }
 
     fn write_metadata(
@@ -552,11 +548,10 @@ impl<'a> SelectionResolver<'a> {
                 })?;
                 (CellPart::Field(field_index as u16), value_type)
             }
-            Some(_) => (CellPart::Whole, value_type),
             None if is_multi_cell && kind != ast::WriteMetadata::MaxWritetime => {
                 (CellPart::Each, CqlType::list(value_type, true))
             }
-            None => (CellPart::Whole, value_type),
+            Some(_) | None => (CellPart::Whole, value_type),
         };
         let slot = self.fetched.slot(index);
         self.fetched.with_times[slot] = true;

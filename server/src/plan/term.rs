@@ -27,6 +27,7 @@ impl Receiver {
     }
 
     /// A part of this receiver, named as Cassandra names it: `value(m)`, `key(m)`, `idx(l)`, …
+    #[must_use]
     pub fn part(&self, kind: &str, value_type: CqlType) -> Self {
         Self { name: format!("{kind}({})", self.name), value_type }
     }
@@ -71,6 +72,9 @@ impl Markers {
             .collect()
     }
 }
+
+/// Wire bytes of a value that is not null.
+type Value<'a> = Cow<'a, [u8]>;
 
 /// A resolved term.
 #[derive(Debug, Clone)]
@@ -172,7 +176,7 @@ impl Term {
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Map(key_type, entries) => {
-                let mut evaluated: Vec<(Cow<'a, [u8]>, Cow<'a, [u8]>)> = Vec::with_capacity(entries.len());
+                let mut evaluated: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
                 for (key, value) in entries {
                     let Some(key) = element(key.evaluate(bindings)?)? else { return Ok(Bound::Unset) };
                     let Some(value) = element(value.evaluate(bindings)?)? else { return Ok(Bound::Unset) };

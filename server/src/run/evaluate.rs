@@ -29,6 +29,7 @@ pub struct RowContext<'a, 'v> {
     pub now_seconds: u32,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 fn codec_error(error: codec::CodecError) -> RequestError {
     RequestError::invalid(error.to_string())
 }

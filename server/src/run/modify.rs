@@ -115,7 +115,7 @@ impl MutationSet {
         };
         let writer = StatementWriter::new(plan, bindings, moment, existing)?;
         for key in partition_keys(&plan.partition, &plan.table, bindings)? {
-            writer.write(self, key)?;
+            writer.write(self, &key)?;
         }
         Ok(())
     }
@@ -222,23 +222,23 @@ impl<'a> StatementWriter<'a> {
         Deletion { timestamp: self.timestamp, local_deletion_time: self.moment.now_seconds }
     }
 
-    fn write(&self, set: &mut MutationSet, key: PartitionKey) -> Result<()> {
+    fn write(&self, set: &mut MutationSet, key: &PartitionKey) -> Result<()> {
         let plan = self.plan;
         let table = &plan.table;
         if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
-            return self.delete_rows(set, &key);
+            return self.delete_rows(set, key);
         }
         let (statics, regulars): (Vec<&ColumnOperation>, Vec<&ColumnOperation>) =
             plan.operations.iter().partition(|change| table.columns[change.column].is_static());
         if !statics.is_empty() {
-            self.write_row(set, &key, STATIC_POSITION, &statics, false)?;
+            self.write_row(set, key, STATIC_POSITION, &statics, false)?;
         }
         let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
         if !names_rows || (regulars.is_empty() && plan.kind != ModifyKind::Insert) {
             return Ok(());
         }
         for position in positions(&plan.clustering, table, self.bindings)? {
-            self.write_row(set, &key, &position, &regulars, plan.kind == ModifyKind::Insert)?;
+            self.write_row(set, key, &position, &regulars, plan.kind == ModifyKind::Insert)?;
         }
         Ok(())
     }

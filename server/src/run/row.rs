@@ -165,7 +165,7 @@ impl RowLayout {
                 if source.kind == ColumnKind::Static {
                     slots[slot] = values[slot].as_deref().map_or(Slot::Null, Slot::Borrowed);
                     if source.with_times {
-                        times[slot] = static_times[slot].clone();
+                        times[slot].clone_from(&static_times[slot]);
                     }
                 }
             }

@@ -94,7 +94,7 @@ pub struct SelectRun<'p> {
     out: Vec<u8>,
     row_count: usize,
     /// Rows kept until all are there, to be ordered.
-    collected: Vec<(Vec<Option<Vec<u8>>>, Vec<u8>)>,
+    collected: Vec<(OwnedValues, Vec<u8>)>,
     partition: PartitionState,
     group: Option<Group>,
     /// The last row taken in.
@@ -261,7 +261,7 @@ impl<'p> SelectRun<'p> {
     /// The page so far. `more`: reading was cut off (page full or work budget spent).
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
         if !self.plan.result_order.is_empty() {
-            self.order_collected()?;
+            self.order_collected();
             return Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor: None });
         }
         let cursor = match (more, self.last.take()) {
@@ -515,7 +515,7 @@ impl<'p> SelectRun<'p> {
         Ok(())
     }
 
-    fn order_collected(&mut self) -> Result<()> {
+    fn order_collected(&mut self) {
         let types: Vec<_> = self
             .plan
             .result_order
@@ -545,7 +545,6 @@ impl<'p> SelectRun<'p> {
         for (_, row) in &self.collected {
             self.out.extend_from_slice(row);
         }
-        Ok(())
     }
 }
 
