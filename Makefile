@@ -2,13 +2,14 @@
 
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+GROWTH_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
 SOAK_ROUNDS ?= 200
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup build demo test lint drivers robustness conformance bench soak fuzz
+.PHONY: help setup build demo test lint drivers robustness conformance bench bench-micro bench-growth soak fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -23,6 +24,8 @@ help:
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
+	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
+	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
 	@echo 'make lint         format and lints'
@@ -63,6 +66,16 @@ bench: setup
 	cargo build --release -p helenus
 	scripts/install-latte
 	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+bench-micro: setup
+	@scripts/setup test
+	cargo build --release -p helenus-benches
+	benches/micro/run
+
+bench-growth: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	benches/growth/run --binary $(TARGET_DIR)/release/helenus $(GROWTH_ARGS)
 
 soak: setup
 	cargo build --release -p helenus

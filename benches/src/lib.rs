@@ -1,1 +1,81 @@
-//! Benchmarks of Helenus. `peers/` compares the server with Apache Cassandra (`make bench`).
+//! Benchmarks of Helenus.
+//!
+//! * `micro/` counts the instructions of the hot paths under valgrind (`make bench-micro`). The paths themselves are here:
+//!   [`engine_paths`] and [`request_paths`], each a [`Workload`], run by the program `helenus-hot-paths`.
+//! * `growth/` shows that reading a page does not depend on the size of the partition (`make bench-growth`).
+//! * `peers/` compares the server with Apache Cassandra (`make bench`).
+//!
+//! Invariants of the workloads: one thread, a simulated disk, a clock that stands still, data made of the operation's
+//! number. So a count changes only with the code (and the compiler).
+
+pub mod engine_paths;
+pub mod request_paths;
+
+use std::error::Error;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+
+/// What went wrong in a workload; it ends the program.
+pub type Failure = Box<dyn Error>;
+
+/// Operations between two pauses: what one read of a busy connection brings.
+const BATCH_OPERATIONS: u64 = 32;
+
+/// One hot path, ready to run.
+pub trait Workload {
+    /// Does the operation once. The number decides what it is about; the same one may come again.
+    fn operation(&mut self, number: u64) -> Result<(), Failure>;
+
+    /// What the thread does between two batches of operations; not counted.
+    fn pause(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
+        async { Ok(()) }.boxed_local()
+    }
+}
+
+/// Sets a workload up.
+type Prepare = fn() -> LocalBoxFuture<'static, Result<Box<dyn Workload>, Failure>>;
+
+/// The hot paths by the name under which `micro/limits.json` has them.
+pub const WORKLOADS: [(&str, Prepare); 5] = [
+    ("frame_to_plan", || async { Ok(Box::new(request_paths::FrameToPlan::prepare()?) as _) }.boxed_local()),
+    ("put", || async { Ok(Box::new(engine_paths::Put::prepare().await?) as _) }.boxed_local()),
+    ("cached_get", || async { Ok(Box::new(engine_paths::CachedGet::prepare().await?) as _) }.boxed_local()),
+    ("merge_4_sources_100_rows", || {
+        async { Ok(Box::new(engine_paths::MergedScan::prepare().await?) as _) }.boxed_local()
+    }),
+    ("100_rows_to_answer", || {
+        async { Ok(Box::new(request_paths::RowsToAnswer::prepare()?) as _) }.boxed_local()
+    }),
+];
+
+/// Runs a workload: `operations` to warm up, then as many in [`measured`]. Needs a `LocalSet`.
+pub async fn run(prepare: Prepare, operations: u64) -> Result<(), Failure> {
+    let mut workload = prepare().await?;
+    let mut first = 0;
+    while first < 2 * operations {
+        // No batch is half warm-up.
+        let phase_end = if first < operations { operations } else { 2 * operations };
+        let end = phase_end.min(first + BATCH_OPERATIONS);
+        if first < operations {
+            for number in first..end {
+                workload.operation(number)?;
+            }
+        } else {
+            measured(&mut *workload, first, end)?;
+        }
+        workload.pause().await?;
+        first = end;
+    }
+    Ok(())
+}
+
+/// The operations `first..end`. callgrind counts from the entry of this function to its end, by its name, so nothing
+/// that it calls may have `measured` in its name.
+#[inline(never)]
+fn measured(workload: &mut dyn Workload, first: u64, end: u64) -> Result<(), Failure> {
+    for number in first..end {
+        workload.operation(number)?;
+    }
+    Ok(())
+}
