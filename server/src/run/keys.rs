@@ -384,3 +384,42 @@ pub fn encode_path(element_type: &CqlType, value: &[u8]) -> Result<Vec<u8>> {
         .map_err(|error| RequestError::invalid(error.to_string()))?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::CallContext;
+    use crate::schema::ddl::tests::Session;
+
+    fn constant(value: Vec<u8>) -> Term {
+        Term::Constant(Some(value))
+    }
+
+    #[test]
+    fn partitions_named_by_in_come_once_and_in_the_order_of_their_values() {
+        let session = Session::with(&["CREATE TABLE t (k int, c text, PRIMARY KEY (k, c))"]);
+        let numbers = [7_i32, -1, 3, 7];
+        let terms = numbers.iter().map(|number| constant(number.to_be_bytes().to_vec())).collect();
+        let call = CallContext::at(0);
+        let bindings = Bindings { values: &[], call: &call };
+        let keys = partition_keys(&[Values::Many(terms)], session.table("t"), &bindings).unwrap();
+        let found: Vec<Vec<u8>> = keys.into_iter().map(|key| key.bytes).collect();
+        assert_eq!(found, [-1_i32, 3, 7].map(|number| number.to_be_bytes().to_vec()));
+    }
+
+    #[test]
+    fn clustering_values_longer_than_the_limit_name_no_position() {
+        let session = Session::with(&["CREATE TABLE t (k int, c text, d text, PRIMARY KEY (k, c, d))"]);
+        let call = CallContext::at(0);
+        let bindings = Bindings { values: &[], call: &call };
+        let restrictions = |length: usize| {
+            [0, 1].map(|first| ClusteringRestriction::Values {
+                first,
+                values: Values::One(constant(vec![b'x'; length])),
+            })
+        };
+        assert_eq!(positions(&restrictions(32_767), session.table("t"), &bindings).unwrap().len(), 1);
+        let refused = positions(&restrictions(32_768), session.table("t"), &bindings).unwrap_err();
+        assert_eq!(refused.to_string(), "The sum of all clustering columns is too long (65536 > 65535)");
+    }
+}

@@ -303,8 +303,6 @@ fn what_is_described_makes_the_same_schema_again() {
          e duration, f set<timestamp>, g timeuuid static, h varint, i smallint, j tinyint, \
          PRIMARY KEY ((p, q), c1, c2)) WITH CLUSTERING ORDER BY (c1 DESC, c2 ASC) AND gc_grace_seconds = 5 \
          AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_size': '2'}",
-        "CREATE INDEX \"Index_of_h\" ON all_types (h)",
-        "CREATE INDEX ON all_types (VALUES(f))",
         "ALTER TABLE all_types DROP i USING TIMESTAMP 5",
         "ALTER TABLE all_types DROP j USING TIMESTAMP 6",
         "ALTER TABLE all_types ADD j tinyint",
