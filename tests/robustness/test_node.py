@@ -161,10 +161,12 @@ def test_a_second_sigterm_ends_the_node_at_once_and_loses_nothing():
             assert count(session) == ROWS
 
 
-def test_sigint_is_as_sigterm():
-    with new_node() as node:
-        node.process.send_signal(signal.SIGINT)
-        assert node.process.wait(RUN_SECONDS) == 0
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_right_behind_the_address_stops_the_node_in_order(number):
+    for _ in range(4):
+        with new_node() as node:
+            node.process.send_signal(number)
+            assert node.process.wait(RUN_SECONDS) == 0
 
 
 def test_the_address_is_the_only_line_on_standard_output():
