@@ -28,6 +28,8 @@ pub struct RowLayout {
     last_clustering: usize,
     reads_partition_key: bool,
     with_times: bool,
+    /// Column ids that the table has; only where cells of dropped columns may be left in rows.
+    current_columns: Option<Vec<bool>>,
 }
 
 #[derive(Debug)]
@@ -130,7 +132,25 @@ impl RowLayout {
             last_clustering,
             reads_partition_key,
             with_times: fetched.with_times.iter().any(|&with| with),
+            current_columns: (!table.dropped_columns.is_empty()).then(|| {
+                let mut current = vec![false; table.next_column_id as usize];
+                for column in &table.columns {
+                    if let Some(is_current) = current.get_mut(column.id as usize) {
+                        *is_current = true;
+                    }
+                }
+                current
+            }),
         }
+    }
+
+    /// Whether a row is there for those who do not see dropped columns.
+    pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
+        let Some(current) = &self.current_columns else { return true };
+        row.liveness().is_some_and(|liveness| !liveness.is_expired(now_seconds))
+            || row.cells().any(|cell| {
+                current.get(cell.column as usize).copied().unwrap_or(false) && cell.is_live(now_seconds)
+            })
     }
 
     /// Reads a row into slots. `statics`: values of the static columns by slot (others are ignored).

@@ -205,6 +205,9 @@ impl<'p> SelectRun<'p> {
     }
 
     fn row_of_partition(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
+        if !self.layout.is_there(source.row, self.now_seconds) {
+            return Ok(Flow::Continue);
+        }
         if source.position == STATIC_POSITION {
             self.set_statics(source.row)?;
             if !self.plan.distinct {
