@@ -63,7 +63,7 @@ pub struct Config {
     pub rack: String,
     /// `PlainText` login as in Cassandra is not there yet: only `AllowAllAuthenticator`.
     pub authenticator: String,
-    /// Largest request frame. Above: an error and a closed connection.
+    /// Largest request frame. Above: an error; the frame is skipped as it arrives.
     pub max_frame_bytes: u32,
     /// Largest statement text.
     pub max_statement_bytes: usize,
@@ -108,7 +108,7 @@ impl Default for Config {
             max_statement_bytes: 16 << 20,
             max_batch_statements: 65_535,
             max_connections: 10_000,
-            max_requests_per_connection: 1_024,
+            max_requests_per_connection: 256,
             default_page_rows: 0,
             max_page_bytes: 8 << 20,
             max_page_tombstones: 100_000,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat};
 use helenus::node::Node;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A request makes a handful of small buffers: an allocator that keeps them on their thread costs half of the system's.
 #[global_allocator]
@@ -134,6 +134,11 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(node) => node,
         Err(error) => return fail(&error),
     };
+    // Before anyone knows of the node: a signal right behind its address stops it as any other.
+    let mut signals = match runtime.block_on(async { Signals::new() }) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&error),
+    };
     println!("listening on {}", node.address());
     if let Some(address) = node.http_address() {
         tracing::info!(%address, "metrics, health and administration");
@@ -142,15 +147,12 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         address = %node.address(), shard_aware = %node.shard_aware_address(), shards = node.shared().shard_count(),
         host_id = %node.shared().host_id, "ready"
     );
-    if let Err(error) = runtime.block_on(wait_for_signal()) {
-        return fail(&error);
-    }
+    runtime.block_on(signals.next());
     tracing::info!("stopping");
     // A second signal ends the process at once, whatever is still to be flushed.
-    runtime.spawn(async {
-        if wait_for_signal().await.is_ok() {
-            std::process::exit(1);
-        }
+    runtime.spawn(async move {
+        signals.next().await;
+        std::process::exit(1);
     });
     let stopped = runtime.block_on(async move { tokio::task::spawn_blocking(move || node.shutdown()).await });
     match stopped {
@@ -160,14 +162,24 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     }
 }
 
-async fn wait_for_signal() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that stop the node.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Catches them from now on. Must be called within a runtime.
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
-    Ok(())
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 fn start_logs(config: &Config) {
