@@ -141,7 +141,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         let moment = WriteMoment {
             timestamp: context.next_timestamp(),
             now_seconds: context.now_seconds(),
-            list_clock_micros: 1,
+            now_micros: 1,
             counter_id: [0; 16],
         };
         let mut set = MutationSet::default();

@@ -1,6 +1,5 @@
 //! INSERT, UPDATE and DELETE without conditions.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,23 +54,13 @@ impl ExistingRows for ShardRows<'_> {
     }
 }
 
-thread_local! {
-    /// Orders list elements given in one microsecond; strictly increasing on a thread.
-    static LIST_CLOCK_MICROS: Cell<i64> = const { Cell::new(0) };
-}
-
 /// The moment of a write.
 pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
     let now_micros = context.next_timestamp();
-    let list_clock_micros = LIST_CLOCK_MICROS.with(|clock| {
-        let next = now_micros.max(clock.get() + 1);
-        clock.set(next);
-        next
-    });
     WriteMoment {
         timestamp: options.timestamp.unwrap_or(now_micros),
         now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
-        list_clock_micros,
+        now_micros,
         counter_id: *context.node.host_id.as_bytes(),
     }
 }

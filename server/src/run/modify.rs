@@ -5,6 +5,7 @@
 //! * What must be read first (lists by index or value, counters) is read through [`ExistingRows`] by the owner of the
 //!   partition, in the same turn in which the mutation is applied.
 
+use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
 
 use cql_lite::types::{CqlType, codec, compare, json};
@@ -37,8 +38,8 @@ pub struct WriteMoment {
     /// Microseconds; for statements without a timestamp of their own.
     pub timestamp: i64,
     pub now_seconds: u32,
-    /// Strictly increasing a node: orders what lists are given in one microsecond.
-    pub list_clock_micros: i64,
+    /// Microseconds now: orders what lists are given.
+    pub now_micros: i64,
     /// The identity under which this node counts.
     pub counter_id: [u8; 16],
 }
@@ -341,7 +342,7 @@ impl<'a> StatementWriter<'a> {
                 Bound::Bytes(value) if is_multi_cell => {
                     let before = Deletion { timestamp: self.timestamp.saturating_sub(1), ..self.deletion() };
                     work.row.delete_column(column.id, before);
-                    cells.write_elements(work, &value, self.moment.list_clock_micros)
+                    cells.write_elements(work, &value, next_list_clock(self.moment))
                 }
                 Bound::Bytes(value) => {
                     cells.value(&mut work.row, &[], &value);
@@ -353,11 +354,11 @@ impl<'a> StatementWriter<'a> {
                 Ok(())
             }
             Operation::Add(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(work, &value, self.moment.list_clock_micros),
+                Bound::Bytes(value) => cells.write_elements(work, &value, next_list_clock(self.moment)),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Prepend(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(work, &value, -self.moment.list_clock_micros),
+                Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.moment)),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Subtract(term) => match term.evaluate(self.bindings)? {
@@ -587,6 +588,21 @@ impl CellWriter<'_, '_> {
         }
         Ok(())
     }
+}
+
+thread_local! {
+    /// The clock value of the last list operation of this thread.
+    static LIST_CLOCK_MICROS: LastValue<i64> = const { LastValue::new(0) };
+}
+
+/// The clock value of a list operation: now, but never the same twice on a thread, so that operations of one microsecond
+/// (or one batch) keep their order.
+fn next_list_clock(moment: &WriteMoment) -> i64 {
+    LIST_CLOCK_MICROS.with(|clock| {
+        let next = moment.now_micros.max(clock.get() + 1);
+        clock.set(next);
+        next
+    })
 }
 
 /// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
