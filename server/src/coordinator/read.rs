@@ -421,7 +421,7 @@ fn ranges(
             if let Some(cursor) = cursor {
                 let key = PartitionKey::new(cursor.partition_key.clone());
                 let owner = Some(context.node.shard_of(key.token));
-                if plan.distinct {
+                if plan.distinct && !cursor.is_unread {
                     start = full_key(&key, PARTITION_END)?;
                 } else {
                     if plan.reads_static && cursor.position != STATIC_POSITION {
@@ -459,7 +459,7 @@ fn partition_ranges(
     ranges: &mut Vec<KeyRange>,
 ) -> Result<()> {
     let owner = Some(context.node.shard_of(key.token));
-    if plan.distinct && cursor.is_some() {
+    if plan.distinct && cursor.is_some_and(|cursor| !cursor.is_unread) {
         return Ok(());
     }
     let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
