@@ -115,7 +115,8 @@ impl Progress {
                 })),
                 None => self.damaged(path, group.offset as u64, "the lengths of its records do not fit")?,
             }
-            self.expected = Some(group.header.sequence + 1);
+            // The last number there is can only come from damage that the checksum does not show: nothing follows it.
+            self.expected = Some(group.header.sequence.saturating_add(1));
             offset = group.end();
             any = true;
         }
@@ -246,9 +247,35 @@ impl Replay {
         files.discard_misfits().await?;
         let start = Start {
             live: self.with_groups,
-            first_new: self.highest_number + 1,
+            first_new: self.highest_number.saturating_add(1),
             next_sequence: self.progress.expected.unwrap_or(1),
         };
         Ok(CommitLog::start(files, self.options, self.clock, start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::{GroupHeader, seal};
+    use super::*;
+
+    /// Found by fuzzing: a group with the last sequence number there is.
+    #[test]
+    fn a_group_with_the_greatest_number_is_read_without_overflow() {
+        let record = [3, 0, 0, 0, b'a', b'b', b'c'];
+        let mut group = vec![0; GROUP_HEADER_BYTES];
+        group.extend_from_slice(&record);
+        let header = GroupHeader {
+            payload_length: record.len() as u32,
+            records: 1,
+            segment: 1,
+            sequence: u64::MAX,
+            durable_sequence: 0,
+            segment_first_sequence: u64::MAX,
+        };
+        seal(&mut group, &header);
+        let read = read_segment(&Bytes::from(group), 1).unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].1[..], *b"abc");
     }
 }
