@@ -15,7 +15,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::CqlType;
 
 use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
-use self::names::{Scope, keyspace_of, table_of};
+use self::names::{Scope, table_of};
 use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
@@ -246,9 +246,4 @@ fn partition_key_markers(plan: &Plan) -> Vec<u16> {
         })
         .collect();
     markers.unwrap_or_default()
-}
-
-/// The keyspace a DESCRIBE or similar falls back to.
-pub fn session_keyspace<'a>(name: &'a ast::QualifiedName, session: Option<&'a str>) -> Result<&'a str> {
-    keyspace_of(name, session)
 }

@@ -261,7 +261,6 @@ struct BoundFilter<'a> {
     operands: Vec<(usize, CqlType)>,
     key: Option<Cow<'a, [u8]>>,
     test: BoundTest<'a>,
-    reads_rows: bool,
 }
 
 enum BoundTest<'a> {
@@ -359,19 +358,13 @@ impl<'a> BoundFilters<'a> {
                     Ok((slot, table.columns[index].column_type.clone()))
                 })
                 .collect::<Result<_>>()?;
-            let reads_rows = columns.iter().any(|column| !column.is_partition_key() && !column.is_static());
-            bound.push(BoundFilter { operands, key, test, reads_rows });
+            bound.push(BoundFilter { operands, key, test });
         }
         Ok(Self { filters: bound })
     }
 
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
-    }
-
-    /// Whether a filter looks at more than the partition key and static columns.
-    pub fn reads_rows(&self) -> bool {
-        self.filters.iter().any(|filter| filter.reads_rows)
     }
 
     /// Whether a row passes all filters.

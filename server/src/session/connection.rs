@@ -19,8 +19,7 @@ use cql_lite::frame::request::{Request, decode_request};
 use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{
-    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, EventType, FrameError, Opcode, Prefix,
-    Role,
+    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Opcode, Prefix, Role,
 };
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -366,10 +365,5 @@ impl Connection {
             let version = self.version.get();
             self.write(|out| event.encode(out, version));
         }
-    }
-
-    /// Whether the client listens for a kind of event.
-    pub fn is_registered(&self, event_type: EventType) -> bool {
-        self.registered.get()[event_type as usize]
     }
 }
