@@ -256,24 +256,8 @@ pub fn plan_update(
         let operation = resolve_assignment(assignment, column, scope, markers)?;
         operations.push(ColumnOperation { column: index, operation });
     }
-    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
-    let (partition, clustering) = keys_of(restrictions, table, ModifyKind::Update)?;
-    let conditions = statement
-        .condition
-        .as_ref()
-        .map(|condition| resolve_conditions(condition, table, scope, markers))
-        .transpose()?;
-    let mut plan = ModifyPlan {
-        table: table.clone(),
-        kind: ModifyKind::Update,
-        partition,
-        clustering,
-        operations,
-        timestamp: None,
-        time_to_live: None,
-        conditions,
-        json: None,
-    };
+    let clauses = (statement.relations.as_slice(), statement.condition.as_ref());
+    let mut plan = keyed_plan(ModifyKind::Update, table, operations, clauses, scope, markers)?;
     using.apply(&mut plan)?;
     if plan.clustering.iter().any(|c| matches!(c, ClusteringRestriction::Slice { .. })) {
         return Err(RequestError::invalid(
@@ -434,6 +418,32 @@ fn resolve_assignment(
     }
 }
 
+/// The plan of an UPDATE or DELETE: its WHERE and IF clauses (in this order, as they number their markers) resolved.
+fn keyed_plan(
+    kind: ModifyKind,
+    table: &Arc<Table>,
+    operations: Vec<ColumnOperation>,
+    (relations, condition): (&[ast::Relation], Option<&ast::IfClause>),
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    let restrictions = resolve_relations(relations, scope, table, markers)?;
+    let (partition, clustering) = keys_of(restrictions, table, kind)?;
+    let conditions =
+        condition.map(|condition| resolve_conditions(condition, table, scope, markers)).transpose()?;
+    Ok(ModifyPlan {
+        table: table.clone(),
+        kind,
+        partition,
+        clustering,
+        operations,
+        timestamp: None,
+        time_to_live: None,
+        conditions,
+        json: None,
+    })
+}
+
 /// Plans a DELETE.
 pub fn plan_delete(
     statement: &ast::Delete,
@@ -459,24 +469,8 @@ pub fn plan_delete(
     }
     let using = ast::Using { timestamp: statement.timestamp.clone(), time_to_live: None };
     let mut using = UsingTerms::resolve(&using, scope, markers)?;
-    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
-    let (partition, clustering) = keys_of(restrictions, table, ModifyKind::Delete)?;
-    let conditions = statement
-        .condition
-        .as_ref()
-        .map(|condition| resolve_conditions(condition, table, scope, markers))
-        .transpose()?;
-    let mut plan = ModifyPlan {
-        table: table.clone(),
-        kind: ModifyKind::Delete,
-        partition,
-        clustering,
-        operations,
-        timestamp: None,
-        time_to_live: None,
-        conditions,
-        json: None,
-    };
+    let clauses = (statement.relations.as_slice(), statement.condition.as_ref());
+    let mut plan = keyed_plan(ModifyKind::Delete, table, operations, clauses, scope, markers)?;
     using.apply(&mut plan)?;
     check_conditional(&plan)?;
     if !plan.operations.is_empty() {
