@@ -10,6 +10,7 @@ pub mod batch;
 pub mod block;
 pub mod consistency;
 pub mod read;
+pub mod replica;
 pub mod schema;
 pub mod transaction;
 pub mod virtual_read;

@@ -3,7 +3,7 @@
 //! Steps of a start: lock the data directory, read (or make) identity and catalog, bind the ports, open every shard on its
 //! own thread (recovery), replay the batch logs, and only then accept clients. A stop is the reverse; every shard flushes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -24,18 +24,25 @@ use uuid::Uuid;
 
 use crate::admin::NodeAdmin;
 use crate::batch_log;
+use crate::cluster::view::ClusterView;
 use crate::config::{CommitLogMode, Config, ConfigError};
 use crate::coordinator::schema::engine_tables;
 use crate::error::{RequestError, Result};
 use crate::files::{self, DirectoryLock};
+use crate::internode::message::PROTOCOL_VERSION;
+use crate::internode::transport::Isolated;
 use crate::observe::http::{self, HttpServer};
 use crate::observe::metrics::ShardMetrics;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::topology::Topology;
 use crate::schema::catalog::Catalog;
 use crate::schema::store;
 use crate::schema::system_keyspaces::initial_catalog;
 use crate::schema::virtual_tables::NodeInformation;
 use crate::session::prepared::Registry;
-use crate::shard_thread::{self, CatalogView, IGNORE_MSB, Message, QUEUE_LENGTH, ShardContext, ShardLink};
+use crate::shard_thread::{
+    self, CatalogView, IGNORE_MSB, Message, QUEUE_LENGTH, ShardContext, ShardLink, ShardParts,
+};
 
 /// Tokens of a node in the ring.
 const TOKENS: usize = 16;
@@ -503,7 +510,35 @@ async fn open_shard(
             shard.drop_table(id).await.map_err(|error| error.to_string())?;
         }
     }
-    Ok(Rc::new(ShardContext::new(index, shared.clone(), shard, clock, view)))
+    let cluster = Arc::new(alone(&shared, &view.catalog));
+    let parts =
+        ShardParts { clock, transport: Rc::new(Isolated), random_seed: Uuid::new_v4().as_u128() as u64 };
+    Ok(Rc::new(ShardContext::new(index, shared.clone(), shard, parts, view, cluster)))
+}
+
+/// The cluster of a node that is alone.
+fn alone(shared: &NodeShared, catalog: &Catalog) -> ClusterView {
+    let information = &shared.information;
+    let member = Member {
+        host_id: shared.host_id,
+        internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
+        native_address: SocketAddr::new(information.rpc_address, information.native_port),
+        shard_aware_port: shared.shard_aware_port,
+        shard_count: shared.shard_count() as u16,
+        data_center: information.data_center.clone(),
+        rack: information.rack.clone(),
+        tokens: information.tokens.clone(),
+        state: MemberState::Normal,
+        release_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol_version: PROTOCOL_VERSION,
+    };
+    let topology = Topology {
+        version: 1,
+        epoch: 1,
+        members: BTreeMap::from([(shared.host_id, Arc::new(member))]),
+        removed: BTreeSet::new(),
+    };
+    ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([shared.host_id])), catalog)
 }
 
 async fn accept_clients(

@@ -13,13 +13,15 @@ use cql_lite::types::timeuuid;
 use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::io::Clock;
+use helenus_engine::io::{Clock, SplitMix64};
 use helenus_engine::shard::Shard;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use crate::cluster::view::ClusterView;
 use crate::error::{RequestError, Result};
+use crate::internode::transport::Transport;
 use crate::node::NodeShared;
 use crate::observe::metrics::ShardMetrics;
 use crate::schema::catalog::Catalog;
@@ -59,14 +61,26 @@ pub struct ShardContext {
     pub node: Arc<NodeShared>,
     pub shard: Rc<Shard>,
     pub clock: Rc<dyn Clock>,
+    /// The way to other nodes.
+    pub transport: Rc<dyn Transport>,
+    /// For everything that is to be random: ids, jitter, choices among equals.
+    pub random: RefCell<SplitMix64>,
     pub statements: StatementCache,
     pub metrics: Arc<ShardMetrics>,
     pub connections: RefCell<HashMap<SocketAddr, Weak<Connection>>>,
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
     catalog: RefCell<CatalogView>,
+    cluster: RefCell<Arc<ClusterView>>,
     last_timestamp: Cell<i64>,
     last_append: Cell<Option<LogPosition>>,
+}
+
+/// What a shard is handed from outside.
+pub struct ShardParts {
+    pub clock: Rc<dyn Clock>,
+    pub transport: Rc<dyn Transport>,
+    pub random_seed: u64,
 }
 
 impl ShardContext {
@@ -74,20 +88,24 @@ impl ShardContext {
         index: usize,
         node: Arc<NodeShared>,
         shard: Rc<Shard>,
-        clock: Rc<dyn Clock>,
+        parts: ShardParts,
         catalog: CatalogView,
+        cluster: Arc<ClusterView>,
     ) -> Self {
         let metrics = node.metrics[index].clone();
         Self {
             index,
             node,
             shard,
-            clock,
+            clock: parts.clock,
+            transport: parts.transport,
+            random: RefCell::new(SplitMix64::new(parts.random_seed)),
             statements: StatementCache::default(),
             metrics,
             connections: RefCell::new(HashMap::new()),
             schema_turn: tokio::sync::Mutex::new(()),
             catalog: RefCell::new(catalog),
+            cluster: RefCell::new(cluster),
             last_timestamp: Cell::new(0),
             last_append: Cell::new(None),
         }
@@ -99,6 +117,21 @@ impl ShardContext {
 
     pub fn catalog_view(&self) -> std::cell::Ref<'_, CatalogView> {
         self.catalog.borrow()
+    }
+
+    /// The cluster as this shard sees it.
+    pub fn cluster(&self) -> Arc<ClusterView> {
+        self.cluster.borrow().clone()
+    }
+
+    /// The same without another owner of it.
+    pub fn cluster_view(&self) -> std::cell::Ref<'_, Arc<ClusterView>> {
+        self.cluster.borrow()
+    }
+
+    /// Takes a new view of the cluster over.
+    pub fn install_cluster(&self, view: Arc<ClusterView>) {
+        *self.cluster.borrow_mut() = view;
     }
 
     /// Takes a new catalog over.

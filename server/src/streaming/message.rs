@@ -1,0 +1,9 @@
+//! Requests about streams.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum StreamRequest {}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum StreamResponse {}
