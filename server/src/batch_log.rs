@@ -5,7 +5,6 @@
 //! the first mutation is applied and removed after the last one is durable; replaying an entry twice changes nothing, as
 //! mutations carry their timestamps.
 
-use std::cell::Cell as Counter;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -25,17 +24,13 @@ const COLUMN: u32 = 1;
 /// The position of a batch in the log, and its mutations with their tokens.
 type Entry = (Vec<u8>, Vec<(i64, Mutation)>);
 
-thread_local! {
-    static NEXT_ID: Counter<u64> = const { Counter::new(0) };
-}
-
 /// Writes a batch to the log and waits until it is durable. Returns its id.
 pub async fn store(context: &ShardContext, mutations: &[(i64, Mutation)]) -> Result<Vec<u8>> {
     let timestamp = context.next_timestamp();
-    let sequence = NEXT_ID.with(|next| next.replace(next.get() + 1));
     let mut position = vec![helenus_engine::key::REGULAR_TAG];
     position.extend_from_slice(&timestamp.to_be_bytes());
-    position.extend_from_slice(&sequence.to_be_bytes());
+    // The clock may have been set back over a restart.
+    position.extend_from_slice(&context.random.borrow_mut().next_u64().to_be_bytes());
     let mut value = Vec::new();
     for (_, mutation) in mutations {
         value.extend_from_slice(&(mutation.bytes().len() as u32).to_be_bytes());

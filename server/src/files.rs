@@ -1,7 +1,6 @@
-//! The node's own small files: configuration, identity, catalog. The only place outside the engine that touches the disk
-//! directly.
+//! The configuration's file and the data directory's lock. The only place outside the engine that touches the disk directly.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// Reads a text file.
@@ -9,33 +8,9 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Reads a file; `None` when there is none.
-pub fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Makes a directory with its parents.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)
-}
-
-/// Replaces a file as a whole: after a crash it is the old or the new one. Written beside it, synced, renamed, and the
-/// directory synced.
-pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    std::fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(directory) => std::fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 /// Keeps a data directory to one process: locked until it is dropped or the process ends.

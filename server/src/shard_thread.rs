@@ -13,7 +13,7 @@ use cql_lite::types::timeuuid;
 use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::io::{Clock, SplitMix64};
+use helenus_engine::io::{Clock, Environment, SplitMix64};
 use helenus_engine::shard::Shard;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::cluster::view::ClusterView;
 use crate::error::{RequestError, Result};
+use crate::functions::{CallContext, UuidSource};
 use crate::internode::transport::Transport;
 use crate::node::NodeShared;
 use crate::observe::metrics::ShardMetrics;
@@ -68,6 +69,7 @@ pub struct ShardContext {
     pub statements: StatementCache,
     pub metrics: Arc<ShardMetrics>,
     pub connections: RefCell<HashMap<SocketAddr, Weak<Connection>>>,
+    uuids: &'static dyn UuidSource,
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
     catalog: RefCell<CatalogView>,
@@ -78,9 +80,11 @@ pub struct ShardContext {
 
 /// What a shard is handed from outside.
 pub struct ShardParts {
-    pub clock: Rc<dyn Clock>,
+    pub environment: Environment,
     pub transport: Rc<dyn Transport>,
     pub random_seed: u64,
+    /// For the CQL functions that make UUIDs.
+    pub uuids: &'static dyn UuidSource,
 }
 
 impl ShardContext {
@@ -97,12 +101,13 @@ impl ShardContext {
             index,
             node,
             shard,
-            clock: parts.clock,
+            clock: parts.environment.clock,
             transport: parts.transport,
             random: RefCell::new(SplitMix64::new(parts.random_seed)),
             statements: StatementCache::default(),
             metrics,
             connections: RefCell::new(HashMap::new()),
+            uuids: parts.uuids,
             schema_turn: tokio::sync::Mutex::new(()),
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
@@ -148,6 +153,18 @@ impl ShardContext {
 
     pub fn now_seconds(&self) -> u32 {
         self.clock.now_seconds()
+    }
+
+    /// The circumstances of a request that is carried out now.
+    pub fn call_context(&self) -> CallContext {
+        CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+    }
+
+    /// A version 4 UUID.
+    pub fn random_uuid(&self) -> Uuid {
+        let mut random = self.random.borrow_mut();
+        let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 
     /// A version 1 UUID of now.

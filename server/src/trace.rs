@@ -13,7 +13,6 @@ use uuid::Uuid;
 use crate::bind::OwnedBindings;
 use crate::coordinator::write::apply_all;
 use crate::error::Result;
-use crate::functions::CallContext;
 use crate::plan::Plan;
 use crate::plan::term::{BindValue, Bindings};
 use crate::run::modify::{MutationSet, WriteMoment};
@@ -136,7 +135,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         let values: Vec<BindValue<'_>> = values.iter().map(|bytes| BindValue::Bytes(bytes)).collect();
         let owned = OwnedBindings::new(&values);
         let values = owned.borrow();
-        let call = CallContext::at(context.clock.now_micros());
+        let call = context.call_context();
         let bindings = Bindings { values: &values, call: &call };
         let moment = WriteMoment {
             timestamp: context.next_timestamp(),

@@ -64,7 +64,7 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
     DdlContext {
         now_micros: context.next_timestamp(),
         new_table_id: context.time_uuid(),
-        new_version: Uuid::new_v4(),
+        new_version: context.random_uuid(),
         data_centers: BTreeMap::from([(context.node.config.data_center.clone(), 1)]),
     }
 }

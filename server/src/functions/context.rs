@@ -27,8 +27,13 @@ pub struct CallContext {
 impl CallContext {
     /// A request at that time (microseconds since the epoch) in this process.
     pub fn at(now_micros: i64) -> CallContext {
+        CallContext::with_uuids(now_micros, CallContext::process_uuids())
+    }
+
+    /// The source of UUIDs of this process.
+    pub fn process_uuids() -> &'static dyn UuidSource {
         static PROCESS: LazyLock<ProcessUuids> = LazyLock::new(ProcessUuids::new);
-        CallContext::with_uuids(now_micros, &*PROCESS)
+        &*PROCESS
     }
 
     /// A request at that time with its own source of UUIDs.

@@ -18,7 +18,6 @@ use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
 use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, schema, write};
 use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
 use crate::plan::Plan;
 use crate::plan::modify::ModifyPlan;
 use crate::schema::catalog::Table;
@@ -198,7 +197,7 @@ fn run(
     let context = &connection.context;
     let values: BorrowedValues<'_> = bind(&statement.markers, &parameters.values, &parameters.names)?;
     let options = options(context, parameters);
-    let call = CallContext::at(context.clock.now_micros());
+    let call = context.call_context();
     let request = || OwnedRequest {
         statement: statement.clone(),
         bindings: OwnedBindings::new(&values),
@@ -308,6 +307,6 @@ fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Executi
     for (statement, _) in &statements {
         consistency::check(&view.catalog, &statement.plan()?.table, options.consistency, access)?;
     }
-    let call = CallContext::at(context.clock.now_micros());
+    let call = context.call_context();
     Ok(batch(context, BatchRequest { kind, statements, options, call }))
 }

@@ -1,0 +1,225 @@
+//! A node from parts: its shared state and its shards, on whatever disk, clock, network and threads it is handed.
+//!
+//! [`super::Node`] opens each shard on a thread of its own; a simulation opens the shards of many nodes as local tasks
+//! of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`shard_thread::serve`] its
+//! queue; when all are served, [`begin`] on each in turn; only then come clients.
+//!
+//! [`shard_thread::serve`]: crate::shard_thread::serve
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::{Shard, ShardOptions, TableId};
+use tokio::sync::{broadcast, mpsc, watch};
+use uuid::Uuid;
+
+use super::StartError;
+use super::files::NodeFiles;
+use super::identity::Identity;
+use super::shared::{CATALOG_FILE, NodeShared};
+use crate::batch_log;
+use crate::cluster::view::ClusterView;
+use crate::config::{CommitLogMode, Config};
+use crate::coordinator::schema::engine_tables;
+use crate::error::Result;
+use crate::internode::message::PROTOCOL_VERSION;
+use crate::observe::metrics::ShardMetrics;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::topology::Topology;
+use crate::schema::catalog::Catalog;
+use crate::schema::store;
+use crate::schema::system_keyspaces::initial_catalog;
+use crate::schema::virtual_tables::NodeInformation;
+use crate::session::prepared::Registry;
+use crate::shard_thread::{CatalogView, Message, QUEUE_LENGTH, ShardContext, ShardParts};
+
+/// Events that a slow connection may fall behind.
+const EVENT_BACKLOG: usize = 1_024;
+/// Bytes appended to a commit log and not yet written above which writers wait.
+const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+
+/// Where a node is reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// By clients, as bound.
+    pub native: SocketAddr,
+    pub shard_aware_port: u16,
+    /// By other nodes; `None`: it has no neighbours.
+    pub internode: Option<SocketAddr>,
+}
+
+/// What a node is made of, besides its shards.
+pub struct NodeParts {
+    pub config: Config,
+    pub identity: Identity,
+    pub addresses: Addresses,
+    pub files: NodeFiles,
+    /// The time of the start, in seconds since the epoch.
+    pub started_seconds: u32,
+    /// The version of the first catalog, where none is stored.
+    pub catalog_version: Uuid,
+}
+
+/// A node whose shards are not open yet.
+pub struct Assembled {
+    pub shared: Arc<NodeShared>,
+    /// By shard: what [`crate::shard_thread::serve`] takes.
+    pub queues: Vec<mpsc::Receiver<Message>>,
+    pub catalog: CatalogView,
+    pub cluster: Arc<ClusterView>,
+}
+
+/// Reads what is stored and joins it with the parts.
+pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
+    let NodeParts { config, identity, addresses, files, started_seconds, catalog_version } = parts;
+    let catalog = match files.load(CATALOG_FILE).await? {
+        None => initial_catalog(catalog_version),
+        Some(bytes) => store::decode(&bytes).map_err(|error| StartError::Damaged {
+            path: files.path(CATALOG_FILE),
+            message: error.to_string(),
+        })?,
+    };
+    let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
+    let information = information(&config, &identity, &addresses, started_seconds);
+    let cluster = Arc::new(alone(&information, &addresses, identity.shards, &catalog));
+    let shared = Arc::new(NodeShared {
+        host_id: identity.host_id,
+        links,
+        registry: Registry::default(),
+        information,
+        events: broadcast::channel(EVENT_BACKLOG).0,
+        metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
+        stopping: watch::channel(false).0,
+        shard_aware_port: addresses.shard_aware_port,
+        files,
+        connections: AtomicUsize::new(0),
+        config,
+    });
+    let catalog = CatalogView { generation: 1, catalog: Arc::new(catalog) };
+    Ok(Assembled { shared, queues, catalog, cluster })
+}
+
+/// Opens a shard: recovery, and the tables that the catalog names.
+pub async fn open_shard(
+    index: usize,
+    shared: Arc<NodeShared>,
+    parts: ShardParts,
+    view: CatalogView,
+    cluster: Arc<ClusterView>,
+) -> Result<Rc<ShardContext>, StartError> {
+    let failed =
+        |error: &dyn std::fmt::Display| StartError::Shard { shard: index, message: error.to_string() };
+    let options = shard_options(&shared.config, index, shared.shard_count() as u64);
+    let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
+    let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
+    tables.push((batch_log::TABLE, helenus_engine::TableOptions::default()));
+    let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
+    shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
+    for id in shard.table_ids() {
+        if !known.contains(&id) {
+            tracing::info!(shard = index, table = %id, "a table that the catalog does not name is removed");
+            shard.drop_table(id).await.map_err(|error| failed(&error))?;
+        }
+    }
+    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster)))
+}
+
+/// What a shard does when all shards are served, before clients come.
+pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
+    let replayed = batch_log::replay(context).await?;
+    if replayed > 0 {
+        tracing::info!(shard = context.index, count = replayed, "batches replayed");
+    }
+    Ok(())
+}
+
+fn shard_options(config: &Config, index: usize, shard_count: u64) -> ShardOptions {
+    let mut options = ShardOptions::new(config.data_dir.join(format!("shard-{index}")));
+    options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;
+    options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
+    options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
+    options.compaction_bytes_per_second =
+        (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
+    options.commit_log = CommitLogOptions {
+        sync: match config.commit_log {
+            CommitLogMode::Group => SyncMode::Group,
+            CommitLogMode::Batch => SyncMode::Batch,
+            CommitLogMode::Periodic => {
+                SyncMode::Periodic { period: Duration::from_millis(config.commit_log_sync_period_ms) }
+            }
+        },
+        segment_bytes: config.commit_log_segment_bytes,
+        unwritten_bytes_max: UNWRITTEN_BYTES_MAX,
+        ..CommitLogOptions::default()
+    };
+    options
+}
+
+fn information(
+    config: &Config,
+    identity: &Identity,
+    addresses: &Addresses,
+    started_seconds: u32,
+) -> NodeInformation {
+    // Others connect to what the system tables say: an address that stands for all of them would lead nowhere.
+    let reachable = |ip: IpAddr| if ip.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { ip };
+    let native = reachable(addresses.native.ip());
+    let internode = addresses.internode.map_or(native, |address| reachable(address.ip()));
+    let settings = toml::Table::try_from(config)
+        .map(|table| {
+            let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            table.into_iter().map(|(key, value)| (key, text(value))).collect()
+        })
+        .unwrap_or_default();
+    NodeInformation {
+        cluster_name: config.cluster_name.clone(),
+        data_center: config.data_center.clone(),
+        rack: config.rack.clone(),
+        host_id: identity.host_id,
+        listen_address: internode,
+        broadcast_address: internode,
+        rpc_address: native,
+        storage_port: addresses.internode.map_or(7000, |address| address.port()),
+        native_port: addresses.native.port(),
+        tokens: identity.tokens.clone(),
+        generation: started_seconds as i32,
+        settings,
+        peers: Vec::new(),
+        live: Arc::new(()),
+    }
+}
+
+/// The cluster of a node that is alone.
+fn alone(
+    information: &NodeInformation,
+    addresses: &Addresses,
+    shards: usize,
+    catalog: &Catalog,
+) -> ClusterView {
+    let host_id = information.host_id;
+    let member = Member {
+        host_id,
+        internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
+        native_address: SocketAddr::new(information.rpc_address, information.native_port),
+        shard_aware_port: addresses.shard_aware_port,
+        shard_count: shards as u16,
+        data_center: information.data_center.clone(),
+        rack: information.rack.clone(),
+        tokens: information.tokens.clone(),
+        state: MemberState::Normal,
+        release_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol_version: PROTOCOL_VERSION,
+    };
+    let topology = Topology {
+        version: 1,
+        epoch: 1,
+        members: BTreeMap::from([(host_id, Arc::new(member))]),
+        removed: BTreeSet::new(),
+    };
+    ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
+}

@@ -1,0 +1,106 @@
+//! The node's own small files by name: identity, catalog, cluster. Over the engine's disk, so that a simulated node keeps them
+//! on its simulated one.
+//!
+//! Invariant: a file is replaced as a whole; after a crash it is the old or the new one.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use helenus_engine::io::{Disk, DiskError};
+use tokio::sync::Mutex;
+
+/// Small files in one directory.
+pub struct NodeFiles {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    /// Held by the replacement under way: two of one name would share their temporary file.
+    turn: Mutex<()>,
+}
+
+impl NodeFiles {
+    /// Files in `directory`, which is made when it is missing.
+    pub async fn open(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<Self, DiskError> {
+        disk.create_directory(&directory).await?;
+        Ok(Self { disk, directory, turn: Mutex::new(()) })
+    }
+
+    /// Where a file is, for messages.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The contents of a file; `None` when there is none.
+    pub async fn load(&self, name: &str) -> Result<Option<Bytes>, DiskError> {
+        match self.disk.read(&self.path(name)).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces a file; resolves when the new one is durable.
+    pub async fn replace(&self, name: &str, contents: Bytes) -> Result<(), DiskError> {
+        let _turn = self.turn.lock().await;
+        let path = self.path(name);
+        let temporary = path.with_extension("tmp");
+        let file = match self.disk.create(&temporary).await {
+            // A crash or a failed write has left it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.disk.remove(&temporary).await?;
+                self.disk.create(&temporary).await?
+            }
+            created => created?,
+        };
+        file.write_and_sync_at(0, contents).await?;
+        drop(file);
+        self.disk.rename(&temporary, &path).await?;
+        self.disk.sync_directory(&self.directory).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use helenus_engine::io::{CrashStyle, SimulatedDisk};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_the_old_or_the_new_one_wherever_a_crash_comes() {
+        for crash_after in 0.. {
+            let disk = SimulatedDisk::new(crash_after);
+            let open = || NodeFiles::open(Arc::new(disk.clone()), PathBuf::from("/node"));
+            let replaced = futures::executor::block_on(async {
+                let files = open().await.unwrap();
+                files.replace("catalog", Bytes::from_static(b"old")).await.unwrap();
+                disk.crash_at(disk.operations() + crash_after);
+                files.replace("catalog", Bytes::from_static(b"new")).await
+            });
+            for style in CrashStyle::ALL {
+                disk.restart(style, crash_after);
+            }
+            let found =
+                futures::executor::block_on(async { open().await.unwrap().load("catalog").await.unwrap() });
+            match replaced {
+                Ok(()) => {
+                    assert_eq!(found.as_deref(), Some(&b"new"[..]));
+                    return;
+                }
+                Err(_) => assert!(matches!(found.as_deref(), Some(b"old" | b"new")), "{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_crash_has_left_is_no_hindrance() {
+        let disk = SimulatedDisk::new(1);
+        futures::executor::block_on(async {
+            let files = NodeFiles::open(Arc::new(disk.clone()), PathBuf::from("/node")).await.unwrap();
+            assert_eq!(files.load("catalog").await.unwrap(), None);
+            disk.create(&files.path("catalog.tmp")).await.unwrap();
+            files.replace("catalog", Bytes::from_static(b"new")).await.unwrap();
+            assert_eq!(files.load("catalog").await.unwrap().as_deref(), Some(&b"new"[..]));
+        });
+    }
+}

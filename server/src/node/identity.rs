@@ -1,0 +1,68 @@
+//! What a node keeps of itself in `node.json`: made once, when the data directory is.
+
+use bytes::Bytes;
+use cql_lite::types::token;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::StartError;
+use super::files::NodeFiles;
+use crate::ring::HostId;
+
+/// Tokens of a node in the ring.
+pub const TOKENS: usize = 16;
+const FILE: &str = "node.json";
+const FORMAT: u32 = 1;
+
+/// Who a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    format: u32,
+    pub host_id: HostId,
+    /// Shards of the data directory: fixed when it is made.
+    pub shards: usize,
+    /// The node's places in the ring.
+    pub tokens: Vec<i64>,
+}
+
+impl Identity {
+    /// A node with tokens that follow from its id.
+    pub fn new(host_id: Uuid, shards: usize) -> Self {
+        let tokens = (0..TOKENS as u64)
+            .map(|index| token::token(&[host_id.as_bytes().as_slice(), &index.to_be_bytes()].concat()))
+            .collect();
+        Self { format: FORMAT, host_id, shards, tokens }
+    }
+
+    /// The stored identity, or `new` stored as it. `shards`: the number that the settings ask for; must be the stored one.
+    pub async fn load_or_store(
+        files: &NodeFiles,
+        shards: Option<usize>,
+        new: impl FnOnce() -> Self,
+    ) -> Result<Self, StartError> {
+        let damaged = |error: serde_json::Error| StartError::Damaged {
+            path: files.path(FILE),
+            message: error.to_string(),
+        };
+        if let Some(bytes) = files.load(FILE).await? {
+            let identity: Self = serde_json::from_slice(&bytes).map_err(damaged)?;
+            return match shards {
+                Some(asked) if asked != identity.shards => {
+                    Err(StartError::ShardCount { stored: identity.shards, asked })
+                }
+                _ => Ok(identity),
+            };
+        }
+        let identity = new();
+        identity.store(files).await?;
+        Ok(identity)
+    }
+
+    /// Makes this the stored identity.
+    pub async fn store(&self, files: &NodeFiles) -> Result<(), StartError> {
+        let bytes = serde_json::to_vec_pretty(self)
+            .map_err(|error| StartError::Damaged { path: files.path(FILE), message: error.to_string() })?;
+        Ok(files.replace(FILE, Bytes::from(bytes)).await?)
+    }
+}

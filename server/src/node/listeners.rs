@@ -1,0 +1,81 @@
+//! The ports of a node: binding them, and handing the clients that come to its shards.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::StartError;
+use crate::config::Config;
+use crate::shard_thread::{Message, ShardContext};
+
+/// The port on which a client's source port chooses the shard, as asked for; 0: a free one.
+pub fn shard_aware_port(config: &Config) -> u16 {
+    config.shard_aware_port.unwrap_or_else(|| match config.listen.port() {
+        0 => 0,
+        port => port.checked_add(10_000).unwrap_or(0),
+    })
+}
+
+/// Binds a port; nothing is accepted yet.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let bind = || -> io::Result<TcpListener> {
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(1_024)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    bind().map_err(|source| StartError::Listen { address, source })
+}
+
+/// The address that was bound; `address` is the one that was asked for.
+pub fn local_address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|source| StartError::Listen { address, source })
+}
+
+/// Accepts clients until the node stops, and hands them to the shards: in turn, or (`by_source_port`: the number of shards) to
+/// the one that the client has chosen.
+pub async fn accept_clients(
+    context: Rc<ShardContext>,
+    listener: tokio::net::TcpListener,
+    by_source_port: Option<usize>,
+) {
+    let mut next = 0;
+    let mut stopping = context.node.stopping.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                // Out of file descriptors, most likely: others must end first.
+                context.clock.sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if !context.node.connection_begun() {
+            tracing::warn!(%peer, "refused: too many connections");
+            continue;
+        }
+        let shard = if let Some(shards) = by_source_port {
+            usize::from(peer.port()) % shards
+        } else {
+            next = (next + 1) % context.node.shard_count();
+            next
+        };
+        let handed_over = match stream.into_std() {
+            Ok(stream) => context.node.links[shard].send(Message::Connection(stream, peer)).await.is_ok(),
+            Err(_) => false,
+        };
+        if !handed_over {
+            context.node.connection_ended();
+        }
+    }
+}

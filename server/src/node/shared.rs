@@ -1,0 +1,75 @@
+//! What all threads of a node know.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use cql_lite::frame::Event;
+use cql_lite::types::token;
+use tokio::sync::{broadcast, watch};
+use uuid::Uuid;
+
+use super::files::NodeFiles;
+use crate::config::Config;
+use crate::error::{RequestError, Result};
+use crate::observe::metrics::ShardMetrics;
+use crate::schema::catalog::Catalog;
+use crate::schema::store;
+use crate::schema::virtual_tables::NodeInformation;
+use crate::session::prepared::Registry;
+use crate::shard_thread::{IGNORE_MSB, ShardLink};
+
+/// The file of the catalog.
+pub const CATALOG_FILE: &str = "catalog";
+
+/// What all threads of a node know.
+pub struct NodeShared {
+    pub config: Config,
+    pub host_id: Uuid,
+    pub links: Vec<ShardLink>,
+    pub registry: Registry,
+    pub information: NodeInformation,
+    pub events: broadcast::Sender<Event>,
+    pub metrics: Vec<Arc<ShardMetrics>>,
+    /// True once the node is to stop.
+    pub stopping: watch::Sender<bool>,
+    pub shard_aware_port: u16,
+    /// The node's own small files.
+    pub files: NodeFiles,
+    pub(super) connections: AtomicUsize,
+}
+
+impl NodeShared {
+    pub fn shard_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The shard that owns a token.
+    #[inline]
+    pub fn shard_of(&self, token: i64) -> usize {
+        token::shard_of(token, self.links.len() as u32, IGNORE_MSB) as usize
+    }
+
+    /// Makes a catalog the one that the next start reads.
+    pub async fn store_catalog(&self, catalog: &Catalog) -> Result<()> {
+        let bytes = store::encode(catalog).map_err(|error| RequestError::Server(error.to_string()))?;
+        self.files
+            .replace(CATALOG_FILE, Bytes::from(bytes))
+            .await
+            .map_err(|error| RequestError::Server(format!("the schema could not be stored: {error}")))
+    }
+
+    /// Counts a client's connection; false when there are too many.
+    pub(super) fn connection_begun(&self) -> bool {
+        let open = self.connections.fetch_add(1, Ordering::Relaxed);
+        if open >= self.config.max_connections {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub fn connection_ended(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
