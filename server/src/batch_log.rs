@@ -14,6 +14,7 @@ use helenus_engine::{Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBui
 
 use crate::coordinator::write::{apply_all, apply_here};
 use crate::error::{RequestError, Result};
+use crate::run::modify::PartitionMutation;
 use crate::shard_thread::ShardContext;
 
 /// The engine's id of the batch log.
@@ -25,14 +26,14 @@ const COLUMN: u32 = 1;
 type Entry = (Vec<u8>, Vec<(i64, Mutation)>);
 
 /// Writes a batch to the log and waits until it is durable. Returns its id.
-pub async fn store(context: &ShardContext, mutations: &[(i64, Mutation)]) -> Result<Vec<u8>> {
+pub async fn store(context: &ShardContext, mutations: &[PartitionMutation]) -> Result<Vec<u8>> {
     let timestamp = context.next_timestamp();
     let mut position = vec![helenus_engine::key::REGULAR_TAG];
     position.extend_from_slice(&timestamp.to_be_bytes());
     // The clock may have been set back over a restart.
     position.extend_from_slice(&context.random.borrow_mut().next_u64().to_be_bytes());
     let mut value = Vec::new();
-    for (_, mutation) in mutations {
+    for PartitionMutation { mutation, .. } in mutations {
         value.extend_from_slice(&(mutation.bytes().len() as u32).to_be_bytes());
         value.extend_from_slice(mutation.bytes());
     }

@@ -58,6 +58,22 @@ pub struct Config {
     pub block_cache_bytes: u64,
     /// Bytes a second that compactions of the node may write; 0: no bound.
     pub compaction_bytes_per_second: u64,
+    /// How long a coordinator waits for the replicas of a write.
+    pub write_request_timeout_ms: u64,
+    /// The same for writes of counters and of lists by index, which a replica begins with a read.
+    pub counter_write_request_timeout_ms: u64,
+    /// How long TRUNCATE waits for all nodes.
+    pub truncate_request_timeout_ms: u64,
+    /// Bytes of mutations on their way to replicas, over the node, above which further writes are refused.
+    pub max_write_bytes_in_flight: u64,
+    /// Whether writes that a replica missed are kept for it.
+    pub hinted_handoff_enabled: bool,
+    /// How long a replica may be away and still get what it missed; a table's `gc_grace_seconds` if that is shorter.
+    pub max_hint_window_ms: u64,
+    /// Bytes of hints that the node keeps for one other node.
+    pub max_hints_bytes: u64,
+    /// Bytes a second of hints that the node sends to one other node; 0: no bound.
+    pub hinted_handoff_throttle_bytes_per_second: u64,
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
@@ -100,6 +116,14 @@ impl Default for Config {
             memtable_bytes: 256 << 20,
             block_cache_bytes: 256 << 20,
             compaction_bytes_per_second: 64 << 20,
+            write_request_timeout_ms: 2_000,
+            counter_write_request_timeout_ms: 5_000,
+            truncate_request_timeout_ms: 60_000,
+            max_write_bytes_in_flight: 256 << 20,
+            hinted_handoff_enabled: true,
+            max_hint_window_ms: 3 * 60 * 60 * 1_000,
+            max_hints_bytes: 1 << 30,
+            hinted_handoff_throttle_bytes_per_second: 16 << 20,
             cluster_name: "helenus".to_owned(),
             data_center: "datacenter1".to_owned(),
             rack: "rack1".to_owned(),
@@ -188,6 +212,36 @@ impl Config {
         )?;
         check(self.memtable_bytes >= 8 << 20, "memtable_bytes", "must be at least 8 MiB")?;
         check(self.block_cache_bytes >= 1 << 20, "block_cache_bytes", "must be at least 1 MiB")?;
+        let timeout = 1..=3_600_000;
+        let timeout_range = "must be from 1 to 3600000 (an hour)";
+        check(timeout.contains(&self.write_request_timeout_ms), "write_request_timeout_ms", timeout_range)?;
+        check(
+            timeout.contains(&self.counter_write_request_timeout_ms),
+            "counter_write_request_timeout_ms",
+            timeout_range,
+        )?;
+        check(
+            timeout.contains(&self.truncate_request_timeout_ms),
+            "truncate_request_timeout_ms",
+            timeout_range,
+        )?;
+        check(
+            self.max_write_bytes_in_flight >= 1 << 20,
+            "max_write_bytes_in_flight",
+            "must be at least 1 MiB",
+        )?;
+        check(
+            (1..=30 * 24 * 3_600_000).contains(&self.max_hint_window_ms),
+            "max_hint_window_ms",
+            "must be from 1 to 2592000000 (30 days)",
+        )?;
+        check(self.max_hints_bytes >= 1 << 20, "max_hints_bytes", "must be at least 1 MiB")?;
+        check(
+            self.hinted_handoff_throttle_bytes_per_second == 0
+                || self.hinted_handoff_throttle_bytes_per_second >= 64 << 10,
+            "hinted_handoff_throttle_bytes_per_second",
+            "must be 0 or at least 64 KiB",
+        )?;
         check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
         check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;
         check(self.max_batch_statements >= 1, "max_batch_statements", "must be at least 1")?;

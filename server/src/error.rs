@@ -3,8 +3,10 @@
 //! Every layer of the server returns a `RequestError`; `session::errors` maps it to a protocol error in one place.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
 
 /// Why a request was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -31,6 +33,25 @@ pub enum RequestError {
     /// Fewer replicas live than the consistency level asks for.
     #[error("Cannot achieve consistency level {}", consistency.name())]
     Unavailable { consistency: Consistency, required: u32, alive: u32 },
+    /// Too few replicas acknowledged a write in time; it may still be carried out.
+    #[error("Operation timed out - received only {received} responses.")]
+    WriteTimeout {
+        consistency: Consistency,
+        received: u32,
+        required: u32,
+        write_type: WriteType,
+        /// Lost rounds of a lightweight transaction.
+        contentions: u16,
+    },
+    /// So many replicas refused a write that the level cannot be reached; on others it may have been carried out.
+    #[error("Operation failed - received {received} responses and {} failures: {}", failures.len(), listed(failures))]
+    WriteFailure {
+        consistency: Consistency,
+        received: u32,
+        required: u32,
+        write_type: WriteType,
+        failures: Vec<ReplicaFailure>,
+    },
     /// The node sheds load.
     #[error("{0}")]
     Overloaded(String),
@@ -54,6 +75,52 @@ impl From<helenus_engine::error::EngineError> for RequestError {
     fn from(error: helenus_engine::error::EngineError) -> Self {
         Self::Server(error.to_string())
     }
+}
+
+/// A replica that did not do its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaFailure {
+    /// The address that clients know it by.
+    pub address: IpAddr,
+    pub reason: FailureReason,
+}
+
+/// Why a replica did not do its part: the codes of the protocol (v5), Cassandra's `RequestFailureReason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[repr(u16)]
+pub enum FailureReason {
+    Unknown = 0,
+    TooManyTombstones = 1,
+    TimedOut = 2,
+    IncompatibleSchema = 3,
+    NodeDown = 5,
+}
+
+impl FailureReason {
+    /// The code on the wire.
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// Cassandra's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "UNKNOWN",
+            Self::TooManyTombstones => "READ_TOO_MANY_TOMBSTONES",
+            Self::TimedOut => "TIMEOUT",
+            Self::IncompatibleSchema => "INCOMPATIBLE_SCHEMA",
+            Self::NodeDown => "NODE_DOWN",
+        }
+    }
+}
+
+/// The failures as Cassandra's messages list them.
+fn listed(failures: &[ReplicaFailure]) -> String {
+    let texts: Vec<String> = failures
+        .iter()
+        .map(|failure| format!("{} from {}", failure.reason.name(), failure.address))
+        .collect();
+    texts.join(", ")
 }
 
 /// Shorthand for the result of everything on the way of a request.

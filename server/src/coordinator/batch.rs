@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
-use helenus_engine::Mutation;
 
 use super::transaction::{Transaction, TransactionStatement, transact};
-use super::write::{apply, apply_all, apply_statements, moment};
+use super::write::{apply, apply_all, apply_statements, by_token, moment};
 use super::{Execution, Outcome, RequestOptions};
 use crate::batch_log;
 use crate::bind::OwnedBindings;
@@ -22,7 +22,7 @@ use crate::plan::check_batch;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
 use crate::run::keys::partition_keys;
-use crate::run::modify::{MutationSet, expand_json};
+use crate::run::modify::{MutationSet, PartitionMutation, expand_json};
 use crate::shard_thread::ShardContext;
 
 /// A batch ready to be carried out.
@@ -69,12 +69,14 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations))));
     }
-    Ok(apply(context, mutations))
+    // A batch of one partition is one mutation: applied whole or not, like a statement.
+    let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
+    Ok(apply(context, mutations, request.options.consistency, write_type))
 }
 
-async fn logged(context: Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Result<Outcome> {
+async fn logged(context: Rc<ShardContext>, mutations: Vec<PartitionMutation>) -> Result<Outcome> {
     let entry = batch_log::store(&context, &mutations).await?;
-    apply_all(&context, mutations).await?;
+    apply_all(&context, by_token(mutations)).await?;
     batch_log::remove(&context, &entry)?;
     Ok(Outcome::Void)
 }

@@ -9,21 +9,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_lite::types::CqlType;
+use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
-use helenus_engine::{Mutation, RowRef};
 
 use super::write::{ShardRows, apply_here, moment, plan_of};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
+use crate::plan::Plan;
 use crate::plan::condition::Conditions;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::selection::{Fetched, ResultColumn};
 use crate::plan::term::Bindings;
 use crate::run::condition::{CurrentRow, hold};
 use crate::run::keys::{PartitionKey, partition_keys, positions};
-use crate::run::modify::{ExistingRows, MutationSet, expand_json};
+use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, expand_json};
 use crate::run::row::{RowLayout, RowScratch};
 use crate::run::select::ResultPage;
 use crate::schema::catalog::Table;
@@ -43,7 +44,11 @@ pub struct Transaction {
 #[derive(Clone)]
 pub enum TransactionStatement {
     Statement(Arc<Statement>),
-    Planned(Arc<ModifyPlan>),
+    /// One of the statements of a BATCH that came as one text.
+    InBatch {
+        batch: Arc<Statement>,
+        index: usize,
+    },
 }
 
 impl TransactionStatement {
@@ -51,7 +56,11 @@ impl TransactionStatement {
     pub fn plan(&self) -> Result<&ModifyPlan> {
         match self {
             Self::Statement(statement) => plan_of(statement),
-            Self::Planned(plan) => Ok(plan),
+            Self::InBatch { batch, index } => match &batch.plan {
+                Plan::Batch(plan) => plan.statements.get(*index).map(|plan| &**plan),
+                _ => None,
+            }
+            .ok_or_else(|| RequestError::Server("not a statement of this batch".to_owned())),
         }
     }
 }
@@ -138,9 +147,8 @@ fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<O
         for (plan, bindings) in plans.iter().zip(&bindings) {
             set.add(plan, bindings, &moment, Some(&rows))?;
         }
-        let mutations: Vec<(i64, Mutation)> = set.finish(&moment, Some(&rows))?;
-        for (_, mutation) in &mutations {
-            apply_here(context, mutation)?;
+        for PartitionMutation { mutation, .. } in set.finish(&moment, Some(&rows))? {
+            apply_here(context, &mutation)?;
         }
     }
     let table = plans.first().map(|plan| plan.table.clone());

@@ -9,7 +9,7 @@ use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Term};
-use crate::run::modify::{MutationSet, WriteMoment};
+use crate::run::modify::{MutationSet, PartitionMutation, WriteMoment};
 use crate::run::select::{Flow, ResultPage, SelectRun};
 use crate::schema::catalog::Table;
 use crate::schema::virtual_tables::Row;
@@ -76,7 +76,7 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
         let mut set = MutationSet::default();
         set.add(&plan, &bindings, &moment, None)?;
         let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
-        for (_, mutation) in set.finish(&moment, None)? {
+        for PartitionMutation { mutation, .. } in set.finish(&moment, None)? {
             let view = mutation.view().map_err(malformed)?;
             for operation in view.operations() {
                 if let Operation::Row { position, row } = operation.map_err(malformed)? {

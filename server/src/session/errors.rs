@@ -21,6 +21,24 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
             required: *required as i32,
             alive: *alive as i32,
         },
+        RequestError::WriteTimeout { consistency, received, required, write_type, contentions } => {
+            ErrorKind::WriteTimeout {
+                consistency: *consistency,
+                received: *received as i32,
+                required: *required as i32,
+                write_type: *write_type,
+                contentions: *contentions,
+            }
+        }
+        RequestError::WriteFailure { consistency, received, required, write_type, failures } => {
+            ErrorKind::WriteFailure {
+                consistency: *consistency,
+                received: *received as i32,
+                required: *required as i32,
+                failures: failures.iter().map(|failure| (failure.address, failure.reason.code())).collect(),
+                write_type: *write_type,
+            }
+        }
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
         RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
             keyspace: keyspace.clone(),

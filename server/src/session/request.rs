@@ -222,10 +222,10 @@ fn run(
         Plan::Modify(plan) => write::modify(context, plan, &values, request, &options, &call),
         Plan::Batch(plan) => {
             let owned = OwnedBindings::new(&values);
-            let statements = plan
-                .statements
-                .iter()
-                .map(|statement| (TransactionStatement::Planned(statement.clone()), owned.clone()))
+            let statements = (0..plan.statements.len())
+                .map(|index| {
+                    (TransactionStatement::InBatch { batch: statement.clone(), index }, owned.clone())
+                })
                 .collect();
             batch(context, BatchRequest { kind: plan.kind, statements, options, call })
         }
