@@ -197,21 +197,33 @@ fn run(
     let context = &connection.context;
     let values: BorrowedValues<'_> = bind(&statement.markers, &parameters.values, &parameters.names)?;
     let options = options(context, parameters);
+    execute(context, statement, &values, &options, &mut responder.warnings)
+}
+
+/// Carries out a statement with values in the order of its markers; what the client is to be warned of is added to
+/// `warnings`.
+pub fn execute(
+    context: &Rc<ShardContext>,
+    statement: &Arc<Statement>,
+    values: &BorrowedValues<'_>,
+    options: &RequestOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Execution> {
     let call = context.call_context();
     let request = || OwnedRequest {
         statement: statement.clone(),
-        bindings: OwnedBindings::new(&values),
+        bindings: OwnedBindings::new(values),
         options: options.clone(),
         call,
     };
     check_consistency(context, &statement.plan, options.consistency)?;
     Ok(match &statement.plan {
-        Plan::Select { .. } => read::select(context, statement, &values, request, &options, &call),
+        Plan::Select { .. } => read::select(context, statement, values, request, options, &call),
         Plan::Modify(plan) if plan.conditions.is_some() => {
             let transaction = Transaction {
                 statements: vec![(
                     TransactionStatement::Statement(statement.clone()),
-                    OwnedBindings::new(&values),
+                    OwnedBindings::new(values),
                 )],
                 options: options.clone(),
                 call,
@@ -219,15 +231,15 @@ fn run(
             };
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
-        Plan::Modify(plan) => write::modify(context, plan, &values, request, &options, &call),
+        Plan::Modify(plan) => write::modify(context, plan, values, request, options, &call),
         Plan::Batch(plan) => {
-            let owned = OwnedBindings::new(&values);
+            let owned = OwnedBindings::new(values);
             let statements = (0..plan.statements.len())
                 .map(|index| {
                     (TransactionStatement::InBatch { batch: statement.clone(), index }, owned.clone())
                 })
                 .collect();
-            batch(context, BatchRequest { kind: plan.kind, statements, options, call })
+            batch(context, BatchRequest { kind: plan.kind, statements, options: options.clone(), call })
         }
         Plan::Use(keyspace) => Execution::Ready(Ok(Outcome::SetKeyspace(keyspace.clone()))),
         Plan::Truncate(table) => {
@@ -235,12 +247,11 @@ fn run(
         }
         Plan::Schema(change) => {
             let keyspace = statement.keyspace.clone();
-            let warnings = schema::warnings(context, change, keyspace.as_deref());
-            responder.warnings.extend(warnings);
+            warnings.extend(schema::warnings(context, change, keyspace.as_deref()));
             Execution::Pending(Box::pin(schema::change(context.clone(), change.clone(), keyspace)))
         }
         Plan::Describe(describe) => {
-            Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), &options))
+            Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), options))
         }
     })
 }
