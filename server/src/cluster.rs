@@ -1,6 +1,7 @@
 //! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
 
 pub mod message;
+pub mod metadata;
 pub mod view;
 
 use std::rc::Rc;

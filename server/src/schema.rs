@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod ddl;
 pub mod describe;
+pub mod document;
 pub mod options;
 pub mod store;
 pub mod system_keyspaces;

@@ -13,6 +13,7 @@ mod user_type;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{FunctionName, Identifier, QualifiedName, Statement};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::type_name::resolve as resolve_type;
@@ -51,7 +52,7 @@ pub struct Change {
 }
 
 /// What clients are told of a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaChangeEvent {
     pub change_type: ChangeType,
     pub target: ChangeTarget,
@@ -63,7 +64,7 @@ pub struct SchemaChangeEvent {
 }
 
 /// The kind of a change as the protocol names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeType {
     Created,
     Updated,
@@ -71,7 +72,7 @@ pub enum ChangeType {
 }
 
 /// What was changed as the protocol names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeTarget {
     Keyspace,
     Table,

@@ -4,32 +4,25 @@
 //! "HELENUSCATALOG" | format version (u16) | length of the document (u32) | CRC-32 of the document (u32) | document
 //! ```
 //!
-//! Numbers are big endian. The document is JSON with types as CQL text. It holds the keyspaces of the users whole and
-//! of the system keyspaces only what may be altered: replication and durable writes. Everything else about them comes
-//! with the program, so that a newer program brings its own system tables.
+//! Numbers are big endian. In version 1 the document is a catalog ([`super::document`]); in version 2 it is the whole
+//! applied state of the cluster, catalog included ([`crate::cluster::stored`]).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use cql_lite::types::cql_type::TypeParseError;
-use cql_lite::types::{CqlType, UserType};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
-use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
-use super::options::TableOptions;
-use super::system_keyspaces;
+use super::catalog::Catalog;
+use super::document::{CatalogDocument, DocumentError};
 
 const MAGIC: &[u8; 14] = b"HELENUSCATALOG";
-const FORMAT_VERSION: u16 = 1;
 const HEADER_BYTES: usize = MAGIC.len() + 2 + 4 + 4;
+/// A catalog alone.
+pub const CATALOG_VERSION: u16 = 1;
+/// The applied state of the cluster.
+pub const STATE_VERSION: u16 = 2;
 
 /// Why bytes are not a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the file is not a Helenus catalog")]
     NotACatalog,
-    #[error("the catalog has format version {found}; this program reads version {FORMAT_VERSION}")]
+    #[error("the catalog has format version {found}; this program reads versions up to {STATE_VERSION}")]
     Version { found: u16 },
     #[error(
         "the catalog is damaged: {expected} bytes with CRC {expected_crc:08x} announced, {found} with {found_crc:08x} found"
@@ -37,119 +30,46 @@ pub enum StoreError {
     Damaged { expected: usize, expected_crc: u32, found: usize, found_crc: u32 },
     #[error("the catalog cannot be read: {0}")]
     Document(#[from] serde_json::Error),
-    #[error("the type of {place} in the catalog cannot be read: {source}")]
-    Type { place: String, source: TypeParseError },
-    #[error("the id {text} in the catalog is not a UUID")]
-    Id { text: String },
-    #[error("the catalog has user types that need each other or a missing one: {names}")]
-    UserTypes { names: String },
+    #[error(transparent)]
+    Catalog(#[from] DocumentError),
 }
 
-#[derive(Serialize, Deserialize)]
-struct CatalogDocument {
-    version: String,
-    keyspaces: Vec<KeyspaceDocument>,
-    system_keyspaces: BTreeMap<String, SettingsDocument>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SettingsDocument {
-    replication: Replication,
-    durable_writes: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-struct KeyspaceDocument {
-    name: String,
-    settings: SettingsDocument,
-    types: Vec<UserTypeDocument>,
-    tables: Vec<TableDocument>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct UserTypeDocument {
-    name: String,
-    /// Names and types, in order.
-    fields: Vec<(String, String)>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct TableDocument {
-    name: String,
-    id: String,
-    columns: Vec<ColumnDocument>,
-    options: TableOptions,
-    is_counter: bool,
-    dropped_columns: Vec<DroppedColumnDocument>,
-    next_column_id: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ColumnDocument {
-    id: u32,
-    name: String,
-    #[serde(rename = "type")]
-    type_text: String,
-    kind: ColumnKind,
-}
-
-#[derive(Serialize, Deserialize)]
-struct DroppedColumnDocument {
-    id: u32,
-    name: String,
-    #[serde(rename = "type")]
-    type_text: String,
-    is_static: bool,
-    dropped_at_micros: i64,
-}
-
-/// The catalog as bytes.
+/// The catalog as bytes of version 1.
 pub fn encode(catalog: &Catalog) -> Result<Vec<u8>, StoreError> {
-    let (system, users): (Vec<_>, Vec<_>) =
-        catalog.keyspaces.values().partition(|keyspace| system_keyspaces::is_system(&keyspace.name));
-    let document = CatalogDocument {
-        version: catalog.version.to_string(),
-        keyspaces: users.into_iter().map(|keyspace| keyspace_document(keyspace)).collect(),
-        system_keyspaces: system
-            .into_iter()
-            .filter(|keyspace| system_keyspaces::is_replicated(&keyspace.name))
-            .map(|keyspace| (keyspace.name.clone(), settings_document(keyspace)))
-            .collect(),
-    };
-    let document = serde_json::to_vec(&document)?;
+    Ok(frame(CATALOG_VERSION, &serde_json::to_vec(&CatalogDocument::of(catalog))?))
+}
+
+/// The catalog of version 1, with the system keyspaces of this program.
+pub fn decode(bytes: &[u8]) -> Result<Catalog, StoreError> {
+    match checked_document(bytes)? {
+        (CATALOG_VERSION, document) => decode_document(document),
+        (found, _) => Err(StoreError::Version { found }),
+    }
+}
+
+/// The catalog of the document of version 1.
+pub fn decode_document(document: &[u8]) -> Result<Catalog, StoreError> {
+    let document: CatalogDocument = serde_json::from_slice(document)?;
+    Ok(document.catalog()?)
+}
+
+/// A document with its header.
+pub fn frame(version: u16, document: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + document.len());
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&FORMAT_VERSION.to_be_bytes());
+    bytes.extend_from_slice(&version.to_be_bytes());
     bytes.extend_from_slice(&(document.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(&crc32fast::hash(&document).to_be_bytes());
-    bytes.extend_from_slice(&document);
-    Ok(bytes)
+    bytes.extend_from_slice(&crc32fast::hash(document).to_be_bytes());
+    bytes.extend_from_slice(document);
+    bytes
 }
 
-/// The catalog that [`encode`] wrote, with the system keyspaces of this program.
-pub fn decode(bytes: &[u8]) -> Result<Catalog, StoreError> {
-    let document: CatalogDocument = serde_json::from_slice(checked_document(bytes)?)?;
-    let mut catalog = system_keyspaces::initial_catalog(uuid(&document.version)?);
-    for (name, settings) in document.system_keyspaces {
-        if let Some(keyspace) = catalog.keyspaces.get_mut(&name) {
-            let mut altered = Keyspace::clone(keyspace);
-            altered.replication = settings.replication;
-            altered.durable_writes = settings.durable_writes;
-            *keyspace = Arc::new(altered);
-        }
-    }
-    for document in document.keyspaces {
-        let keyspace = keyspace(document)?;
-        catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
-    }
-    Ok(catalog)
-}
-
-fn checked_document(bytes: &[u8]) -> Result<&[u8], StoreError> {
+/// The version and the document of what [`frame`] wrote.
+pub fn checked_document(bytes: &[u8]) -> Result<(u16, &[u8]), StoreError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StoreError::NotACatalog)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(StoreError::NotACatalog)?;
     let version = u16::from_be_bytes(*version);
-    if version != FORMAT_VERSION {
+    if !(CATALOG_VERSION..=STATE_VERSION).contains(&version) {
         return Err(StoreError::Version { found: version });
     }
     let (length, rest) = rest.split_first_chunk::<4>().ok_or(StoreError::NotACatalog)?;
@@ -160,163 +80,16 @@ fn checked_document(bytes: &[u8]) -> Result<&[u8], StoreError> {
     if expected != document.len() || expected_crc != found_crc {
         return Err(StoreError::Damaged { expected, expected_crc, found: document.len(), found_crc });
     }
-    Ok(document)
-}
-
-fn settings_document(keyspace: &Keyspace) -> SettingsDocument {
-    SettingsDocument { replication: keyspace.replication.clone(), durable_writes: keyspace.durable_writes }
-}
-
-fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
-    let types = keyspace.types.values().map(|definition| {
-        let fields = definition.field_names.iter().zip(&definition.field_types);
-        UserTypeDocument {
-            name: definition.name.to_string(),
-            fields: fields.map(|(name, field)| (name.to_string(), field.to_string())).collect(),
-        }
-    });
-    KeyspaceDocument {
-        name: keyspace.name.clone(),
-        settings: settings_document(keyspace),
-        types: types.collect(),
-        tables: keyspace.tables.values().map(|table| table_document(table)).collect(),
-    }
-}
-
-fn table_document(table: &Table) -> TableDocument {
-    let columns = table.columns.iter().map(|column| ColumnDocument {
-        id: column.id,
-        name: column.name.clone(),
-        type_text: column.column_type.to_string(),
-        kind: column.kind,
-    });
-    let dropped_columns = table.dropped_columns.iter().map(|column| DroppedColumnDocument {
-        id: column.id,
-        name: column.name.clone(),
-        type_text: column.column_type.to_string(),
-        is_static: column.is_static,
-        dropped_at_micros: column.dropped_at_micros,
-    });
-    TableDocument {
-        name: table.name.clone(),
-        id: table.id.to_string(),
-        columns: columns.collect(),
-        options: table.options.clone(),
-        is_counter: table.is_counter,
-        dropped_columns: dropped_columns.collect(),
-        next_column_id: table.next_column_id,
-    }
-}
-
-fn keyspace(document: KeyspaceDocument) -> Result<Keyspace, StoreError> {
-    let mut keyspace = Keyspace {
-        types: user_types(&document)?,
-        name: document.name,
-        replication: document.settings.replication,
-        durable_writes: document.settings.durable_writes,
-        is_virtual: false,
-        tables: BTreeMap::new(),
-    };
-    for document in document.tables {
-        let table = table(document, &keyspace)?;
-        keyspace.tables.insert(table.name.clone(), Arc::new(table));
-    }
-    Ok(keyspace)
-}
-
-/// The user types, each after those that it uses.
-fn user_types(document: &KeyspaceDocument) -> Result<BTreeMap<String, Arc<UserType>>, StoreError> {
-    let mut known: BTreeMap<String, Arc<UserType>> = BTreeMap::new();
-    let mut waiting: Vec<&UserTypeDocument> = document.types.iter().collect();
-    while !waiting.is_empty() {
-        let before = waiting.len();
-        let mut still_waiting = Vec::new();
-        for user_type in waiting {
-            match user_type_of(&document.name, user_type, &known) {
-                Ok(definition) => {
-                    known.insert(user_type.name.clone(), Arc::new(definition));
-                }
-                Err(StoreError::Type { source: TypeParseError::UnknownType { .. }, .. }) => {
-                    still_waiting.push(user_type);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        waiting = still_waiting;
-        if waiting.len() == before {
-            let names: Vec<&str> = waiting.iter().map(|user_type| user_type.name.as_str()).collect();
-            return Err(StoreError::UserTypes { names: names.join(", ") });
-        }
-    }
-    Ok(known)
-}
-
-fn user_type_of(
-    keyspace: &str,
-    document: &UserTypeDocument,
-    known: &BTreeMap<String, Arc<UserType>>,
-) -> Result<UserType, StoreError> {
-    let mut field_names = Vec::with_capacity(document.fields.len());
-    let mut field_types = Vec::with_capacity(document.fields.len());
-    for (name, text) in &document.fields {
-        field_names.push(name.as_str().into());
-        field_types.push(parse_type(text, known, || format!("{keyspace}.{}.{name}", document.name))?);
-    }
-    Ok(UserType { keyspace: keyspace.into(), name: document.name.as_str().into(), field_names, field_types })
-}
-
-fn table(document: TableDocument, keyspace: &Keyspace) -> Result<Table, StoreError> {
-    let place = |column: &str| format!("{}.{}.{column}", keyspace.name, document.name);
-    let mut columns = Vec::with_capacity(document.columns.len());
-    for column in document.columns {
-        let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
-        columns.push(Column { id: column.id, name: column.name, column_type, kind: column.kind });
-    }
-    let mut dropped_columns = Vec::with_capacity(document.dropped_columns.len());
-    for column in document.dropped_columns {
-        let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
-        dropped_columns.push(DroppedColumn {
-            id: column.id,
-            name: column.name,
-            column_type,
-            is_static: column.is_static,
-            dropped_at_micros: column.dropped_at_micros,
-        });
-    }
-    let mut table = Table {
-        keyspace: keyspace.name.clone(),
-        id: uuid(&document.id)?,
-        name: document.name,
-        kind: TableKind::Stored,
-        columns,
-        partition_key_count: 0,
-        clustering_key_count: 0,
-        options: document.options,
-        is_counter: document.is_counter,
-        dropped_columns,
-        next_column_id: document.next_column_id,
-    };
-    table.arrange_columns();
-    Ok(table)
-}
-
-fn parse_type(
-    text: &str,
-    known: &BTreeMap<String, Arc<UserType>>,
-    place: impl Fn() -> String,
-) -> Result<CqlType, StoreError> {
-    let parsed = CqlType::parse(text, &|name| known.get(name).cloned());
-    parsed.map_err(|source| StoreError::Type { place: place(), source })
-}
-
-fn uuid(text: &str) -> Result<Uuid, StoreError> {
-    Uuid::parse_str(text).map_err(|_| StoreError::Id { text: text.to_owned() })
+    Ok((version, document))
 }
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
     use crate::schema::ddl::tests::Session;
+    use crate::schema::system_keyspaces;
 
     fn catalog() -> Catalog {
         let session = Session::with(&[
@@ -351,8 +124,8 @@ mod tests {
             assert!(matches!(decode(&damaged), Err(StoreError::Damaged { .. })));
         }
         let mut newer = bytes;
-        newer[MAGIC.len() + 1] = 2;
-        assert!(matches!(decode(&newer), Err(StoreError::Version { found: 2 })));
+        newer[MAGIC.len() + 1] = 3;
+        assert!(matches!(decode(&newer), Err(StoreError::Version { found: 3 })));
     }
 
     #[test]

@@ -1,0 +1,322 @@
+use super::*;
+use crate::schema::ddl::tests::Session;
+use crate::schema::ddl::{ChangeTarget, ChangeType};
+
+const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
+const READ_NEW: MemberState = MemberState::Joining(Phase::ReadNew);
+
+fn id(number: u128) -> HostId {
+    Uuid::from_u128(number)
+}
+
+fn member(number: u128) -> Member {
+    Member {
+        host_id: id(number),
+        internode_address: format!("10.0.0.{number}:7000").parse().unwrap(),
+        native_address: format!("10.0.0.{number}:9042").parse().unwrap(),
+        shard_aware_port: 19042,
+        shard_count: 2,
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        tokens: vec![number as i64 * 100, number as i64 * 100 + 1],
+        state: MemberState::Normal,
+        release_version: "0.1.0".to_owned(),
+        protocol_version: 1,
+    }
+}
+
+/// A state with the indexes that its log has had so far.
+struct Log {
+    state: ClusterState,
+    index: u64,
+}
+
+impl Log {
+    fn empty() -> Self {
+        Self { state: ClusterState::empty(), index: 0 }
+    }
+
+    /// A cluster of member 1, whose catalog has version 1000.
+    fn founded() -> Self {
+        let mut log = Self::empty();
+        let catalog = CatalogDocument::of(&initial_catalog(id(1000)));
+        assert_eq!(
+            log.apply(&Command::Found { member: member(1), catalog }),
+            Outcome::Applied { version: 1 }
+        );
+        log
+    }
+
+    /// A cluster of members `1..=count`, all normal.
+    fn of(count: u128) -> Self {
+        let mut log = Self::founded();
+        for number in 2..=count {
+            log.join_wholly(member(number));
+        }
+        log
+    }
+
+    fn apply(&mut self, command: &Command) -> Outcome {
+        self.index += 1;
+        // What travels and is stored is what is applied.
+        let command: Command = serde_json::from_slice(&serde_json::to_vec(command).unwrap()).unwrap();
+        let (state, outcome) = apply(&self.state, self.index, &command);
+        let stored = serde_json::to_vec(&state.document()).unwrap();
+        let document: StateDocument = serde_json::from_slice(&stored).unwrap();
+        assert_eq!(format!("{:?}", document.state().unwrap()), format!("{state:?}"));
+        self.state = state;
+        outcome
+    }
+
+    fn done(&mut self, command: &Command) {
+        let outcome = self.apply(command);
+        assert_eq!(outcome, Outcome::Applied { version: self.index }, "{command}");
+        assert_eq!(self.state.topology.version, self.index);
+    }
+
+    /// The command has no effect: it was done before.
+    fn again(&mut self, command: &Command) {
+        let before = self.state.topology.clone();
+        assert_eq!(self.apply(command), Outcome::Applied { version: before.version }, "{command}");
+        assert_eq!(self.state.topology, before);
+    }
+
+    fn refused(&mut self, command: &Command, refusal: Refusal) {
+        let before = self.state.topology.clone();
+        assert_eq!(self.apply(command), Outcome::Refused(refusal), "{command}");
+        assert_eq!(self.state.topology, before);
+    }
+
+    fn join_wholly(&mut self, member: Member) {
+        let host_id = member.host_id;
+        self.done(&Command::Join { member });
+        self.done(&Command::Advance { host_id, from: WRITE_BOTH });
+        self.done(&Command::Advance { host_id, from: READ_NEW });
+    }
+
+    fn leave_wholly(&mut self, number: u128) {
+        let host_id = id(number);
+        self.done(&Command::StartLeave { host_id });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) });
+    }
+
+    fn state_of(&self, number: u128) -> Option<MemberState> {
+        self.state.topology.member(&id(number)).map(|member| member.state)
+    }
+}
+
+fn event(name: &str) -> SchemaChangeEvent {
+    SchemaChangeEvent {
+        change_type: ChangeType::Created,
+        target: ChangeTarget::Table,
+        keyspace: "ks".to_owned(),
+        name: name.to_owned(),
+        arguments: Vec::new(),
+    }
+}
+
+/// The change from the state's catalog to what `statements` make of a new one, as version `version`.
+fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Command {
+    let mut new = Catalog::clone(&Session::with(statements).catalog);
+    new.version = id(version);
+    Command::ChangeSchema(SchemaChangeCommand {
+        base: state.catalog.version,
+        changed: CatalogDocument::difference(&state.catalog, &new),
+        dropped: Vec::new(),
+        event: event("t"),
+    })
+}
+
+#[test]
+fn nothing_can_be_done_before_the_cluster_is_founded() {
+    let mut log = Log::empty();
+    log.refused(&Command::Join { member: member(1) }, Refusal::NotFounded);
+    log.refused(&Command::StartLeave { host_id: id(1) }, Refusal::NotFounded);
+}
+
+#[test]
+fn a_cluster_is_founded_once() {
+    let mut log = Log::founded();
+    assert_eq!(log.state.catalog.version, id(1000));
+    assert_eq!(log.state_of(1), Some(MemberState::Normal));
+    let catalog = CatalogDocument::of(&initial_catalog(id(2000)));
+    log.again(&Command::Found { member: member(1), catalog: catalog.clone() });
+    log.refused(&Command::Found { member: member(2), catalog }, Refusal::AlreadyFounded);
+}
+
+#[test]
+fn joining_goes_step_by_step_and_every_step_raises_the_epoch() {
+    let mut log = Log::founded();
+    let host_id = id(2);
+    log.done(&Command::Join { member: member(2) });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(WRITE_BOTH), 2));
+    log.again(&Command::Join { member: member(2) });
+    log.refused(
+        &Command::Advance { host_id, from: READ_NEW },
+        Refusal::WrongState { host_id, found: WRITE_BOTH },
+    );
+    log.done(&Command::Advance { host_id, from: WRITE_BOTH });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(READ_NEW), log.index));
+    log.again(&Command::Advance { host_id, from: WRITE_BOTH });
+    log.done(&Command::Advance { host_id, from: READ_NEW });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(MemberState::Normal), log.index));
+    log.again(&Command::Advance { host_id, from: READ_NEW });
+    log.refused(&Command::Join { member: member(2) }, Refusal::AlreadyMember { host_id });
+}
+
+#[test]
+fn one_transition_at_a_time() {
+    let mut log = Log::of(2);
+    log.done(&Command::Join { member: member(3) });
+    let busy = Outcome::Busy { host_id: id(3) };
+    assert_eq!(log.apply(&Command::Join { member: member(4) }), busy);
+    assert_eq!(log.apply(&Command::StartLeave { host_id: id(1) }), busy);
+    log.done(&Command::Abort { host_id: id(3) });
+    assert_eq!(log.state_of(3), None);
+    log.again(&Command::Abort { host_id: id(3) });
+    // Who was aborted may try again.
+    log.join_wholly(member(3));
+}
+
+#[test]
+fn who_has_left_never_comes_back() {
+    let mut log = Log::of(3);
+    log.leave_wholly(2);
+    assert_eq!(log.state_of(2), None);
+    assert!(log.state.topology.removed.contains(&id(2)));
+    log.again(&Command::StartLeave { host_id: id(2) });
+    log.again(&Command::Advance { host_id: id(2), from: MemberState::Leaving(Phase::ReadNew) });
+    log.refused(&Command::Join { member: member(2) }, Refusal::Removed { host_id: id(2) });
+    log.refused(&Command::Update(MemberUpdate::of(&member(2))), Refusal::Removed { host_id: id(2) });
+}
+
+#[test]
+fn leaving_can_be_taken_back_and_the_last_owner_stays() {
+    let mut log = Log::of(2);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    log.again(&Command::StartLeave { host_id: id(1) });
+    log.done(&Command::Abort { host_id: id(1) });
+    assert_eq!(log.state_of(1), Some(MemberState::Normal));
+    log.refused(
+        &Command::Abort { host_id: id(1) },
+        Refusal::WrongState { host_id: id(1), found: MemberState::Normal },
+    );
+    log.leave_wholly(1);
+    log.refused(&Command::StartLeave { host_id: id(2) }, Refusal::LastOwner { host_id: id(2) });
+    log.refused(&Command::StartLeave { host_id: id(9) }, Refusal::UnknownMember { host_id: id(9) });
+}
+
+#[test]
+fn addresses_and_tokens_of_others_are_refused() {
+    let mut log = Log::founded();
+    let first = member(1);
+    let newcomer = |change: &dyn Fn(&mut Member)| {
+        let mut newcomer = member(2);
+        change(&mut newcomer);
+        Command::Join { member: newcomer }
+    };
+    for address in [first.internode_address, first.native_address] {
+        log.refused(
+            &newcomer(&|member| member.internode_address = address),
+            Refusal::AddressTaken { address, by: id(1) },
+        );
+    }
+    log.refused(
+        &newcomer(&|member| member.tokens = vec![7, 101]),
+        Refusal::TokenTaken { token: 101, by: id(1) },
+    );
+    for tokens in [vec![], vec![2, 1], vec![1, 1]] {
+        log.refused(&newcomer(&|member| member.tokens.clone_from(&tokens)), Refusal::Tokens);
+    }
+}
+
+#[test]
+fn an_update_moves_a_member_and_owns_nothing_new() {
+    let mut log = Log::of(2);
+    let epoch = log.state.topology.epoch;
+    let update = MemberUpdate {
+        internode_address: "10.0.1.2:7001".parse().unwrap(),
+        shard_count: 4,
+        release_version: "0.2.0".to_owned(),
+        ..MemberUpdate::of(&member(2))
+    };
+    log.done(&Command::Update(update.clone()));
+    log.again(&Command::Update(update.clone()));
+    let moved = log.state.topology.member(&id(2)).unwrap();
+    assert_eq!(MemberUpdate::of(moved), update);
+    assert_eq!((&moved.tokens, moved.state), (&member(2).tokens, MemberState::Normal));
+    assert_eq!(log.state.topology.epoch, epoch);
+}
+
+#[test]
+fn the_five_eldest_normal_members_vote() {
+    let voters = |log: &Log| log.state.voters().iter().map(|id| id.as_u128()).collect::<Vec<_>>();
+    // The order of joining counts, not that of the ids.
+    let mut log = Log::founded();
+    for number in [9, 3, 8, 4, 7, 5] {
+        log.join_wholly(member(number));
+    }
+    assert_eq!(voters(&log), [1, 3, 4, 8, 9]);
+    log.leave_wholly(9);
+    assert_eq!(voters(&log), [1, 3, 4, 7, 8]);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    assert_eq!(voters(&log), [3, 4, 5, 7, 8]);
+    log.done(&Command::Abort { host_id: id(1) });
+    assert_eq!(voters(&log), [1, 3, 4, 7, 8]);
+    log.leave_wholly(8);
+    log.done(&Command::Join { member: member(2) });
+    assert_eq!(voters(&log), [1, 3, 4, 5, 7], "who joins does not vote yet");
+}
+
+#[test]
+fn a_schema_change_applies_to_what_it_was_planned_on_and_once() {
+    let mut log = Log::founded();
+    let first = schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]);
+    let rival = schema_change(&log.state, 1002, &["CREATE TABLE t (k text PRIMARY KEY)"]);
+    log.done(&first);
+    let done_at = log.index;
+    assert_eq!(log.state.catalog.version, id(1001));
+    let column_type =
+        |log: &Log| log.state.catalog.table("ks", "t").unwrap().columns[0].column_type.to_string();
+    assert_eq!(column_type(&log), "int");
+    assert_eq!(log.apply(&rival), Outcome::Conflict { version: done_at });
+    assert_eq!(column_type(&log), "int");
+    log.again(&first);
+    // Also after others came on top of it.
+    log.done(&schema_change(&log.state, 1003, &["CREATE TABLE u (k int PRIMARY KEY)"]));
+    log.again(&first);
+    assert_eq!(log.state.catalog.version, id(1003));
+    assert_eq!(log.state.topology.epoch, 1, "nobody owns anything else");
+}
+
+#[test]
+fn other_replication_raises_the_epoch() {
+    let mut log = Log::founded();
+    let create = "CREATE TABLE t (k int PRIMARY KEY)";
+    log.done(&schema_change(&log.state, 1001, &[create]));
+    assert_eq!(log.state.topology.epoch, 1);
+    let alter = "ALTER KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
+    log.done(&schema_change(&log.state, 1002, &[create, alter]));
+    assert_eq!(log.state.topology.epoch, log.index);
+    let system =
+        "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
+    log.done(&schema_change(&log.state, 1003, &[create, alter, system]));
+    assert_eq!(log.state.topology.epoch, log.index);
+}
+
+#[test]
+fn a_dropped_keyspace_is_gone() {
+    let mut log = Log::founded();
+    log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    let mut without = Catalog::clone(&log.state.catalog);
+    without.keyspaces.remove("ks");
+    without.version = id(1002);
+    log.done(&Command::ChangeSchema(SchemaChangeCommand {
+        base: log.state.catalog.version,
+        changed: CatalogDocument::difference(&log.state.catalog, &without),
+        dropped: vec!["ks".to_owned()],
+        event: event(""),
+    }));
+    assert!(log.state.catalog.keyspace("ks").is_none());
+}

@@ -1,0 +1,296 @@
+//! The catalog as a document (JSON with types as CQL text): what is written to disk and into the metadata log.
+//!
+//! It holds the keyspaces of the users whole and of the system keyspaces only what may be altered: replication and durable
+//! writes. Everything else about them comes with the program, so that a newer program brings its own system tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql_lite::types::cql_type::TypeParseError;
+use cql_lite::types::{CqlType, UserType};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
+use super::options::TableOptions;
+use super::system_keyspaces;
+
+/// Why a document is not a catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    #[error("the type of {place} in the catalog cannot be read: {source}")]
+    Type { place: String, source: TypeParseError },
+    #[error("the id {text} in the catalog is not a UUID")]
+    Id { text: String },
+    #[error("the catalog has user types that need each other or a missing one: {names}")]
+    UserTypes { names: String },
+}
+
+/// Keyspaces of a catalog: all of them, or those that a change has altered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CatalogDocument {
+    version: String,
+    keyspaces: Vec<KeyspaceDocument>,
+    system_keyspaces: BTreeMap<String, SettingsDocument>,
+}
+
+/// What may be altered of a keyspace itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SettingsDocument {
+    replication: Replication,
+    durable_writes: bool,
+}
+
+/// A keyspace of the users, whole.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeyspaceDocument {
+    name: String,
+    settings: SettingsDocument,
+    types: Vec<UserTypeDocument>,
+    tables: Vec<TableDocument>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct UserTypeDocument {
+    name: String,
+    /// Names and types, in order.
+    fields: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TableDocument {
+    name: String,
+    id: String,
+    columns: Vec<ColumnDocument>,
+    options: TableOptions,
+    is_counter: bool,
+    dropped_columns: Vec<DroppedColumnDocument>,
+    next_column_id: u32,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct ColumnDocument {
+    id: u32,
+    name: String,
+    #[serde(rename = "type")]
+    type_text: String,
+    kind: ColumnKind,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct DroppedColumnDocument {
+    id: u32,
+    name: String,
+    #[serde(rename = "type")]
+    type_text: String,
+    is_static: bool,
+    dropped_at_micros: i64,
+}
+
+impl CatalogDocument {
+    /// The whole catalog.
+    pub fn of(catalog: &Catalog) -> Self {
+        Self::of_keyspaces(catalog.version, catalog.keyspaces.values())
+    }
+
+    /// The keyspaces in which `new` differs from `old`; the version is the new one.
+    pub fn difference(old: &Catalog, new: &Catalog) -> Self {
+        let changed = new.keyspaces.values().filter(|keyspace| {
+            old.keyspaces.get(&keyspace.name).is_none_or(|known| !Arc::ptr_eq(known, keyspace))
+        });
+        Self::of_keyspaces(new.version, changed)
+    }
+
+    fn of_keyspaces<'a>(version: Uuid, keyspaces: impl Iterator<Item = &'a Arc<Keyspace>>) -> Self {
+        let (system, users): (Vec<_>, Vec<_>) =
+            keyspaces.partition(|keyspace| system_keyspaces::is_system(&keyspace.name));
+        Self {
+            version: version.to_string(),
+            keyspaces: users.into_iter().map(|keyspace| keyspace_document(keyspace)).collect(),
+            system_keyspaces: system
+                .into_iter()
+                .filter(|keyspace| system_keyspaces::is_replicated(&keyspace.name))
+                .map(|keyspace| (keyspace.name.clone(), settings_document(keyspace)))
+                .collect(),
+        }
+    }
+
+    /// The version that the catalog has with it.
+    pub fn version(&self) -> Result<Uuid, DocumentError> {
+        uuid(&self.version)
+    }
+
+    /// The catalog of a whole document, with the system keyspaces of this program.
+    pub fn catalog(&self) -> Result<Catalog, DocumentError> {
+        self.over(&system_keyspaces::initial_catalog(Uuid::nil()))
+    }
+
+    /// A catalog in which these keyspaces are put in or replaced.
+    pub fn over(&self, catalog: &Catalog) -> Result<Catalog, DocumentError> {
+        let mut catalog = catalog.clone();
+        catalog.version = self.version()?;
+        for (name, settings) in &self.system_keyspaces {
+            if let Some(keyspace) = catalog.keyspaces.get_mut(name) {
+                let mut altered = Keyspace::clone(keyspace);
+                altered.replication = settings.replication.clone();
+                altered.durable_writes = settings.durable_writes;
+                *keyspace = Arc::new(altered);
+            }
+        }
+        for document in &self.keyspaces {
+            let keyspace = keyspace(document)?;
+            catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        }
+        Ok(catalog)
+    }
+}
+
+fn settings_document(keyspace: &Keyspace) -> SettingsDocument {
+    SettingsDocument { replication: keyspace.replication.clone(), durable_writes: keyspace.durable_writes }
+}
+
+fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
+    let types = keyspace.types.values().map(|definition| {
+        let fields = definition.field_names.iter().zip(&definition.field_types);
+        UserTypeDocument {
+            name: definition.name.to_string(),
+            fields: fields.map(|(name, field)| (name.to_string(), field.to_string())).collect(),
+        }
+    });
+    KeyspaceDocument {
+        name: keyspace.name.clone(),
+        settings: settings_document(keyspace),
+        types: types.collect(),
+        tables: keyspace.tables.values().map(|table| table_document(table)).collect(),
+    }
+}
+
+fn table_document(table: &Table) -> TableDocument {
+    let columns = table.columns.iter().map(|column| ColumnDocument {
+        id: column.id,
+        name: column.name.clone(),
+        type_text: column.column_type.to_string(),
+        kind: column.kind,
+    });
+    let dropped_columns = table.dropped_columns.iter().map(|column| DroppedColumnDocument {
+        id: column.id,
+        name: column.name.clone(),
+        type_text: column.column_type.to_string(),
+        is_static: column.is_static,
+        dropped_at_micros: column.dropped_at_micros,
+    });
+    TableDocument {
+        name: table.name.clone(),
+        id: table.id.to_string(),
+        columns: columns.collect(),
+        options: table.options.clone(),
+        is_counter: table.is_counter,
+        dropped_columns: dropped_columns.collect(),
+        next_column_id: table.next_column_id,
+    }
+}
+
+fn keyspace(document: &KeyspaceDocument) -> Result<Keyspace, DocumentError> {
+    let mut keyspace = Keyspace {
+        types: user_types(document)?,
+        name: document.name.clone(),
+        replication: document.settings.replication.clone(),
+        durable_writes: document.settings.durable_writes,
+        is_virtual: false,
+        tables: BTreeMap::new(),
+    };
+    for document in &document.tables {
+        let table = table(document, &keyspace)?;
+        keyspace.tables.insert(table.name.clone(), Arc::new(table));
+    }
+    Ok(keyspace)
+}
+
+/// The user types, each after those that it uses.
+fn user_types(document: &KeyspaceDocument) -> Result<BTreeMap<String, Arc<UserType>>, DocumentError> {
+    let mut known: BTreeMap<String, Arc<UserType>> = BTreeMap::new();
+    let mut waiting: Vec<&UserTypeDocument> = document.types.iter().collect();
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut still_waiting = Vec::new();
+        for user_type in waiting {
+            match user_type_of(&document.name, user_type, &known) {
+                Ok(definition) => {
+                    known.insert(user_type.name.clone(), Arc::new(definition));
+                }
+                Err(DocumentError::Type { source: TypeParseError::UnknownType { .. }, .. }) => {
+                    still_waiting.push(user_type);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        waiting = still_waiting;
+        if waiting.len() == before {
+            let names: Vec<&str> = waiting.iter().map(|user_type| user_type.name.as_str()).collect();
+            return Err(DocumentError::UserTypes { names: names.join(", ") });
+        }
+    }
+    Ok(known)
+}
+
+fn user_type_of(
+    keyspace: &str,
+    document: &UserTypeDocument,
+    known: &BTreeMap<String, Arc<UserType>>,
+) -> Result<UserType, DocumentError> {
+    let mut field_names = Vec::with_capacity(document.fields.len());
+    let mut field_types = Vec::with_capacity(document.fields.len());
+    for (name, text) in &document.fields {
+        field_names.push(name.as_str().into());
+        field_types.push(parse_type(text, known, || format!("{keyspace}.{}.{name}", document.name))?);
+    }
+    Ok(UserType { keyspace: keyspace.into(), name: document.name.as_str().into(), field_names, field_types })
+}
+
+fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, DocumentError> {
+    let place = |column: &str| format!("{}.{}.{column}", keyspace.name, document.name);
+    let mut columns = Vec::with_capacity(document.columns.len());
+    for column in &document.columns {
+        let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
+        columns.push(Column { id: column.id, name: column.name.clone(), column_type, kind: column.kind });
+    }
+    let mut dropped_columns = Vec::with_capacity(document.dropped_columns.len());
+    for column in &document.dropped_columns {
+        let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
+        dropped_columns.push(DroppedColumn {
+            id: column.id,
+            name: column.name.clone(),
+            column_type,
+            is_static: column.is_static,
+            dropped_at_micros: column.dropped_at_micros,
+        });
+    }
+    let mut table = Table {
+        keyspace: keyspace.name.clone(),
+        id: uuid(&document.id)?,
+        name: document.name.clone(),
+        kind: TableKind::Stored,
+        columns,
+        partition_key_count: 0,
+        clustering_key_count: 0,
+        options: document.options.clone(),
+        is_counter: document.is_counter,
+        dropped_columns,
+        next_column_id: document.next_column_id,
+    };
+    table.arrange_columns();
+    Ok(table)
+}
+
+fn parse_type(
+    text: &str,
+    known: &BTreeMap<String, Arc<UserType>>,
+    place: impl Fn() -> String,
+) -> Result<CqlType, DocumentError> {
+    let parsed = CqlType::parse(text, &|name| known.get(name).cloned());
+    parsed.map_err(|source| DocumentError::Type { place: place(), source })
+}
+
+fn uuid(text: &str) -> Result<Uuid, DocumentError> {
+    Uuid::parse_str(text).map_err(|_| DocumentError::Id { text: text.to_owned() })
+}
