@@ -87,6 +87,30 @@ impl<'a> RowRef<'a> {
         self.bytes.len() <= 1
     }
 
+    /// The timestamp (microseconds) of the oldest of the row's liveness and its cells of the columns `wanted`
+    /// (ordered by id), if it has all of these and nothing of them waits to be merged: whatever is older cannot change
+    /// what a reader sees of them, nor whether the row is there.
+    pub fn complete_since(self, wanted: &[u32]) -> Option<i64> {
+        let head = self.head().ok()?;
+        let liveness = head.liveness.filter(|liveness| liveness.expiry.is_none())?;
+        let mut least = liveness.timestamp;
+        let mut wanted = wanted.iter().copied();
+        let mut next = wanted.next();
+        for cell in head.cells {
+            let Some(column) = next else { break };
+            if cell.column == column {
+                if !cell.path.is_empty() || matches!(cell.kind, CellKind::Counter) {
+                    return None;
+                }
+                least = least.min(cell.timestamp);
+                next = wanted.next();
+            } else if cell.column > column {
+                return None;
+            }
+        }
+        next.is_none().then_some(least)
+    }
+
     /// Takes the row apart once; the accessors below each do it again.
     #[inline]
     pub fn head(self) -> Result<RowHead<'a>, DecodeError> {

@@ -11,12 +11,12 @@ mod support;
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_engine::Shard;
 use helenus_engine::io::{Clock, CrashStyle, ManualClock, SimulatedDisk};
 use helenus_engine::read::Budget;
+use helenus_engine::{ScanRequest, Shard, Step};
 
-use support::model::Model;
-use support::random_operations::Generator;
+use support::model::{Model, VisibleRow};
+use support::random_operations::{COLLECTION_COLUMNS, Generator};
 use support::{START_MICROS, TABLE, environment, read_page, run_local, small_options, table_options};
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -108,6 +108,34 @@ impl Test {
         }
         let expected = self.model.read((&start, &end), reversed, now);
         assert_eq!(read, expected, "range {start:x?}..{end:x?} reversed {reversed}");
+        for row in expected.iter().take(8) {
+            self.check_columns(shard, row, now);
+        }
+    }
+
+    /// Reads some columns of one row: older sources may be left out, the answer must not show it.
+    fn check_columns(&mut self, shard: &Shard, expected: &VisibleRow, now_seconds: u32) {
+        let random = &mut self.generator.random;
+        let wanted: Vec<u32> = (0..COLLECTION_COLUMNS.start).filter(|_| random.chance(1, 2)).collect();
+        let end = [expected.key.as_slice(), &[0]].concat();
+        let request = ScanRequest {
+            table: TABLE,
+            start: &expected.key,
+            end: &end,
+            reversed: false,
+            now_seconds,
+            budget: Budget::UNLIMITED,
+        };
+        let mut scan = shard.scan_columns(&request, &wanted).unwrap();
+        let Step::Row(view) = scan.next().unwrap() else { panic!("no row {:x?}", expected.key) };
+        let of_wanted = |row: &VisibleRow| -> Vec<_> {
+            row.cells.iter().filter(|cell| wanted.contains(&cell.0.0)).cloned().collect()
+        };
+        assert_eq!(
+            of_wanted(&VisibleRow::of(&view)),
+            of_wanted(expected),
+            "columns {wanted:?} of {expected:x?}"
+        );
     }
 }
 

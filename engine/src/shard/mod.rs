@@ -150,6 +150,18 @@ impl Shard {
 
     /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
     pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
+        self.open_scan(request, None)
+    }
+
+    /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
+    /// there. Where the range is one row, sources are asked from the newest to the oldest, and those that can add nothing
+    /// to what was found are left out.
+    pub fn scan_columns(&self, request: &ScanRequest<'_>, columns: &[u32]) -> Result<Scan<'_>, EngineError> {
+        self.open_scan(request, Some(columns))
+    }
+
+    #[inline]
+    fn open_scan(&self, request: &ScanRequest<'_>, wanted: Option<&[u32]>) -> Result<Scan<'_>, EngineError> {
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
         let mut buffers = self.scan_buffers.borrow_mut().pop().unwrap_or_default();
@@ -165,8 +177,17 @@ impl Shard {
             });
             let bounds = Bounds { start, end, reversed };
             let hash = prefix_length.map(|_| KeyHash::of(start));
+            let wanted = wanted.filter(|_| is_row);
+            let complete_since =
+                |source: &Source| source.key(start).and_then(|_| source.row().complete_since(wanted?));
+            let mut complete = buffers.sources.iter().filter_map(complete_since).max();
             for file in table.files.borrow().iter() {
+                // Everything in the file is older than each part of what was found.
+                if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
+                    continue;
+                }
                 if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row)? {
+                    complete = complete.max(complete_since(&source));
                     buffers.sources.push(source);
                 }
             }

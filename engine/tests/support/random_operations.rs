@@ -8,7 +8,8 @@ use helenus_engine::{
 
 /// How far timestamps stray from the clock; far less than the grace period of the tables.
 const SKEW_MICROS: u64 = 4_000_000;
-const COLLECTION_COLUMNS: std::ops::Range<u32> = 4..6;
+/// Columns whose cells have paths; those before are simple.
+pub const COLLECTION_COLUMNS: std::ops::Range<u32> = 4..6;
 
 pub struct Generator {
     pub random: SplitMix64,

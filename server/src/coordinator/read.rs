@@ -241,14 +241,18 @@ fn read_local(
     range: &KeyRange,
     now_seconds: u32,
 ) -> Result<RangeEnd> {
-    let mut scan = context.shard.scan(&ScanRequest {
+    let request = ScanRequest {
         table: TableId(*plan.table.id.as_bytes()),
         start: &range.start,
         end: &range.end,
         reversed: range.reversed,
         now_seconds,
         budget: Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 },
-    })?;
+    };
+    let mut scan = match run.simple_columns() {
+        Some(columns) => context.shard.scan_columns(&request, columns)?,
+        None => context.shard.scan(&request)?,
+    };
     loop {
         let flow = match scan.next()? {
             Step::Row(view) => run.row(&SourceRow {

@@ -28,6 +28,8 @@ pub struct RowLayout {
     last_clustering: usize,
     reads_partition_key: bool,
     with_times: bool,
+    /// Ids of the columns of regular rows that are read, ordered; `None` where some are held in many cells.
+    simple_columns: Option<Vec<u32>>,
     /// Column ids that the table has; only where cells of dropped columns may be left in rows.
     current_columns: Option<Vec<bool>>,
 }
@@ -124,8 +126,22 @@ impl RowLayout {
                 with_times: fetched.with_times[slot],
             });
         }
+        let regular = || {
+            fetched
+                .columns
+                .iter()
+                .map(|&index| &table.columns[index])
+                .filter(|column| column.kind == ColumnKind::Regular)
+        };
+        let simple_columns =
+            (!table.is_counter && regular().all(|column| !column.column_type.is_multi_cell())).then(|| {
+                let mut ids: Vec<u32> = regular().map(|column| column.id).collect();
+                ids.sort_unstable();
+                ids
+            });
         Self {
             slots,
+            simple_columns,
             slot_of_column,
             clustering,
             partition_key_count: table.partition_key_count,
@@ -142,6 +158,11 @@ impl RowLayout {
                 current
             }),
         }
+    }
+
+    /// Ids of the columns of regular rows that are read, ordered, where each is one cell.
+    pub fn simple_columns(&self) -> Option<&[u32]> {
+        self.simple_columns.as_deref()
     }
 
     /// Whether a row is there for those who do not see dropped columns.

@@ -295,6 +295,11 @@ impl<'p> SelectRun<'p> {
         self.resumes_at_last = true;
     }
 
+    /// The columns of rows that are read, where each is one cell.
+    pub fn simple_columns(&self) -> Option<&'p [u32]> {
+        self.layout.simple_columns()
+    }
+
     /// How many rows the reader may want at most before it asks again.
     pub fn wanted_rows(&self) -> usize {
         if self.plan.is_grouped() || !self.filters.is_empty() {

@@ -1,7 +1,7 @@
 //! One client connection: bytes to requests, answers to bytes.
 //!
 //! Invariants:
-//! * Frames of one read are carried out before anything is written; all answers that are ready go out in one write.
+//! * Answers leave in one write for many: when the frames of one read are carried out, or a good number of them is.
 //! * No request is begun while too many are under way or the client does not take its answers: memory stays bounded.
 //! * A connection that is idle holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
@@ -35,6 +35,10 @@ const UNSENT_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// Buffers that were larger than this are given back once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
+
+/// Requests carried out between two writes of answers: enough that a system call is cheap among them, few enough that the
+/// client takes up the first answers while the last of its requests are still being worked on.
+const REQUESTS_PER_WRITE: usize = 16;
 
 /// What a connection is shared between: its task and the requests under way.
 pub struct Connection {
@@ -149,7 +153,7 @@ impl Wire {
         events: &mut broadcast::Receiver<Event>,
     ) -> io::Result<()> {
         loop {
-            let has_more = self.handle_input(connection);
+            let has_more = self.handle_input(connection)?;
             self.flush(connection)?;
             if connection.closing.get() && self.output.is_empty() && connection.under_way.get() == 0 {
                 return Ok(());
@@ -205,20 +209,25 @@ impl Wire {
     }
 
     /// Carries out the frames that have arrived. Returns whether it stopped before their end.
-    fn handle_input(&mut self, connection: &Rc<Connection>) -> bool {
+    fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
+        let mut handled = 0_usize;
         while self.takes_requests(connection) {
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
                     if is_large && self.input.len() < READ_BYTES {
                         self.input = BytesMut::from(self.input.as_ref());
                     }
-                    return false;
+                    return Ok(false);
                 }
                 Ok(Some(envelope)) => {
                     let switch = connection.handle(&envelope);
                     if let Some(Startup { compression, .. }) = switch {
                         self.switch(connection, compression);
+                    }
+                    handled += 1;
+                    if handled.is_multiple_of(REQUESTS_PER_WRITE) {
+                        self.flush(connection)?;
                     }
                 }
                 Err(error) => {
@@ -229,7 +238,7 @@ impl Wire {
                 }
             }
         }
-        true
+        Ok(true)
     }
 
     /// After the answer to STARTUP: compression, and in v5 segments in both directions.
