@@ -57,7 +57,7 @@ pub use codec::DecodeError;
 pub use commit_log::LogPosition;
 pub use error::EngineError;
 pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId};
-pub use read::{Budget, RowView, Scan, ScanRequest, Step};
+pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};
 pub use shard::{Shard, ShardOptions, TableOptions, TableStatistics};

@@ -174,6 +174,28 @@ impl<'a> RowRef<'a> {
             .map_or(Cells { reader: Reader::new(&[]), base: self.base, shared: None }, |head| head.cells)
     }
 
+    /// Whether a reader at `now_seconds` sees the row (it has a liveness or a live cell), and how many of its parts are dead:
+    /// deletions, tombstones, expired data. Nothing within the row is shadowed by its own deletions, as after a merge.
+    pub fn visibility(self, now_seconds: u32) -> (bool, u32) {
+        if self.is_plain() {
+            return (!self.is_empty(), 0);
+        }
+        let Ok(head) = self.head() else { return (false, 0) };
+        let is_dead = |liveness: &Liveness| liveness.is_expired(now_seconds);
+        let mut is_live = head.liveness.is_some_and(|liveness| !is_dead(&liveness));
+        let mut dead = u32::from(head.liveness.as_ref().is_some_and(is_dead))
+            + u32::from(head.deletion.is_some())
+            + head.column_deletions.count() as u32;
+        for cell in head.cells {
+            if cell.is_live(now_seconds) {
+                is_live = true;
+            } else {
+                dead += 1;
+            }
+        }
+        (is_live, dead)
+    }
+
     /// Calls `visit` with the timestamp of every part of the row.
     pub fn for_each_timestamp(self, mut visit: impl FnMut(i64)) {
         let Ok(head) = self.head() else { return };

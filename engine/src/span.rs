@@ -16,6 +16,11 @@ impl Span {
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.start.len() + self.end.len()
     }
+
+    /// Bytes of its bounds.
+    pub fn key_bytes(&self) -> u64 {
+        (self.start.len() + self.end.len()) as u64
+    }
 }
 
 /// The span deletions of one partition.

@@ -126,7 +126,7 @@ impl Memtable {
         self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
     }
 
-    fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
+    pub(super) fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
         let parsed = key::KeyRef::parse(prefix).ok()?;
         self.find_partition(parsed.token, parsed.partition_key)
     }

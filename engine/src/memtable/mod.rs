@@ -9,6 +9,7 @@
 mod arena;
 mod cursor;
 mod rows;
+mod spans;
 
 use hashbrown::HashTable;
 

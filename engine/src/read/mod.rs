@@ -1,8 +1,12 @@
 //! Reading: a [`Scan`] merges the memtables and table files of one table over a range of full keys, forwards or
-//! backwards, and stops when it has done enough work.
+//! backwards, and stops when it has done enough work. A reader of *versions* (another node) gets tombstones too.
 
+mod difference;
+pub mod reconcile_answers;
 mod scan;
 mod source;
+mod span_sources;
+mod versions;
 
 use crate::codec::DecodeError;
 use crate::key::KeyRef;
@@ -12,6 +16,9 @@ use crate::row::RowRef;
 pub use self::scan::Scan;
 pub(crate) use self::scan::{ScanBuffers, ScanSources};
 pub(crate) use self::source::{Bounds, Source, TableSource};
+pub(crate) use self::span_sources::SpanSource;
+pub(crate) use self::versions::VersionScan;
+pub use self::versions::{VersionLimit, VersionScanRequest, Versions};
 
 /// How much work a scan may do before it pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::source::{Bounds, Source};
 use super::{Budget, RowView, Step};
+use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
 use crate::key;
@@ -20,6 +21,7 @@ use crate::memtable::CursorBuffers;
 use crate::mutation::TableId;
 use crate::reconcile::{self, Purpose};
 use crate::row::RowRef;
+use crate::row_writer::transcode;
 
 /// Everything a scan allocates, kept for the next one.
 #[derive(Default)]
@@ -60,6 +62,14 @@ pub struct Scan<'s> {
     is_merged: bool,
     /// The length of the partition prefix of the present key.
     prefix_length: usize,
+}
+
+/// The merged versions of a row.
+pub(super) struct MergedVersions {
+    /// False: nothing is left of it.
+    pub is_written: bool,
+    /// Bytes of all its versions.
+    pub scanned_bytes: u64,
 }
 
 enum Found {
@@ -274,6 +284,43 @@ impl<'s> Scan<'s> {
         });
         self.current.clear();
         Ok(bound)
+    }
+
+    /// Goes to the next row, whether a reader would see it or not; false at the end. For readers of versions.
+    pub(super) fn step(&mut self) -> Result<bool, EngineError> {
+        self.leave_current()?;
+        Ok(self.gather())
+    }
+
+    /// The full key of the row that [`Scan::step`] went to.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize))?;
+        first.key(&self.buffers.start)
+    }
+
+    /// Appends the merge (base 0) of the versions of the row that [`Scan::step`] went to, all of which `shadow` covers.
+    pub(super) fn merge_versions(
+        &self,
+        shadow: Option<Deletion>,
+        purpose: Purpose,
+        out: &mut Vec<u8>,
+    ) -> Result<MergedVersions, EngineError> {
+        let versions: SmallVec<[RowRef<'_>; 8]> = self
+            .current
+            .iter()
+            .filter_map(|&index| self.buffers.sources.get(index as usize).map(Source::row))
+            .collect();
+        let scanned_bytes = versions.iter().map(|row| row.bytes.len() as u64).sum();
+        let is_written = match versions.as_slice() {
+            [only] if reconcile::is_passthrough(*only, shadow) => {
+                transcode(*only, 0, out).map(|()| !only.is_empty())
+            }
+            versions => {
+                reconcile::merge_rows(versions, shadow, purpose, 0, out).map(|merged| merged.is_written)
+            }
+        };
+        let is_written = is_written.map_err(|reason| EngineError::Row { table: self.table, reason })?;
+        Ok(MergedVersions { is_written, scanned_bytes })
     }
 
     /// Work done so far.

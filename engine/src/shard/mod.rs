@@ -24,6 +24,7 @@ mod options;
 mod schema;
 mod snapshot;
 mod table_state;
+mod versions;
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;

@@ -1,11 +1,16 @@
-//! Consistency levels: how many replicas a request asks for, and whether that many are alive.
+//! Consistency levels: how many replicas a request asks for, which of them count, and whether enough are alive.
 //!
-//! A cluster of one node has one live replica of everything. Levels that ask for more are refused as Cassandra does, so that
-//! nobody takes an answer for safer than it is.
+//! The numbers are Cassandra's: they come from the keyspace's replication factor, not from how many replicas there happen
+//! to be, so a quorum of RF 3 is two also where only two nodes are members. Nobody takes an answer for safer than it is.
+
+use std::collections::BTreeMap;
 
 use cql_lite::frame::Consistency;
 
+use crate::cluster::view::ClusterView;
 use crate::error::{RequestError, Result};
+use crate::ring::HostId;
+use crate::ring::member::Member;
 use crate::schema::catalog::{Catalog, Replication, Table, TableKind};
 use crate::schema::system_keyspaces;
 
@@ -18,9 +23,179 @@ pub enum Access {
     Conditional,
 }
 
-/// Refuses a level that does not fit the request or that the live replicas cannot give.
-pub fn check(catalog: &Catalog, table: &Table, consistency: Consistency, access: Access) -> Result<()> {
-    if table.kind == TableKind::Virtual || system_keyspaces::is_system(&table.keyspace) {
+/// Which replicas count towards a level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Scope {
+    Anywhere,
+    DataCenter(String),
+    /// Only the coordinator itself.
+    Node(HostId),
+    /// So many in each of these data centers.
+    Each(BTreeMap<String, u32>),
+}
+
+/// What a consistency level asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    consistency: Consistency,
+    scope: Scope,
+    required: u32,
+}
+
+/// The majority of `replicas`.
+fn quorum(replicas: u32) -> u32 {
+    replicas / 2 + 1
+}
+
+/// How many replicas a keyspace has in all data centers.
+pub fn replication_factor(replication: &Replication) -> u32 {
+    match replication {
+        Replication::Local => 1,
+        Replication::Simple { replication_factor } => *replication_factor,
+        Replication::NetworkTopology { data_centers } => data_centers.values().sum(),
+    }
+}
+
+/// How many replicas a keyspace has in a data center, as far as its replication says; as Cassandra, strategies that know
+/// no data centers count all.
+fn local_replication_factor(replication: &Replication, data_center: &str) -> u32 {
+    match replication {
+        Replication::NetworkTopology { data_centers } => data_centers.get(data_center).copied().unwrap_or(0),
+        other => replication_factor(other),
+    }
+}
+
+/// What a level asks of the owners of a token, as a coordinator (`this_node`, in `data_center`) sees it.
+pub fn required(
+    consistency: Consistency,
+    replication: &Replication,
+    data_center: &str,
+    this_node: HostId,
+) -> Demand {
+    let local = || Scope::DataCenter(data_center.to_owned());
+    let (scope, required) = match consistency {
+        Consistency::Any | Consistency::One => (Scope::Anywhere, 1),
+        Consistency::Two => (Scope::Anywhere, 2),
+        Consistency::Three => (Scope::Anywhere, 3),
+        Consistency::All => (Scope::Anywhere, replication_factor(replication)),
+        Consistency::Quorum | Consistency::Serial => {
+            (Scope::Anywhere, quorum(replication_factor(replication)))
+        }
+        Consistency::LocalOne => (local(), 1),
+        Consistency::NodeLocal => (Scope::Node(this_node), 1),
+        Consistency::LocalQuorum | Consistency::LocalSerial => {
+            (local(), quorum(local_replication_factor(replication, data_center)))
+        }
+        Consistency::EachQuorum => match replication {
+            Replication::NetworkTopology { data_centers } => {
+                let each: BTreeMap<_, _> =
+                    data_centers.iter().map(|(name, &count)| (name.clone(), quorum(count))).collect();
+                let sum = each.values().sum();
+                (Scope::Each(each), sum)
+            }
+            other => (Scope::Anywhere, quorum(replication_factor(other))),
+        },
+    };
+    Demand { consistency, scope, required }
+}
+
+impl Demand {
+    pub fn consistency(&self) -> Consistency {
+        self.consistency
+    }
+
+    /// How many answers are needed altogether; what errors tell the client.
+    pub fn required(&self) -> u32 {
+        self.required
+    }
+
+    /// The demand of a write while ownership changes hands: one acknowledgement more for each pending replica in the
+    /// level's scope. ANY asks for nothing more.
+    #[must_use]
+    pub fn with_pending<'m>(mut self, pending: impl IntoIterator<Item = &'m Member>) -> Self {
+        if self.consistency == Consistency::Any {
+            return self;
+        }
+        for member in pending {
+            if !self.counts(member) {
+                continue;
+            }
+            self.required += 1;
+            if let Scope::Each(each) = &mut self.scope
+                && let Some(needed) = each.get_mut(&member.data_center)
+            {
+                *needed += 1;
+            }
+        }
+        self
+    }
+
+    /// Whether an answer of this replica counts.
+    pub fn counts(&self, member: &Member) -> bool {
+        match &self.scope {
+            Scope::Anywhere => true,
+            Scope::DataCenter(name) => member.data_center == *name,
+            Scope::Node(host_id) => member.host_id == *host_id,
+            Scope::Each(each) => each.contains_key(&member.data_center),
+        }
+    }
+
+    /// How many of these count.
+    pub fn count<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> u32 {
+        members.into_iter().filter(|member| self.counts(member)).count() as u32
+    }
+
+    /// Whether the answers of these are enough.
+    pub fn is_met<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> bool {
+        match &self.scope {
+            Scope::Each(each) => {
+                let mut missing: BTreeMap<&str, u32> =
+                    each.iter().map(|(name, &needed)| (name.as_str(), needed)).collect();
+                for member in members {
+                    if let Some(needed) = missing.get_mut(member.data_center.as_str()) {
+                        *needed = needed.saturating_sub(1);
+                    }
+                }
+                missing.values().all(|&needed| needed == 0)
+            }
+            _ => self.count(members) >= self.required,
+        }
+    }
+
+    /// The error of a level that the live replicas cannot give, with the counts that Cassandra reports.
+    pub fn check_alive<'m>(&self, alive: impl IntoIterator<Item = &'m Member> + Clone) -> Result<()> {
+        if self.is_met(alive.clone()) {
+            return Ok(());
+        }
+        let consistency = self.consistency;
+        if let Scope::Each(each) = &self.scope {
+            for (name, &required) in each {
+                let alive =
+                    alive.clone().into_iter().filter(|member| member.data_center == *name).count() as u32;
+                if alive < required {
+                    return Err(RequestError::Unavailable { consistency, required, alive });
+                }
+            }
+        }
+        Err(RequestError::Unavailable { consistency, required: self.required, alive: self.count(alive) })
+    }
+}
+
+/// Refuses a level that does not fit the request. A cluster of one also learns here what its only node cannot give; where
+/// there are others, that is counted token by token when the request is carried out.
+pub fn check(
+    catalog: &Catalog,
+    cluster: &ClusterView,
+    table: &Table,
+    consistency: Consistency,
+    access: Access,
+) -> Result<()> {
+    if table.kind == TableKind::Virtual {
+        return Ok(());
+    }
+    let replication = catalog.keyspace(&table.keyspace).map(|keyspace| &keyspace.replication);
+    let is_here_only = cluster.is_single || replication.is_none_or(|it| *it == Replication::Local);
+    if is_here_only && system_keyspaces::is_system(&table.keyspace) {
         return Ok(());
     }
     if access == Access::Read && consistency == Consistency::Any {
@@ -29,22 +204,18 @@ pub fn check(catalog: &Catalog, table: &Table, consistency: Consistency, access:
     if access == Access::Write && consistency.is_serial() {
         return Err(RequestError::invalid("You must use conditional updates for serializable writes"));
     }
-    let replicas = catalog.keyspace(&table.keyspace).map_or(1, |keyspace| match &keyspace.replication {
-        Replication::Local => 1,
-        Replication::Simple { replication_factor } => *replication_factor,
-        Replication::NetworkTopology { data_centers } => data_centers.values().sum(),
-    });
-    let quorum = replicas / 2 + 1;
-    let required = match consistency {
-        Consistency::Any | Consistency::One | Consistency::LocalOne | Consistency::NodeLocal => 1,
-        Consistency::Two => 2,
-        Consistency::Three => 3,
-        Consistency::All => replicas,
-        Consistency::Quorum
-        | Consistency::LocalQuorum
-        | Consistency::EachQuorum
-        | Consistency::Serial
-        | Consistency::LocalSerial => quorum,
+    if !is_here_only {
+        return Ok(());
+    }
+    let replicas = replication.map_or(1, replication_factor);
+    let required = match (consistency, replication) {
+        (Consistency::NodeLocal, _) => 1,
+        // The only node is in the only data center that counts, whatever the replication calls it.
+        (Consistency::LocalQuorum | Consistency::LocalSerial | Consistency::EachQuorum, _) => {
+            quorum(replicas)
+        }
+        (level, Some(replication)) => required(level, replication, "", HostId::nil()).required,
+        (_, None) => 1,
     };
     let alive = replicas.min(1);
     if required > alive {
@@ -55,15 +226,38 @@ pub fn check(catalog: &Catalog, table: &Table, consistency: Consistency, access:
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::ring::member::MemberState;
     use uuid::Uuid;
 
+    fn single() -> ClusterView {
+        ClusterView::new(Arc::default(), Arc::default(), &system_keyspaces::initial_catalog(Uuid::nil()))
+    }
+
+    fn member(number: u8, data_center: &str) -> Member {
+        Member {
+            host_id: Uuid::from_bytes([number; 16]),
+            internode_address: ([127, 0, 0, number], 7000).into(),
+            native_address: ([127, 0, 0, number], 9042).into(),
+            shard_aware_port: 19042,
+            shard_count: 1,
+            data_center: data_center.to_owned(),
+            rack: "rack1".to_owned(),
+            tokens: Vec::new(),
+            state: MemberState::Normal,
+            release_version: String::new(),
+            protocol_version: 1,
+        }
+    }
+
     #[test]
-    fn system_tables_answer_at_every_level() {
+    fn system_tables_of_a_node_answer_at_every_level() {
         let catalog = system_keyspaces::initial_catalog(Uuid::nil());
         let local = catalog.table("system", "local").unwrap();
-        check(&catalog, local, Consistency::All, Access::Read).unwrap();
-        check(&catalog, local, Consistency::Three, Access::Read).unwrap();
+        check(&catalog, &single(), local, Consistency::All, Access::Read).unwrap();
+        check(&catalog, &single(), local, Consistency::Three, Access::Read).unwrap();
     }
 
     #[test]
@@ -74,11 +268,62 @@ mod tests {
         keyspace.replication = Replication::Simple { replication_factor: 3 };
         let mut table = (*keyspace.tables["sessions"]).clone();
         table.keyspace = "shop".to_owned();
-        catalog.keyspaces.insert("shop".to_owned(), std::sync::Arc::new(keyspace));
-        check(&catalog, &table, Consistency::One, Access::Read).unwrap();
-        let error = check(&catalog, &table, Consistency::Quorum, Access::Write).unwrap_err();
+        catalog.keyspaces.insert("shop".to_owned(), Arc::new(keyspace));
+        let check = |consistency, access| check(&catalog, &single(), &table, consistency, access);
+        check(Consistency::One, Access::Read).unwrap();
+        let error = check(Consistency::Quorum, Access::Write).unwrap_err();
         assert_eq!(error.to_string(), "Cannot achieve consistency level QUORUM");
-        assert!(check(&catalog, &table, Consistency::Any, Access::Read).is_err());
-        assert!(check(&catalog, &table, Consistency::Serial, Access::Write).is_err());
+        assert!(check(Consistency::Any, Access::Read).is_err());
+        assert!(check(Consistency::Serial, Access::Write).is_err());
+    }
+
+    #[test]
+    fn levels_ask_for_what_the_replication_says() {
+        let simple = Replication::Simple { replication_factor: 3 };
+        let data_centers = BTreeMap::from([("east".to_owned(), 3), ("west".to_owned(), 5)]);
+        let network = Replication::NetworkTopology { data_centers };
+        let count = |level, replication| required(level, replication, "east", Uuid::nil()).required();
+        let levels = [
+            (Consistency::Any, 1, 1),
+            (Consistency::One, 1, 1),
+            (Consistency::Two, 2, 2),
+            (Consistency::Three, 3, 3),
+            (Consistency::Quorum, 2, 5),
+            (Consistency::Serial, 2, 5),
+            (Consistency::All, 3, 8),
+            (Consistency::LocalOne, 1, 1),
+            (Consistency::LocalQuorum, 2, 2),
+            (Consistency::LocalSerial, 2, 2),
+            (Consistency::EachQuorum, 2, 5),
+            (Consistency::NodeLocal, 1, 1),
+        ];
+        for (level, of_simple, of_network) in levels {
+            assert_eq!((count(level, &simple), count(level, &network)), (of_simple, of_network), "{level}");
+        }
+    }
+
+    #[test]
+    fn each_quorum_needs_a_majority_in_every_data_center() {
+        let data_centers = BTreeMap::from([("east".to_owned(), 3), ("west".to_owned(), 1)]);
+        let network = Replication::NetworkTopology { data_centers };
+        let demand = required(Consistency::EachQuorum, &network, "east", Uuid::nil());
+        let (first, second, third) = (member(1, "east"), member(2, "east"), member(3, "west"));
+        assert!(!demand.is_met([&first, &second]));
+        assert!(!demand.is_met([&first, &third]));
+        assert!(demand.is_met([&first, &second, &third]));
+        match demand.check_alive([&first, &second]) {
+            Err(RequestError::Unavailable { required: 1, alive: 0, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pending_replicas_raise_the_demand_of_a_write() {
+        let simple = Replication::Simple { replication_factor: 3 };
+        let of = |level| required(level, &simple, "east", Uuid::nil());
+        let (near, far) = (member(1, "east"), member(2, "west"));
+        assert_eq!(of(Consistency::Quorum).with_pending([&near]).required(), 3);
+        assert_eq!(of(Consistency::LocalQuorum).with_pending([&near, &far]).required(), 3);
+        assert_eq!(of(Consistency::Any).with_pending([&near]).required(), 1);
     }
 }

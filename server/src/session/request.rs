@@ -259,7 +259,9 @@ pub fn execute(
 /// Refuses a consistency level that the statement or the live replicas do not allow.
 fn check_consistency(context: &ShardContext, plan: &Plan, level: Consistency) -> Result<()> {
     let view = context.catalog_view();
-    let check = |table: &Table, access: Access| consistency::check(&view.catalog, table, level, access);
+    let cluster = context.cluster_view();
+    let check =
+        |table: &Table, access: Access| consistency::check(&view.catalog, &cluster, table, level, access);
     let access_of =
         |plan: &ModifyPlan| if plan.conditions.is_some() { Access::Conditional } else { Access::Write };
     match plan {
@@ -316,7 +318,8 @@ fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Executi
         statements.iter().any(|(statement, _)| statement.plan().is_ok_and(|plan| plan.conditions.is_some()));
     let access = if is_conditional { Access::Conditional } else { Access::Write };
     for (statement, _) in &statements {
-        consistency::check(&view.catalog, &statement.plan()?.table, options.consistency, access)?;
+        let (table, level) = (&statement.plan()?.table, options.consistency);
+        consistency::check(&view.catalog, &context.cluster_view(), table, level, access)?;
     }
     let call = context.call_context();
     Ok(batch(context, BatchRequest { kind, statements, options, call }))

@@ -1,0 +1,46 @@
+//! Reading versions of a shard's table; see [`crate::read::Versions`].
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Shard;
+use super::table_state::shared_prefix_length;
+use crate::error::EngineError;
+use crate::read::{SpanSource, VersionScan, VersionScanRequest, Versions};
+use crate::reconcile::{Purge, Purpose};
+
+impl Shard {
+    /// Reads the versions of a range of full keys, in this turn: rows merged, with tombstones and span deletions. Equal
+    /// contents give equal answers, whatever was flushed or compacted.
+    pub fn scan_versions(&self, request: &VersionScanRequest<'_>) -> Result<Versions, EngineError> {
+        let table = self.table(request.table)?;
+        let purpose = if request.keeps_purgeable {
+            Purpose::Keep
+        } else {
+            Purpose::Compact(Purge {
+                now_seconds: request.now_seconds,
+                purge_before_seconds: request
+                    .now_seconds
+                    .saturating_sub(table.options.borrow().gc_grace_seconds),
+                // The deletions of all sources have been applied: what they shadow is gone from the answer.
+                max_purgeable_timestamp: i64::MAX,
+            })
+        };
+        let only =
+            shared_prefix_length(request.start, request.end).and_then(|length| request.start.get(..length));
+        let mut spans = Vec::new();
+        table.for_each_memtable(|memtable| {
+            if memtable.read(crate::memtable::Memtable::has_spans) {
+                spans.push(SpanSource::Memtable(Rc::clone(memtable)));
+            }
+        });
+        for file in table.files.borrow().iter() {
+            let reader = &file.reader;
+            if !reader.spans().is_empty() && reader.statistics().may_overlap(request.start, request.end) {
+                spans.push(SpanSource::Table(Arc::clone(reader)));
+            }
+        }
+        let scan = self.scan(&request.scan_request())?;
+        VersionScan::new(request, scan, spans, purpose, only).run()
+    }
+}
