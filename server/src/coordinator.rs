@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod block;
 pub mod consistency;
+pub mod paxos;
 pub mod read;
 pub mod replica;
 pub mod schema;

@@ -1,0 +1,8 @@
+//! Lightweight transactions between replicas: Paxos for each partition.
+
+pub mod ballot;
+pub mod proposer;
+pub mod state;
+
+#[cfg(test)]
+mod tests;

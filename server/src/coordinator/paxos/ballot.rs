@@ -1,0 +1,109 @@
+//! Ballots: the order of the attempts to change a partition by transaction.
+//!
+//! Invariants:
+//! * No two attempts have one ballot: the salt is drawn anew for each, so that neither two shards of a node, nor a node before
+//!   and after a restart with its clock set back, can make the same one.
+//! * Microseconds come first in the order, and a replica promises a ballot only when its *microseconds* are above all it has
+//!   seen. Two ballots of one microsecond therefore never both get a majority of promises, and the microseconds of a
+//!   partition's transactions grow strictly: they serve as the timestamps of what is written.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ring::HostId;
+
+/// Which replicas agree: those of all data centers, or those of the coordinator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    /// SERIAL.
+    Global,
+    /// LOCAL_SERIAL.
+    Local,
+}
+
+/// The number of an attempt; see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ballot {
+    /// Microseconds since the epoch, by the coordinator's clock or just above what it had to outbid.
+    pub micros: i64,
+    /// Random.
+    pub salt: u32,
+    /// The coordinator.
+    pub host_id: HostId,
+    pub scope: Scope,
+}
+
+impl Ballot {
+    /// Length of the encoding.
+    pub const ENCODED_BYTES: usize = 29;
+
+    /// An encoding whose order under `memcmp` is the order of ballots.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&((self.micros as u64) ^ (1 << 63)).to_be_bytes());
+        out.extend_from_slice(&self.salt.to_be_bytes());
+        out.extend_from_slice(self.host_id.as_bytes());
+        out.push(match self.scope {
+            Scope::Global => 0,
+            Scope::Local => 1,
+        });
+    }
+
+    /// Takes a ballot off the front; `None` where there is none.
+    pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (micros, rest) = bytes.split_first_chunk::<8>()?;
+        let (salt, rest) = rest.split_first_chunk::<4>()?;
+        let (host_id, rest) = rest.split_first_chunk::<16>()?;
+        let (scope, rest) = rest.split_first()?;
+        let scope = match scope {
+            0 => Scope::Global,
+            1 => Scope::Local,
+            _ => return None,
+        };
+        let ballot = Self {
+            micros: (u64::from_be_bytes(*micros) ^ (1 << 63)) as i64,
+            salt: u32::from_be_bytes(*salt),
+            host_id: Uuid::from_bytes(*host_id),
+            scope,
+        };
+        Some((ballot, rest))
+    }
+}
+
+impl fmt::Display for Ballot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{:08x}@{}", self.micros, self.salt, self.host_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helenus_engine::io::SplitMix64;
+
+    fn any(random: &mut SplitMix64) -> Ballot {
+        Ballot {
+            micros: random.below(4) as i64 - 2,
+            salt: random.below(3) as u32,
+            host_id: Uuid::from_u128(u128::from(random.below(3))),
+            scope: if random.chance(1, 2) { Scope::Global } else { Scope::Local },
+        }
+    }
+
+    #[test]
+    fn the_encoding_reads_back_and_orders_as_ballots_do() {
+        let mut random = SplitMix64::new(1);
+        for _ in 0..1_000 {
+            let (a, b) = (any(&mut random), any(&mut random));
+            let (mut a_bytes, mut b_bytes) = (Vec::new(), Vec::new());
+            a.encode(&mut a_bytes);
+            b.encode(&mut b_bytes);
+            assert_eq!(a_bytes.len(), Ballot::ENCODED_BYTES);
+            assert_eq!(a.cmp(&b), a_bytes.cmp(&b_bytes));
+            a_bytes.push(9);
+            assert_eq!(Ballot::decode(&a_bytes), Some((a, &[9][..])));
+        }
+        assert_eq!(Ballot::decode(&[0; 28]), None);
+    }
+}

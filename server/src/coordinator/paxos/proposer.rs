@@ -1,0 +1,357 @@
+//! The proposer of a transaction or of a serial read: a state machine that is fed with answers and says what to do next.
+//!
+//! It does no I/O, reads no clock and draws no random numbers, so that its tests can run it under any order of events.
+//!
+//! A round asks all participants for promises together with what the transaction reads. From a quorum of answers:
+//!
+//! * Something accepted, of which no commit is known: it is proposed again (it may have been agreed), then a new round begins,
+//!   whose requests carry the commit along.
+//! * A commit that not a quorum knows: a new round, whose requests carry it. Only so may the next proposal overwrite the
+//!   accepted one: what was agreed is by then in the data of a quorum.
+//! * Otherwise the caller decides, on what was read, what to propose: a mutation; nothing, which rules out whatever a
+//!   minority may have accepted; or, where no write was under way at any replica that answered, not even that.
+//!
+//! When a proposal was outbid, it is open whether others finish it. Later rounds tell in most cases: it was committed; or
+//! it is found accepted, and finished; or another proposal, be it an empty one, is agreed in a round that has not found it, and
+//! thereby rules it out. (Promises alone do not: a later round may come upon it at a replica that did not answer before.) Only
+//! where later commits hide what became of it does the outcome stay unknown.
+
+use super::ballot::Ballot;
+use super::state::{Accepted, Commit, Proposal};
+
+/// Who takes part. Participants are numbered: those that are read first, then the pending ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Electorate {
+    /// Replicas that are read.
+    pub natural: usize,
+    /// Replicas to which ownership is on its way (or from which it has just gone).
+    pub pending: usize,
+}
+
+impl Electorate {
+    pub fn participants(&self) -> usize {
+        self.natural + self.pending
+    }
+
+    /// How many participants must agree: a majority of the natural ones, and one more for each pending. Any such set holds a
+    /// majority of the owners before and of those after the transition, and a majority of natural ones.
+    pub fn quorum(&self) -> usize {
+        self.natural / 2 + 1 + self.pending
+    }
+}
+
+/// What participants are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Apply the commit, if any; promise; read.
+    Prepare { ballot: Ballot, is_write: bool, commit: Option<Commit> },
+    /// Accept.
+    Propose { ballot: Ballot, proposal: Proposal },
+}
+
+/// A participant's answer to a question for a promise.
+#[derive(Debug, Clone)]
+pub struct Promise<R> {
+    /// `Some`: only a read is permitted; what to outbid for more.
+    pub permitted_above_micros: Option<i64>,
+    /// What the participant had accepted and not committed, promised before or not.
+    pub accepted: Option<Accepted>,
+    pub committed: Option<Commit>,
+    /// No write that it had promised before can still be on its way.
+    pub is_stable: bool,
+    pub low_bound_micros: i64,
+    /// What was asked to be read; absent from pending participants.
+    pub read: Option<R>,
+}
+
+/// A participant's answer.
+#[derive(Debug, Clone)]
+pub enum Answer<R> {
+    Promised(Box<Promise<R>>),
+    Accepted,
+    Rejected { above_micros: i64 },
+    /// None came, or the participant could not do it.
+    Failed,
+}
+
+/// What the caller must decide on.
+#[derive(Debug)]
+pub struct Reading<R> {
+    /// The promised ballot: of a mutation, its microseconds are the timestamp.
+    pub ballot: Ballot,
+    /// What the natural participants of the quorum have read, by their numbers.
+    pub reads: Vec<(usize, R)>,
+    /// A proposal may follow. If not, the reading is settled.
+    pub is_promised: bool,
+    /// The reading stands as it is; otherwise an empty proposal must be agreed before anyone is told of it.
+    pub is_settled: bool,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Step<R> {
+    /// More answers are awaited.
+    Wait,
+    /// Put this question to all participants.
+    Ask(Question),
+    /// Call [`Proposer::propose`], or be done with it.
+    Decide(Reading<R>),
+    /// Call [`Proposer::begin`]; with a pause before it where others compete.
+    Again { is_contended: bool },
+    /// The caller's mutation was agreed: commit it.
+    Agreed(Commit),
+    /// The caller's empty proposal was agreed: what was read stands.
+    Settled,
+    /// Too few participants answered; [`Proposer::tally`] says how many.
+    TooFew,
+    /// The caller's mutation may or may not have taken effect, now or later.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// The caller's mutation.
+    Own,
+    /// The caller's empty proposal.
+    Empty,
+    /// What another proposer has left.
+    Finish,
+}
+
+#[derive(Debug)]
+enum Phase<R> {
+    Idle,
+    Preparing { promises: Vec<(usize, Promise<R>)> },
+    Deciding,
+    Proposing { proposal: Proposal, purpose: Purpose, accepts: usize, rejects: usize },
+}
+
+/// How many answered, of how many that were needed, in the phase that went on last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    pub received: usize,
+    pub required: usize,
+}
+
+/// See the module. `R` is what a participant's reading consists of.
+#[derive(Debug)]
+pub struct Proposer<R> {
+    is_write: bool,
+    electorate: Electorate,
+    ballot: Option<Ballot>,
+    phase: Phase<R>,
+    /// Who has answered the question under way.
+    answered: Vec<bool>,
+    /// The next ballot must be above.
+    floor_micros: i64,
+    /// What the caller's mutation was proposed as and outbid: it may still be agreed.
+    open: Vec<Ballot>,
+    /// Goes along with the next question for promises.
+    carried: Option<Commit>,
+    contentions: u16,
+    tally: Tally,
+}
+
+impl<R> Proposer<R> {
+    pub fn new(is_write: bool) -> Self {
+        Self {
+            is_write,
+            electorate: Electorate { natural: 0, pending: 0 },
+            ballot: None,
+            phase: Phase::Idle,
+            answered: Vec::new(),
+            floor_micros: i64::MIN,
+            open: Vec::new(),
+            carried: None,
+            contentions: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// What the next ballot's microseconds must be above.
+    pub fn floor_micros(&self) -> i64 {
+        self.floor_micros
+    }
+
+    /// How often others were in the way.
+    pub fn contentions(&self) -> u16 {
+        self.contentions
+    }
+
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether a mutation of the caller's may still take effect.
+    pub fn has_open_proposal(&self) -> bool {
+        !self.open.is_empty() || matches!(&self.phase, Phase::Proposing { purpose: Purpose::Own, .. })
+    }
+
+    /// Begins a round. Answers to earlier questions must not be handed in any more.
+    pub fn begin(&mut self, ballot: Ballot, electorate: Electorate) -> Question {
+        if let Phase::Proposing { proposal, purpose: Purpose::Own, .. } =
+            std::mem::replace(&mut self.phase, Phase::Preparing { promises: Vec::new() })
+        {
+            self.open.push(proposal.origin);
+        }
+        self.electorate = electorate;
+        self.ballot = Some(ballot);
+        self.floor_micros = self.floor_micros.max(ballot.micros);
+        self.ask();
+        Question::Prepare { ballot, is_write: self.is_write, commit: self.carried.clone() }
+    }
+
+    /// Proposes what the caller has decided on; `None`: nothing.
+    pub fn propose(&mut self, mutation: Option<Vec<u8>>) -> Step<R> {
+        let (Phase::Deciding, Some(ballot)) = (&self.phase, self.ballot) else {
+            return Step::Again { is_contended: false };
+        };
+        let purpose = if mutation.is_some() { Purpose::Own } else { Purpose::Empty };
+        self.put(Proposal { origin: ballot, mutation }, purpose, ballot)
+    }
+
+    /// Takes an answer of a participant to the question under way.
+    pub fn answer(&mut self, from: usize, answer: Answer<R>) -> Step<R> {
+        match self.answered.get_mut(from) {
+            Some(answered) if !*answered => *answered = true,
+            _ => return Step::Wait,
+        }
+        let outstanding = self.answered.iter().filter(|answered| !**answered).count();
+        let required = self.electorate.quorum();
+        match &mut self.phase {
+            Phase::Preparing { promises } => {
+                match answer {
+                    Answer::Promised(promise) => promises.push((from, *promise)),
+                    Answer::Rejected { above_micros } => {
+                        self.floor_micros = self.floor_micros.max(above_micros);
+                        return self.again_contended();
+                    }
+                    Answer::Accepted | Answer::Failed => {}
+                }
+                self.tally.received = promises.len();
+                if promises.len() >= required {
+                    let promises = std::mem::take(promises);
+                    return self.promised(promises);
+                }
+                if promises.len() + outstanding < required { Step::TooFew } else { Step::Wait }
+            }
+            Phase::Proposing { accepts, rejects, .. } => {
+                match answer {
+                    Answer::Accepted => *accepts += 1,
+                    Answer::Rejected { above_micros } => {
+                        *rejects += 1;
+                        self.floor_micros = self.floor_micros.max(above_micros);
+                    }
+                    Answer::Promised(_) | Answer::Failed => {}
+                }
+                self.tally.received = *accepts;
+                if *accepts >= required {
+                    return self.agreed();
+                }
+                if *accepts + outstanding >= required {
+                    return Step::Wait;
+                }
+                if *rejects == 0 { Step::TooFew } else { self.again_contended() }
+            }
+            Phase::Idle | Phase::Deciding => Step::Wait,
+        }
+    }
+
+    fn ask(&mut self) {
+        self.answered.clear();
+        self.answered.resize(self.electorate.participants(), false);
+        self.tally = Tally { received: 0, required: self.electorate.quorum() };
+    }
+
+    fn again_contended(&mut self) -> Step<R> {
+        self.contentions = self.contentions.saturating_add(1);
+        Step::Again { is_contended: true }
+    }
+
+    fn put(&mut self, proposal: Proposal, purpose: Purpose, ballot: Ballot) -> Step<R> {
+        self.phase = Phase::Proposing { proposal: proposal.clone(), purpose, accepts: 0, rejects: 0 };
+        self.ask();
+        Step::Ask(Question::Propose { ballot, proposal })
+    }
+
+    /// A quorum has answered the question for promises.
+    fn promised(&mut self, promises: Vec<(usize, Promise<R>)>) -> Step<R> {
+        let Some(ballot) = self.ballot else { return Step::Again { is_contended: false } };
+        let low_bound = promises.iter().map(|(_, promise)| promise.low_bound_micros).max().unwrap_or(i64::MIN);
+        let latest = promises
+            .iter()
+            .filter_map(|(_, promise)| promise.committed.as_ref())
+            .filter(|commit| commit.ballot.micros > low_bound)
+            .max_by_key(|commit| commit.ballot)
+            .cloned();
+        let accepted =
+            promises.iter().filter_map(|(_, promise)| promise.accepted.as_ref()).max_by_key(|accepted| accepted.ballot);
+        let permitted = promises.iter().filter_map(|(_, promise)| promise.permitted_above_micros).max();
+        if let Some(above_micros) = permitted {
+            self.floor_micros = self.floor_micros.max(above_micros);
+        }
+        let in_progress = accepted.filter(|accepted| {
+            accepted.proposal.mutation.is_some()
+                && latest.as_ref().is_none_or(|latest| {
+                    latest.ballot < accepted.ballot && latest.origin != accepted.proposal.origin
+                })
+        });
+        if let Some(first) = self.open.first() {
+            let mut commits = promises.iter().filter_map(|(_, promise)| promise.committed.as_ref());
+            if let Some(commit) = commits.find(|commit| self.open.contains(&commit.origin)) {
+                return Step::Agreed(commit.clone());
+            }
+            // Had it been agreed before the latest commit, that commit would not tell.
+            let is_hidden = latest.as_ref().is_some_and(|latest| latest.ballot > *first)
+                || low_bound >= first.micros;
+            if is_hidden {
+                return Step::Unknown;
+            }
+        }
+        if let Some(accepted) = in_progress {
+            if permitted.is_some() {
+                return self.again_contended();
+            }
+            let proposal = accepted.proposal.clone();
+            return self.put(proposal, Purpose::Finish, ballot);
+        }
+        if let Some(latest) = latest {
+            let knows = |promise: &Promise<R>| {
+                promise.committed.as_ref().is_some_and(|commit| commit.origin == latest.origin)
+                    || promise.low_bound_micros >= latest.ballot.micros
+            };
+            if promises.iter().filter(|(_, promise)| knows(promise)).count() < self.electorate.quorum() {
+                self.carried = Some(latest);
+                return Step::Again { is_contended: false };
+            }
+        }
+        self.carried = None;
+        let is_settled = self.open.is_empty() && promises.iter().all(|(_, promise)| promise.is_stable);
+        if permitted.is_some() && !is_settled {
+            return self.again_contended();
+        }
+        self.phase = Phase::Deciding;
+        let reads =
+            promises.into_iter().filter_map(|(from, promise)| promise.read.map(|read| (from, read))).collect();
+        Step::Decide(Reading { ballot, reads, is_promised: permitted.is_none(), is_settled })
+    }
+
+    /// A quorum has accepted.
+    fn agreed(&mut self) -> Step<R> {
+        let (Phase::Proposing { proposal, purpose, .. }, Some(ballot)) =
+            (std::mem::replace(&mut self.phase, Phase::Idle), self.ballot)
+        else {
+            return Step::Again { is_contended: false };
+        };
+        let Proposal { origin, mutation: Some(mutation) } = proposal else {
+            self.open.clear();
+            return Step::Settled;
+        };
+        let commit = Commit { ballot, origin, mutation };
+        if purpose == Purpose::Own || self.open.contains(&origin) {
+            return Step::Agreed(commit);
+        }
+        self.carried = Some(commit);
+        Step::Again { is_contended: false }
+    }
+}

@@ -1,0 +1,250 @@
+//! What a replica remembers of a partition's transactions, and how each message changes it. Pure.
+//!
+//! Invariants:
+//! * A promise never regresses: what a promised ballot has outbid is neither promised nor accepted any more.
+//! * An accepted proposal is given up only for one of a higher ballot, or when it is known to be committed.
+//! * The registers of two replicas merge by taking the highest of each; that is what the engine does with the cells they are
+//!   kept in, so a range that changes owners takes its promises along.
+//!
+//! Reads and writes promise apart (as in Cassandra's second version of Paxos): reads do not outbid each other, so any number
+//! of them can go on at a time without a round of proposals.
+
+use serde::{Deserialize, Serialize};
+
+use super::ballot::Ballot;
+
+/// What is to be done to a partition. It keeps the ballot it was first proposed with through all proposals of it, which is
+/// its identity and gives its mutation the timestamp.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    pub origin: Ballot,
+    /// `None`: nothing changes; earlier proposals that were not agreed are ruled out.
+    pub mutation: Option<Vec<u8>>,
+}
+
+/// A proposal with the ballot that it was accepted under.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    pub ballot: Ballot,
+    pub proposal: Proposal,
+}
+
+/// A proposal that was agreed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    /// The ballot under which it was agreed.
+    pub ballot: Ballot,
+    /// The ballot under which it was proposed first.
+    pub origin: Ballot,
+    pub mutation: Vec<u8>,
+}
+
+/// How a replica answers the question for a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromiseOutcome {
+    /// Nothing with a lower ballot will be accepted.
+    Promised,
+    /// A later read was promised, but no later write: a read may go on, a proposal may not.
+    ReadPermitted { above_micros: i64 },
+    /// A later write was promised, accepted or committed.
+    Rejected { above_micros: i64 },
+}
+
+/// A partition's state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The highest ballot promised to anyone.
+    pub promised: Option<Ballot>,
+    /// The highest ballot promised to a write.
+    pub promised_write: Option<Ballot>,
+    /// The proposal accepted last, unless the commit of it or of a later one is known.
+    pub accepted: Option<Accepted>,
+    /// The latest commit.
+    pub committed: Option<Commit>,
+    /// Microseconds up to which state may have been forgotten: what is not above is refused, as if promised to others.
+    pub low_bound_micros: i64,
+}
+
+fn micros(ballot: Option<&Ballot>) -> i64 {
+    ballot.map_or(i64::MIN, |ballot| ballot.micros)
+}
+
+impl Registers {
+    fn accepted_ballot(&self) -> Option<&Ballot> {
+        self.accepted.as_ref().map(|accepted| &accepted.ballot)
+    }
+
+    fn committed_ballot(&self) -> Option<&Ballot> {
+        self.committed.as_ref().map(|commit| &commit.ballot)
+    }
+
+    /// The highest microseconds that writes have reached here.
+    fn latest_write_micros(&self) -> i64 {
+        let accepted = self.accepted.as_ref().filter(|accepted| accepted.proposal.mutation.is_some());
+        micros(accepted.map(|accepted| &accepted.ballot))
+            .max(micros(self.committed_ballot()))
+            .max(micros(self.promised_write.as_ref()))
+            .max(self.low_bound_micros)
+    }
+
+    /// The highest microseconds that anything has reached here.
+    fn latest_micros(&self) -> i64 {
+        self.latest_write_micros().max(micros(self.promised.as_ref())).max(micros(self.accepted_ballot()))
+    }
+
+    /// Whether no write that was promised here can still be on its way: it was committed, or ruled out.
+    pub fn is_stable(&self) -> bool {
+        let ruled_out = self.accepted.as_ref().filter(|accepted| accepted.proposal.mutation.is_none());
+        let settled = ruled_out.map(|accepted| &accepted.ballot).max(self.committed_ballot());
+        settled >= self.promised_write.as_ref() && !self.has_open_proposal()
+    }
+
+    /// Whether something was accepted of which it is not known here what became of it.
+    pub fn has_open_proposal(&self) -> bool {
+        self.accepted.as_ref().is_some_and(|accepted| {
+            accepted.proposal.mutation.is_some()
+                && self.committed.as_ref().is_none_or(|commit| commit.origin != accepted.proposal.origin)
+        })
+    }
+
+    /// Asks for a promise.
+    pub fn promise(&mut self, ballot: Ballot, is_write: bool) -> PromiseOutcome {
+        let latest = self.latest_micros();
+        if ballot.micros > latest {
+            self.promised = Some(ballot);
+            if is_write {
+                self.promised_write = Some(ballot);
+            }
+            return PromiseOutcome::Promised;
+        }
+        if ballot.micros > self.latest_write_micros() {
+            PromiseOutcome::ReadPermitted { above_micros: latest }
+        } else {
+            PromiseOutcome::Rejected { above_micros: latest }
+        }
+    }
+
+    /// Accepts a proposal unless something later was promised; then says what it must outbid.
+    pub fn accept(&mut self, ballot: Ballot, proposal: Proposal) -> Result<(), i64> {
+        let latest = self.promised.as_ref().max(self.accepted_ballot()).max(self.committed_ballot());
+        if latest > Some(&ballot) || ballot.micros <= self.low_bound_micros {
+            return Err(self.latest_micros());
+        }
+        if self.committed_ballot() != Some(&ballot) {
+            self.accepted = Some(Accepted { ballot, proposal });
+        }
+        Ok(())
+    }
+
+    /// Whether a commit is so old that its state may have been forgotten here: it was applied then, or is a matter of repair,
+    /// and must not come back over deletions that were forgotten since.
+    pub fn is_forgotten(&self, commit: &Commit) -> bool {
+        commit.ballot.micros <= self.low_bound_micros
+    }
+
+    /// Notes that a proposal was agreed. Its mutation is to be applied whatever the registers say, unless
+    /// [`Registers::is_forgotten`].
+    pub fn commit(&mut self, commit: Commit) {
+        if self.accepted_ballot().is_some_and(|ballot| *ballot <= commit.ballot) {
+            self.accepted = None;
+        }
+        if self.committed_ballot() < Some(&commit.ballot) {
+            self.committed = Some(commit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ballot::Scope;
+    use super::*;
+    use helenus_engine::io::SplitMix64;
+    use uuid::Uuid;
+
+    fn ballot(micros: i64, host: u128) -> Ballot {
+        Ballot { micros, salt: 0, host_id: Uuid::from_u128(host), scope: Scope::Global }
+    }
+
+    fn write(origin: Ballot) -> Proposal {
+        Proposal { origin, mutation: Some(vec![1]) }
+    }
+
+    fn commit(ballot: Ballot, origin: Ballot) -> Commit {
+        Commit { ballot, origin, mutation: vec![1] }
+    }
+
+    #[test]
+    fn a_promise_refuses_all_that_is_not_above_it() {
+        let mut registers = Registers::default();
+        assert_eq!(registers.promise(ballot(5, 1), true), PromiseOutcome::Promised);
+        let refused = PromiseOutcome::Rejected { above_micros: 5 };
+        assert_eq!(registers.promise(ballot(5, 2), true), refused);
+        assert_eq!(registers.promise(ballot(4, 9), false), refused);
+        assert_eq!(registers.accept(ballot(4, 9), write(ballot(4, 9))), Err(5));
+        assert_eq!(registers.accept(ballot(5, 1), write(ballot(5, 1))), Ok(()));
+        assert_eq!(registers.promise(ballot(6, 1), true), PromiseOutcome::Promised);
+    }
+
+    #[test]
+    fn reads_do_not_outbid_each_other_but_outbid_writes() {
+        let mut registers = Registers::default();
+        assert_eq!(registers.promise(ballot(5, 1), false), PromiseOutcome::Promised);
+        assert!(registers.is_stable());
+        assert_eq!(
+            registers.promise(ballot(4, 1), false),
+            PromiseOutcome::ReadPermitted { above_micros: 5 }
+        );
+        assert_eq!(registers.accept(ballot(4, 1), write(ballot(4, 1))), Err(5));
+    }
+
+    #[test]
+    fn a_promised_write_is_unsettled_until_it_is_committed_or_ruled_out() {
+        let mut registers = Registers::default();
+        registers.promise(ballot(5, 1), true);
+        assert!(!registers.is_stable());
+        registers.accept(ballot(5, 1), write(ballot(5, 1))).unwrap();
+        assert!(!registers.is_stable() && registers.has_open_proposal());
+        let mut committed = registers.clone();
+        committed.commit(commit(ballot(5, 1), ballot(5, 1)));
+        assert!(committed.is_stable() && committed.accepted.is_none());
+        let empty = Proposal { origin: ballot(6, 1), mutation: None };
+        registers.accept(ballot(6, 1), empty).unwrap();
+        assert!(registers.is_stable());
+    }
+
+    #[test]
+    fn what_was_forgotten_stays_refused() {
+        let mut registers = Registers { low_bound_micros: 10, ..Registers::default() };
+        assert_eq!(registers.promise(ballot(10, 1), true), PromiseOutcome::Rejected { above_micros: 10 });
+        assert_eq!(registers.accept(ballot(10, 1), write(ballot(10, 1))), Err(10));
+        assert!(registers.is_forgotten(&commit(ballot(10, 1), ballot(10, 1))));
+        assert_eq!(registers.promise(ballot(11, 1), true), PromiseOutcome::Promised);
+    }
+
+    #[test]
+    fn no_order_of_messages_makes_a_register_regress() {
+        for seed in 0..500 {
+            let mut random = SplitMix64::new(seed);
+            let mut registers = Registers::default();
+            for _ in 0..40 {
+                let before = registers.clone();
+                let ballot = ballot(random.below(12) as i64, u128::from(random.below(3)));
+                match random.below(4) {
+                    0 => drop(registers.promise(ballot, true)),
+                    1 => drop(registers.promise(ballot, false)),
+                    2 => drop(registers.accept(ballot, write(ballot))),
+                    _ => registers.commit(commit(ballot, ballot)),
+                }
+                assert!(registers.promised >= before.promised);
+                assert!(registers.promised_write >= before.promised_write);
+                assert!(registers.promised >= registers.promised_write);
+                assert!(registers.committed_ballot() >= before.committed_ballot());
+                assert!(registers.latest_micros() >= before.latest_micros());
+                if let Some(accepted) = &before.accepted {
+                    let kept = registers.accepted_ballot().max(registers.committed_ballot());
+                    assert!(kept >= Some(&accepted.ballot));
+                }
+            }
+        }
+    }
+}
