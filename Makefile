@@ -9,17 +9,23 @@ SOAK_ROUNDS ?= 200
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup build demo test lint drivers robustness conformance bench bench-micro bench-growth soak fuzz
+.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
+        docker-test bench bench-micro bench-growth soak fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
 	@echo '                  (installs: a C compiler with apt if root and missing, a newer Rust if rustup is there;'
 	@echo '                  DEMO_ARGS="--users 100000" for the guide'"'"'s data set, "--contact-point HOST:PORT")'
+	@echo 'make cluster      three nodes in containers on 127.0.0.1:9042 to 127.0.0.3:9042 (installs docker.io and'
+	@echo '                  docker-compose with apt if root and no engine answers); make cluster-down stops them'
+	@echo 'make cluster-local  three nodes as processes on the same addresses; Ctrl-C stops them'
+	@echo 'make demo-cluster the demo against three local processes, one of which is killed on the way'
 	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
+	@echo 'make docker-test  the compose cluster: up, a container killed, a fourth node, down'
 	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
@@ -39,6 +45,24 @@ build: setup
 demo: setup
 	cargo build --release -p helenus-models
 	$(TARGET_DIR)/release/helenus-demo $(DEMO_ARGS)
+
+cluster: setup
+	docker/cluster up
+
+cluster-down:
+	docker/cluster down
+
+cluster-local: setup
+	cargo build --release -p helenus
+	scripts/cluster-local
+
+demo-cluster: setup
+	cargo build --release -p helenus -p helenus-models
+	scripts/cluster-local --erase --data .cache/demo-cluster -- scripts/demo-cluster $(DEMO_ARGS)
+
+docker-test: setup
+	@scripts/setup test
+	tests/docker/run
 
 test:
 	@scripts/test
