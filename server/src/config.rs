@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -77,6 +79,25 @@ pub struct Config {
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
+    /// Address and port for other nodes, who are told it: no address that stands for all. Port 0 picks a free one; absent:
+    /// this node has no neighbours.
+    pub internode: Option<SocketAddr>,
+    /// Internode addresses of nodes to find the cluster by. None, or only this node's own: it starts a cluster.
+    pub seeds: Vec<SocketAddr>,
+    /// Largest message of another node. Above: its link is closed.
+    pub max_internode_frame_bytes: u32,
+    /// Bytes that may wait to be written to one link; above, requests fail as overloaded.
+    pub max_internode_queue_bytes: usize,
+    /// Requests that may wait for answers on one link; above, further ones fail as overloaded.
+    pub max_internode_calls_per_link: usize,
+    /// Requests of one link that are carried out at a time; meanwhile no more are read from it.
+    pub max_internode_requests_per_link: usize,
+    /// Within which a link must be made, handshake included.
+    pub internode_connect_timeout_ms: u64,
+    /// Silence of another node after which it is asked whether it is there; after twice that its link is closed.
+    pub internode_keepalive_ms: u64,
+    /// The longest pause between attempts to reach a node.
+    pub internode_reconnect_max_ms: u64,
     /// `PlainText` login as in Cassandra is not there yet: only `AllowAllAuthenticator`.
     pub authenticator: String,
     /// Largest request frame. Above: an error; the frame is skipped as it arrives.
@@ -127,6 +148,15 @@ impl Default for Config {
             cluster_name: "helenus".to_owned(),
             data_center: "datacenter1".to_owned(),
             rack: "rack1".to_owned(),
+            internode: None,
+            seeds: Vec::new(),
+            max_internode_frame_bytes: 256 << 20,
+            max_internode_queue_bytes: 64 << 20,
+            max_internode_calls_per_link: 16_384,
+            max_internode_requests_per_link: 1_024,
+            internode_connect_timeout_ms: 2_000,
+            internode_keepalive_ms: 5_000,
+            internode_reconnect_max_ms: 1_000,
             authenticator: "AllowAllAuthenticator".to_owned(),
             max_frame_bytes: 256 << 20,
             max_statement_bytes: 16 << 20,
@@ -181,7 +211,12 @@ impl Config {
 
     fn known_keys() -> Vec<String> {
         // Optional settings are absent from a serialised default: give them a value first.
-        let all = Self { shard_aware_port: Some(0), shards: Some(1), ..Self::default() };
+        let all = Self {
+            shard_aware_port: Some(0),
+            shards: Some(1),
+            internode: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000)),
+            ..Self::default()
+        };
         toml::Table::try_from(all).map_or_else(|_| Vec::new(), |table| table.keys().cloned().collect())
     }
 
@@ -249,6 +284,49 @@ impl Config {
         check(self.max_requests_per_connection >= 1, "max_requests_per_connection", "must be at least 1")?;
         check(self.max_page_bytes >= 64 << 10, "max_page_bytes", "must be at least 64 KiB")?;
         check(self.max_page_tombstones >= 1_000, "max_page_tombstones", "must be at least 1000")?;
+        check(
+            self.cluster_name.len() <= CLUSTER_NAME_BYTES_MAX,
+            "cluster_name",
+            "must not be longer than 256 bytes",
+        )?;
+        check(
+            self.internode.is_none_or(|address| !address.ip().is_unspecified()),
+            "internode",
+            "must be an address that other nodes reach this one by, not one that stands for all",
+        )?;
+        check(
+            self.seeds.is_empty() || self.internode.is_some(),
+            "seeds",
+            "a node with seeds needs `internode`, the address for its neighbours",
+        )?;
+        check(
+            self.seeds.iter().all(|seed| !seed.ip().is_unspecified() && seed.port() != 0),
+            "seeds",
+            "each must be an address and port that this node can reach",
+        )?;
+        check(
+            self.max_internode_frame_bytes >= 1 << 20,
+            "max_internode_frame_bytes",
+            "must be at least 1 MiB",
+        )?;
+        check(
+            self.max_internode_queue_bytes >= 1 << 20,
+            "max_internode_queue_bytes",
+            "must be at least 1 MiB",
+        )?;
+        check(self.max_internode_calls_per_link >= 1, "max_internode_calls_per_link", "must be at least 1")?;
+        check(
+            self.max_internode_requests_per_link >= 1,
+            "max_internode_requests_per_link",
+            "must be at least 1",
+        )?;
+        check(
+            self.internode_connect_timeout_ms >= 10,
+            "internode_connect_timeout_ms",
+            "must be at least 10",
+        )?;
+        check(self.internode_keepalive_ms >= 100, "internode_keepalive_ms", "must be at least 100")?;
+        check(self.internode_reconnect_max_ms >= 50, "internode_reconnect_max_ms", "must be at least 50")?;
         Ok(())
     }
 }
@@ -287,5 +365,16 @@ mod tests {
     fn values_out_of_range_are_refused_by_name() {
         let config = Config { shards: Some(0), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
+    }
+
+    #[test]
+    fn a_node_with_seeds_needs_an_address_for_them() {
+        let seeds = vec!["10.0.0.1:7000".parse().unwrap()];
+        let config = Config { seeds, ..Config::default() };
+        assert!(config.validate().unwrap_err().to_string().starts_with("setting 'seeds': a node with seeds"));
+        let config = Config { internode: Some("10.0.0.2:0".parse().unwrap()), ..config };
+        config.validate().unwrap();
+        let config = Config { internode: Some("0.0.0.0:7000".parse().unwrap()), ..config };
+        assert!(config.validate().unwrap_err().to_string().starts_with("setting 'internode': must be"));
     }
 }

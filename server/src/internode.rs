@@ -2,7 +2,19 @@
 //!
 //! [`transport::Transport`] carries bytes and is handed in (TCP in a real node, a simulated network in tests);
 //! [`message`] says what they mean; [`dispatch`] has them carried out.
+//!
+//! Over TCP: [`tcp`] makes links on demand (one for each peer, shard and lane; a link carries requests one way and
+//! their answers the other), [`listener`] accepts those of others and hands each to the shard that it wants, where
+//! [`incoming`] serves it. [`handshake`] opens a link, [`frame`]s are what goes over it.
 
 pub mod dispatch;
+pub mod frame;
+pub mod handshake;
+pub mod incoming;
+mod link;
+pub mod listener;
 pub mod message;
+pub mod tcp;
 pub mod transport;
+mod wire;
+

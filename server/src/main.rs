@@ -58,6 +58,18 @@ struct NodeArguments {
     /// Name of the cluster.
     #[arg(long, env = "HELENUS_CLUSTER_NAME")]
     cluster_name: Option<String>,
+    /// Name of this node's data center.
+    #[arg(long, env = "HELENUS_DATA_CENTER")]
+    data_center: Option<String>,
+    /// Name of this node's rack.
+    #[arg(long, env = "HELENUS_RACK")]
+    rack: Option<String>,
+    /// Address and port for other nodes; port 0 picks a free one. Without it the node has no neighbours.
+    #[arg(long, env = "HELENUS_INTERNODE")]
+    internode: Option<SocketAddr>,
+    /// Internode addresses of nodes to find the cluster by, separated by commas.
+    #[arg(long, env = "HELENUS_SEEDS", value_delimiter = ',')]
+    seeds: Option<Vec<SocketAddr>>,
     /// Loopback port of metrics, health and administration; 0 picks a free one.
     #[arg(long, env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
@@ -91,11 +103,15 @@ impl NodeArguments {
             memtable_bytes,
             block_cache_bytes,
             cluster_name,
+            data_center,
+            rack,
+            seeds,
             http_port,
             log_format,
             log_filter
         );
         config.shards = self.shards.or(config.shards);
+        config.internode = self.internode.or(config.internode);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
         config.http_enabled &= !self.no_http;
         config.validate()?;
@@ -142,6 +158,9 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     println!("listening on {}", node.address());
     if let Some(address) = node.http_address() {
         tracing::info!(%address, "metrics, health and administration");
+    }
+    if let Some(address) = node.internode_address() {
+        tracing::info!(%address, "internode");
     }
     tracing::info!(
         address = %node.address(), shard_aware = %node.shard_aware_address(), shards = node.shared().shard_count(),

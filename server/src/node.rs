@@ -33,7 +33,9 @@ use crate::config::{Config, ConfigError};
 use crate::error::{RequestError, Result};
 use crate::files::{self as plain_files, DirectoryLock};
 use crate::functions::CallContext;
-use crate::internode::transport::Isolated;
+use crate::internode::handshake::Local;
+use crate::internode::tcp::{LinkOptions, TcpTransport};
+use crate::internode::transport::{Isolated, Transport};
 use crate::observe::http::{self, HttpServer};
 use crate::shard_thread::{self, CatalogView, Message, ShardContext, ShardParts};
 
@@ -65,6 +67,7 @@ pub struct Node {
     shared: Arc<NodeShared>,
     address: SocketAddr,
     shard_aware_address: SocketAddr,
+    internode_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<Result<(), String>>>,
     http: Mutex<Option<HttpServer>>,
@@ -99,8 +102,16 @@ impl Node {
         } else {
             None
         };
-        let addresses =
-            Addresses { native: address, shard_aware_port: shard_aware_address.port(), internode: None };
+        let internode_listener = config.internode.map(listen).transpose()?;
+        let internode_address = match (&internode_listener, config.internode) {
+            (Some(listener), Some(asked)) => Some(local_address(listener, asked)?),
+            _ => None,
+        };
+        let addresses = Addresses {
+            native: address,
+            shard_aware_port: shard_aware_address.port(),
+            internode: internode_address,
+        };
         let assembled = futures::executor::block_on(assembly::assemble(NodeParts {
             config,
             identity,
@@ -110,16 +121,26 @@ impl Node {
             catalog_version: Uuid::new_v4(),
         }))?;
         let shared = assembled.shared.clone();
-        let threads = start_shards(assembled)?;
+        let local = Arc::new(Local {
+            cluster_name: shared.config.cluster_name.clone(),
+            host_id: shared.host_id,
+            run_id: Uuid::new_v4().as_u64_pair().0,
+            shard_count: shared.shard_count() as u16,
+        });
+        let threads = start_shards(assembled, &local)?;
         let mut node = Self {
             shared,
             address,
             shard_aware_address,
+            internode_address,
             http_address: None,
             threads,
             http: Mutex::new(None),
             _lock: lock,
         };
+        if let Some(listener) = internode_listener {
+            node.accept_links(listener, local)?;
+        }
         node.finish_start(listener, shard_aware_listener, http_listener)?;
         Ok(node)
     }
@@ -173,6 +194,15 @@ impl Node {
         .map_err(|error| StartError::Listen { address, source: io::Error::other(error.to_string()) })
     }
 
+    /// Accepts links of other nodes on the first shard's thread.
+    fn accept_links(&self, listener: TcpListener, local: Arc<Local>) -> Result<(), StartError> {
+        let address = self.internode_address.unwrap_or(self.address);
+        self.wait_for(0, move |context| {
+            Box::pin(async move { listeners::accept_links(&context, listener, local) })
+        })
+        .map_err(|error| StartError::Listen { address, source: io::Error::other(error.to_string()) })
+    }
+
     /// Where CQL clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -181,6 +211,11 @@ impl Node {
     /// Where a client's source port chooses the shard.
     pub fn shard_aware_address(&self) -> SocketAddr {
         self.shard_aware_address
+    }
+
+    /// Where other nodes connect; `None`: this node has no neighbours.
+    pub fn internode_address(&self) -> Option<SocketAddr> {
+        self.internode_address
     }
 
     /// Where metrics, health and administration are.
@@ -227,16 +262,20 @@ impl Drop for Node {
     }
 }
 
-fn start_shards(assembled: Assembled) -> Result<Vec<JoinHandle<Result<(), String>>>, StartError> {
+fn start_shards(
+    assembled: Assembled,
+    local: &Arc<Local>,
+) -> Result<Vec<JoinHandle<Result<(), String>>>, StartError> {
     let Assembled { shared, queues, catalog, cluster } = assembled;
     let mut threads = Vec::with_capacity(queues.len());
     let mut ready = Vec::with_capacity(queues.len());
     for (index, queue) in queues.into_iter().enumerate() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (shared, catalog, cluster) = (shared.clone(), catalog.clone(), cluster.clone());
+        let local = local.clone();
         let thread = std::thread::Builder::new()
             .name(format!("shard-{index}"))
-            .spawn(move || run_shard(index, shared, queue, catalog, cluster, &sender))
+            .spawn(move || run_shard(index, shared, queue, catalog, cluster, local, &sender))
             .map_err(StartError::Thread)?;
         threads.push(thread);
         ready.push(receiver);
@@ -258,6 +297,7 @@ fn run_shard(
     queue: mpsc::Receiver<Message>,
     catalog: CatalogView,
     cluster: Arc<ClusterView>,
+    local: Arc<Local>,
     ready: &std::sync::mpsc::Sender<Result<(), StartError>>,
 ) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -268,7 +308,7 @@ fn run_shard(
         .map_err(|error| error.to_string())?;
     let tasks = tokio::task::LocalSet::new();
     let outcome = tasks.block_on(&runtime, async {
-        let opened = match real_parts(index) {
+        let opened = match real_parts(index, &shared, local) {
             Ok(parts) => assembly::open_shard(index, shared, parts, catalog, cluster).await,
             Err(error) => Err(StartError::Thread(error)),
         };
@@ -292,17 +332,20 @@ fn run_shard(
     outcome
 }
 
-/// The machine's disk, clock, threads and randomness.
-fn real_parts(index: usize) -> io::Result<ShardParts> {
+/// The machine's disk, clock, threads, network and randomness.
+fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
+    let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
         disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"))?),
         background: Rc::new(BackgroundPool::start(1)?),
-        clock: Rc::new(RealClock::new()),
+        clock: clock.clone(),
     };
-    Ok(ShardParts {
-        environment,
-        transport: Rc::new(Isolated),
-        random_seed: Uuid::new_v4().as_u128() as u64,
-        uuids: CallContext::process_uuids(),
-    })
+    let random_seed = || Uuid::new_v4().as_u128() as u64;
+    let transport: Rc<dyn Transport> = if shared.config.internode.is_some() {
+        let options = LinkOptions::from(&shared.config);
+        Rc::new(TcpTransport::new(local, options, clock, random_seed(), shared.metrics[index].clone()))
+    } else {
+        Rc::new(Isolated)
+    };
+    Ok(ShardParts { environment, transport, random_seed: random_seed(), uuids: CallContext::process_uuids() })
 }

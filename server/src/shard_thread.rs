@@ -22,6 +22,8 @@ use uuid::Uuid;
 use crate::cluster::view::ClusterView;
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, UuidSource};
+use crate::internode::incoming::{self, Peer};
+use crate::internode::tcp::LinkOptions;
 use crate::internode::transport::Transport;
 use crate::node::NodeShared;
 use crate::observe::metrics::ShardMetrics;
@@ -49,6 +51,8 @@ pub enum Message {
     Job(Job),
     /// A client's connection to serve.
     Connection(std::net::TcpStream, SocketAddr),
+    /// A link of another node to serve; its handshake is done.
+    Link(std::net::TcpStream, Peer),
     /// Stop serving, make everything durable, and end.
     Stop,
 }
@@ -97,6 +101,7 @@ impl ShardContext {
         cluster: Arc<ClusterView>,
     ) -> Self {
         let metrics = node.metrics[index].clone();
+        parts.transport.view_changed(&cluster);
         Self {
             index,
             node,
@@ -136,6 +141,7 @@ impl ShardContext {
 
     /// Takes a new view of the cluster over.
     pub fn install_cluster(&self, view: Arc<ClusterView>) {
+        self.transport.view_changed(&view);
         *self.cluster.borrow_mut() = view;
     }
 
@@ -230,6 +236,11 @@ pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>
                     context.node.connection_ended();
                 }
             }
+            Message::Link(stream, peer) => {
+                if let Err(error) = accept_link(&context, stream, peer) {
+                    tracing::warn!(address = %peer.address, %error, "cannot serve a link");
+                }
+            }
             Message::Stop => return,
         }
     }
@@ -246,5 +257,19 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
         context.metrics.connections.decrement();
         context.node.connection_ended();
     });
+    Ok(())
+}
+
+fn accept_link(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: Peer) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let stream = TcpStream::from_std(stream)?;
+    let server = incoming::Server {
+        handler: context.clone(),
+        options: LinkOptions::from(&context.node.config),
+        clock: context.clock.clone(),
+        metrics: context.metrics.clone(),
+        stopping: context.node.stopping.subscribe(),
+    };
+    tokio::task::spawn_local(incoming::serve(server, stream, peer));
     Ok(())
 }

@@ -1,16 +1,18 @@
 //! Requests of other nodes: decoded, carried out on this shard, answered.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
+use tokio::sync::oneshot;
 
 use super::message::{self, Failure, Request, Response};
 use super::transport::{CallError, Destination, Handler};
 use crate::ring::HostId;
 use crate::ring::member::Member;
-use crate::shard_thread::ShardContext;
+use crate::shard_thread::{Message, ShardContext};
 use crate::{cluster, coordinator, streaming};
 
 impl Handler for ShardContext {
@@ -22,15 +24,7 @@ impl Handler for ShardContext {
     ) -> LocalBoxFuture<'static, Option<Bytes>> {
         Box::pin(async move {
             let response = match message::decode::<Request>(&bytes) {
-                Ok(Request::Replica(request)) => {
-                    coordinator::replica::handle(&self, from, request).await.map(Response::Replica)
-                }
-                Ok(Request::Cluster(request)) => {
-                    cluster::handle(&self, from, request).await.map(Response::Cluster)
-                }
-                Ok(Request::Stream(request)) => {
-                    streaming::handle(&self, from, request).await.map(Response::Stream)
-                }
+                Ok(request) => self.carry_out(from, request).await,
                 Err(error) => {
                     tracing::warn!(%from, %error, "a node sent what is no request");
                     Err(Failure::Malformed(error.to_string()))
@@ -61,6 +55,17 @@ pub enum PeerError {
 }
 
 impl ShardContext {
+    /// Carries a request of a node out on this shard.
+    pub async fn carry_out(self: &Rc<Self>, from: HostId, request: Request) -> Result<Response, Failure> {
+        match request {
+            Request::Replica(request) => {
+                coordinator::replica::handle(self, from, request).await.map(Response::Replica)
+            }
+            Request::Cluster(request) => cluster::handle(self, from, request).await.map(Response::Cluster),
+            Request::Stream(request) => streaming::handle(self, from, request).await.map(Response::Stream),
+        }
+    }
+
     /// Asks a shard of another member, or of this node, and resolves with its answer.
     pub async fn ask(
         self: &Rc<Self>,
@@ -69,6 +74,9 @@ impl ShardContext {
         request: &Request,
         deadline: Duration,
     ) -> Result<Response, PeerError> {
+        if member.host_id == self.node.host_id {
+            return self.ask_own(member.internode_address, shard, request.clone(), deadline).await;
+        }
         let bytes = message::encode(request).map_err(|error| Failure::Malformed(error.to_string()))?;
         let to = Destination { host_id: Some(member.host_id), address: member.internode_address, shard };
         let answer = self.transport.call(to, bytes, deadline).await?;
@@ -76,6 +84,44 @@ impl ShardContext {
             Ok(Response::Failed(failure)) => Err(failure.into()),
             Ok(response) => Ok(response),
             Err(error) => Err(CallError::Malformed { address: to.address, reason: error.to_string() }.into()),
+        }
+    }
+
+    /// Has a shard of this node carry a request out, without the network. As with other nodes, a request whose deadline
+    /// passes goes on.
+    async fn ask_own(
+        self: &Rc<Self>,
+        address: SocketAddr,
+        shard: u16,
+        request: Request,
+        deadline: Duration,
+    ) -> Result<Response, PeerError> {
+        let shard = usize::from(shard) % self.node.shard_count();
+        let from = self.node.host_id;
+        let (sender, receiver) = oneshot::channel();
+        let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
+            Box::pin(async move {
+                let _ = sender.send(context.carry_out(from, request).await);
+            })
+        };
+        if shard == self.index {
+            tokio::task::spawn_local(job(self.clone()));
+        } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
+            return Err(CallError::Overloaded { address }.into());
+        }
+        tokio::select! {
+            biased;
+            response = receiver => match response {
+                Ok(response) => response.map_err(PeerError::from),
+                Err(_) => {
+                    let reason = "this node is shutting down".to_owned();
+                    Err(CallError::Unreachable { address, reason }.into())
+                }
+            },
+            () = self.clock.sleep(deadline) => {
+                let after_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+                Err(CallError::TimedOut { address, after_ms }.into())
+            }
         }
     }
 }

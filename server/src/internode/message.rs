@@ -24,6 +24,25 @@ pub enum Request {
     Stream(StreamRequest),
 }
 
+/// Requests of different kinds take different links, so that none waits behind another's bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    Data,
+    Control,
+    Stream,
+}
+
+impl Lane {
+    /// The lane of an encoded [`Request`]: its first byte is the number of its variant.
+    pub fn of(message: &[u8]) -> Self {
+        match message.first() {
+            Some(1) => Self::Control,
+            Some(2) => Self::Stream,
+            _ => Self::Data,
+        }
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Response {

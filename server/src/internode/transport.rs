@@ -5,12 +5,14 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
 use thiserror::Error;
 
+use crate::cluster::view::ClusterView;
 use crate::ring::HostId;
 
 /// A shard of a node. The host id, where it is known, is checked when the link is made.
@@ -35,6 +37,9 @@ pub enum CallError {
     /// Too much is waiting for this node already; nothing was sent.
     #[error("too many requests are waiting for {address}")]
     Overloaded { address: SocketAddr },
+    /// Above the limit for one message; nothing was sent.
+    #[error("a message of {bytes} bytes for {address} is above the limit of {limit_bytes}")]
+    TooLarge { address: SocketAddr, bytes: usize, limit_bytes: u32 },
     /// What came back is no answer.
     #[error("{address} answered with nonsense: {reason}")]
     Malformed { address: SocketAddr, reason: String },
@@ -52,6 +57,9 @@ pub trait Transport {
 
     /// Sends a message that has no answer; it may get lost.
     fn send(&self, to: Destination, message: Bytes);
+
+    /// The shard sees the cluster anew: who has left must not come back, and who is alive again can be reached.
+    fn view_changed(&self, _view: &Arc<ClusterView>) {}
 }
 
 /// Carries out what other nodes ask of a shard.

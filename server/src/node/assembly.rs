@@ -167,9 +167,12 @@ fn information(
     started_seconds: u32,
 ) -> NodeInformation {
     // Others connect to what the system tables say: an address that stands for all of them would lead nowhere.
-    let reachable = |ip: IpAddr| if ip.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { ip };
-    let native = reachable(addresses.native.ip());
-    let internode = addresses.internode.map_or(native, |address| reachable(address.ip()));
+    let known = addresses.internode.map(|address| address.ip());
+    let native = match addresses.native.ip() {
+        ip if ip.is_unspecified() => known.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ip => ip,
+    };
+    let internode = known.unwrap_or(native);
     let settings = toml::Table::try_from(config)
         .map(|table| {
             let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -3,10 +3,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::StartError;
 use crate::config::Config;
+use crate::error::RequestError;
+use crate::internode::handshake::Local;
+use crate::internode::listener::{self, Acceptor};
 use crate::shard_thread::{Message, ShardContext};
 
 /// The port on which a client's source port chooses the shard, as asked for; 0: a free one.
@@ -34,6 +38,32 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 /// The address that was bound; `address` is the one that was asked for.
 pub fn local_address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
     listener.local_addr().map_err(|source| StartError::Listen { address, source })
+}
+
+/// Accepts links of other nodes until the node stops, and hands each to the shard that it wants.
+pub fn accept_links(
+    context: &Rc<ShardContext>,
+    listener: TcpListener,
+    local: Arc<Local>,
+) -> crate::error::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)
+        .map_err(|error| RequestError::Server(error.to_string()))?;
+    let (members, links) = (context.clone(), context.node.clone());
+    let acceptor = Acceptor {
+        local,
+        clock: context.clock.clone(),
+        timeout: Duration::from_millis(context.node.config.internode_connect_timeout_ms),
+        is_removed: Box::new(move |host_id| members.cluster_view().topology.removed.contains(host_id)),
+        hand_over: Box::new(move |shard, stream, peer| {
+            let link = links.links.get(usize::from(shard));
+            if !link.is_some_and(|link| link.try_send(Message::Link(stream, peer)).is_ok()) {
+                tracing::warn!(address = %peer.address, shard, "a link is closed: its shard has too much to do");
+            }
+        }),
+        stopping: context.node.stopping.subscribe(),
+    };
+    tokio::task::spawn_local(listener::accept(listener, acceptor));
+    Ok(())
 }
 
 /// Accepts clients until the node stops, and hands them to the shards: in turn, or (`by_source_port`: the number of shards) to

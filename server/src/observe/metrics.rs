@@ -115,6 +115,27 @@ fn upper_bound_us(index: usize) -> u64 {
     if halves % 2 == 1 { 1 << exponent } else { 3 << (exponent - 2) }
 }
 
+/// What goes between a shard and other nodes.
+#[derive(Debug, Default)]
+pub struct InternodeMetrics {
+    /// Links that are open, both those that this shard has made and those that it serves.
+    pub links: Gauge,
+    /// Requests to other nodes.
+    pub calls: Counter,
+    /// Of these, those that were not answered in time.
+    pub timeouts: Counter,
+    /// Of these, those that failed because of their link.
+    pub failures: Counter,
+    /// Messages without answers to other nodes.
+    pub messages: Counter,
+    /// Requests and messages of other nodes.
+    pub requests: Counter,
+    /// Of these, those that came when nobody waited for the answer any more.
+    pub dropped: Counter,
+    pub sent_bytes: Counter,
+    pub received_bytes: Counter,
+}
+
 /// The counts of one shard.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: processors fetch them in pairs.
@@ -131,6 +152,7 @@ pub struct ShardMetrics {
     pub connections: Gauge,
     /// From the arrival of a request to its answer.
     pub request_duration: Histogram,
+    pub internode: InternodeMetrics,
 }
 
 #[cfg(test)]

@@ -30,6 +30,34 @@ const COUNTERS: [CounterFamily; 4] = [
     ("helenus_writes_total", "Writes that the shard coordinated.", |shard| &shard.writes),
 ];
 
+/// Counters that a node has in total.
+const INTERNODE_COUNTERS: [CounterFamily; 8] = [
+    ("helenus_internode_calls_total", "Requests to other nodes.", |shard| &shard.internode.calls),
+    (
+        "helenus_internode_timeouts_total",
+        "Requests to other nodes that were not answered in time.",
+        |shard| &shard.internode.timeouts,
+    ),
+    ("helenus_internode_failures_total", "Requests to other nodes that failed with their link.", |shard| {
+        &shard.internode.failures
+    }),
+    ("helenus_internode_messages_total", "Messages without answers to other nodes.", |shard| {
+        &shard.internode.messages
+    }),
+    ("helenus_internode_requests_total", "Requests and messages of other nodes.", |shard| {
+        &shard.internode.requests
+    }),
+    ("helenus_internode_dropped_total", "Requests of other nodes that came too late to begin.", |shard| {
+        &shard.internode.dropped
+    }),
+    ("helenus_internode_sent_bytes_total", "Bytes written to other nodes.", |shard| {
+        &shard.internode.sent_bytes
+    }),
+    ("helenus_internode_received_bytes_total", "Bytes read from other nodes.", |shard| {
+        &shard.internode.received_bytes
+    }),
+];
+
 /// A family of gauges: its name, its help, and where the report of a table keeps it.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
@@ -69,6 +97,13 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     for (index, shard) in shards.iter().enumerate() {
         text.histogram("helenus_request_duration_seconds", index, &shard.request_duration);
     }
+    for (name, help, counter) in INTERNODE_COUNTERS {
+        text.family(name, "counter", help);
+        text.sample(name, &[], shards.iter().map(|shard| counter(shard).get()).sum::<u64>());
+    }
+    text.family("helenus_internode_links", "gauge", "Links with other nodes that are open.");
+    let links = shards.iter().map(|shard| shard.internode.links.get()).sum::<i64>();
+    text.sample("helenus_internode_links", &[], links);
     text.family("helenus_memtable_bytes", "gauge", "Bytes in all memtables.");
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
@@ -158,6 +193,17 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn internode_counts_are_those_of_the_node() {
+        let shards = two_shards();
+        shards[0].internode.calls.add(3);
+        shards[1].internode.calls.add(4);
+        shards[1].internode.links.increment();
+        let text = render(&shards, &EngineGauges::default());
+        assert!(text.contains("\nhelenus_internode_calls_total 7\n"), "{text}");
+        assert!(text.contains("\nhelenus_internode_links 1\n"), "{text}");
     }
 
     #[test]
