@@ -1,17 +1,29 @@
 //! The batch log of a shard: logged batches of several partitions that may not be applied everywhere yet.
 //!
-//! It is an engine table of the shard that coordinates (its rows have no place in the ring: they are never read through
-//! CQL). A row's position is the id of the batch, its one cell the mutations, each with a length. An entry is durable before
-//! the first mutation is applied and removed after the last one is durable; replaying an entry twice changes nothing, as
-//! mutations carry their timestamps.
+//! It is an engine table of the shard (its rows have no place in the ring: they are never read through CQL). A row's position
+//! begins with the time of the batch, its one cell holds the mutations, each with a length.
+//!
+//! A node alone writes a batch to its own log; in a cluster it goes to two other members ([`crate::coordinator::batch_log`]).
+//! An entry is durable before the first mutation is applied, and removed when every replica has every mutation or a hint for
+//! it. What stays (the coordinator died or gave up) is replayed by who keeps it, after twice the time a write may take.
+//! Replaying an entry twice changes nothing, as mutations carry their timestamps; mutations that are so old that tombstones
+//! which delete them may be forgotten are left out.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, full_key};
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId};
+use helenus_engine::{
+    Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use crate::coordinator::replica::hints::{revive, table_by_id};
+use crate::coordinator::replica::write::deliver;
 use crate::coordinator::write::{apply_all, apply_here};
 use crate::error::{RequestError, Result};
 use crate::run::modify::PartitionMutation;
@@ -21,100 +33,205 @@ use crate::shard_thread::ShardContext;
 pub const TABLE: TableId = TableId(*b"helenus-batchlog");
 const PARTITION: &[u8] = b"batches";
 const COLUMN: u32 = 1;
+/// Deletes an entry for good, even one that comes later: no position is used twice.
+const NEVER_AGAIN: i64 = i64::MAX - 1;
+/// How often a shard looks for batches that were left behind.
+const ROUND: Duration = Duration::from_secs(10);
 
-/// The position of a batch in the log, and its mutations with their tokens.
-type Entry = (Vec<u8>, Vec<(i64, Mutation)>);
+/// The settings of the table.
+pub fn table_options() -> TableOptions {
+    // Removals that overtake their batch are a matter of seconds.
+    TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
+}
 
-/// Writes a batch to the log and waits until it is durable. Returns its id.
-pub async fn store(context: &ShardContext, mutations: &[PartitionMutation]) -> Result<Vec<u8>> {
-    let timestamp = context.next_timestamp();
-    let mut position = vec![helenus_engine::key::REGULAR_TAG];
-    position.extend_from_slice(&timestamp.to_be_bytes());
-    // The clock may have been set back over a restart.
-    position.extend_from_slice(&context.random.borrow_mut().next_u64().to_be_bytes());
+/// Identifies a batch for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The coordinator's time, in microseconds since the epoch.
+    pub created_micros: i64,
+    pub random: u128,
+}
+
+impl BatchId {
+    /// A new one.
+    pub fn new(context: &ShardContext) -> Self {
+        Self { created_micros: context.next_timestamp(), random: context.random_uuid().as_u128() }
+    }
+
+    /// Its place in the log.
+    pub fn position(&self) -> Vec<u8> {
+        let mut position = vec![REGULAR_TAG];
+        position.extend_from_slice(&self.created_micros.to_be_bytes());
+        position.extend_from_slice(Uuid::from_u128(self.random).as_bytes());
+        position
+    }
+}
+
+/// Mutations as the log keeps them.
+pub fn encode(changes: &[PartitionMutation]) -> Vec<u8> {
     let mut value = Vec::new();
-    for PartitionMutation { mutation, .. } in mutations {
+    for PartitionMutation { mutation, .. } in changes {
         value.extend_from_slice(&(mutation.bytes().len() as u32).to_be_bytes());
         value.extend_from_slice(mutation.bytes());
     }
-    let mut row = RowBuilder::new();
-    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: &value });
-    context.shard.admit().await?;
-    let written = write(context, &position, &mut row)?;
-    context.shard.durable(written).await?;
-    Ok(position)
+    value
 }
 
-/// Takes a batch out of the log. It need not be durable: a batch may be applied again.
+fn decode(mut rest: &[u8]) -> Result<Vec<Mutation>> {
+    let mut mutations = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let (bytes, after) = after
+            .split_at_checked(u32::from_be_bytes(*length) as usize)
+            .ok_or_else(|| malformed(&"an entry is cut short"))?;
+        let mutation =
+            Mutation::from_bytes(Bytes::copy_from_slice(bytes)).map_err(|error| malformed(&error))?;
+        mutations.push(mutation);
+        rest = after;
+    }
+    Ok(mutations)
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Server(format!("the batch log is damaged: {error}"))
+}
+
+/// Writes a batch to this shard's log and resolves when it is durable. `mutations`: see [`encode`].
+pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8]) -> Result<()> {
+    decode(mutations)?;
+    let timestamp = context.next_timestamp();
+    let mut row = RowBuilder::new();
+    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutations });
+    context.shard.admit().await?;
+    let written = write(context, position, &mut row)?;
+    context.replication.batches.borrow_mut().insert(position.to_vec(), context.clock.monotonic());
+    context.shard.durable(written).await?;
+    Ok(())
+}
+
+/// Takes a batch out of this shard's log. It need not be durable: a batch may be applied again.
 pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
     let mut row = RowBuilder::new();
-    row.set_deletion(Deletion {
-        timestamp: context.next_timestamp(),
-        local_deletion_time: context.now_seconds(),
-    });
-    write(context, position, &mut row).map(|_| ())
+    row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
+    write(context, position, &mut row)?;
+    context.replication.batches.borrow_mut().remove(position);
+    Ok(())
 }
 
-fn write(
-    context: &ShardContext,
-    position: &[u8],
-    row: &mut RowBuilder,
-) -> Result<helenus_engine::commit_log::LogPosition> {
+fn write(context: &ShardContext, position: &[u8], row: &mut RowBuilder) -> Result<LogPosition> {
     let mut builder =
         MutationBuilder::new(TABLE, 0, PARTITION).map_err(|error| RequestError::Server(error.to_string()))?;
     builder.row(position, row);
     apply_here(context, &builder.build())
 }
 
-/// Applies what a crash has left in the log. Returns the number of batches.
-pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
-    let malformed =
-        |error: &dyn std::fmt::Display| RequestError::Server(format!("the batch log is damaged: {error}"));
+/// The batch at a position, or all batches of the log.
+fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
     let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
-    let mut batches: Vec<Entry> = Vec::new();
-    {
-        let mut scan = context.shard.scan(&ScanRequest {
-            table: TABLE,
-            start: &key(REGULAR_START)?,
-            end: &key(REGULAR_END)?,
-            reversed: false,
-            now_seconds: context.now_seconds(),
-            budget: Budget::UNLIMITED,
-        })?;
-        while let Step::Row(view) = scan.next()? {
-            let mut mutations = Vec::new();
-            for cell in view.row.cells() {
-                let mut rest = cell.value;
-                while let Some((length, after)) = rest.split_first_chunk::<4>() {
-                    let (bytes, after) = after
-                        .split_at_checked(u32::from_be_bytes(*length) as usize)
-                        .ok_or_else(|| malformed(&"an entry is cut short"))?;
-                    let mutation = Mutation::from_bytes(Bytes::copy_from_slice(bytes))
-                        .map_err(|error| malformed(&error))?;
-                    let token = mutation.view().map_err(|error| malformed(&error))?.token;
-                    mutations.push((token, mutation));
-                    rest = after;
-                }
-            }
-            batches.push((view.position.to_vec(), mutations));
+    let start = key(position.unwrap_or(REGULAR_START))?;
+    let end = match position {
+        None => key(REGULAR_END)?,
+        Some(_) => {
+            let mut end = start.clone();
+            end.push(0);
+            end
+        }
+    };
+    let mut scan = context.shard.scan(&ScanRequest {
+        table: TABLE,
+        start: &start,
+        end: &end,
+        reversed: false,
+        now_seconds: context.now_seconds(),
+        budget: Budget::UNLIMITED,
+    })?;
+    let mut batches = Vec::new();
+    while let Step::Row(view) = scan.next()? {
+        let mut mutations = Vec::new();
+        for cell in view.row.cells() {
+            mutations.extend(decode(cell.value)?);
+        }
+        batches.push((view.position.to_vec(), mutations));
+    }
+    Ok(batches)
+}
+
+/// The coordinator's time of a batch.
+fn created_micros(position: &[u8]) -> i64 {
+    position.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
+}
+
+/// The mutations of a batch that may still be applied: their tables are there and remember deletions long enough.
+fn applicable(context: &ShardContext, position: &[u8], mutations: &[Mutation]) -> Vec<PartitionMutation> {
+    let created = created_micros(position);
+    mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect()
+}
+
+/// At the start: applies what a crash of this node has left, if it is alone; in a cluster it waits for its time. Returns the
+/// number of batches.
+pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
+    let batches = read(context, None)?;
+    let count = batches.len();
+    let is_single = context.cluster_view().is_single;
+    for (position, mutations) in batches {
+        if is_single {
+            // Tables that were dropped since have no use for their part.
+            let catalog = context.catalog();
+            let known = mutations.into_iter().filter_map(|mutation| {
+                let view = mutation.view().ok()?;
+                table_by_id(&catalog, &view.table)?;
+                Some((view.token, mutation.clone()))
+            });
+            apply_all(context, known.collect()).await?;
+            remove(context, &position)?;
+        } else {
+            let now = context.clock.monotonic();
+            context.replication.batches.borrow_mut().insert(position, now);
         }
     }
-    let count = batches.len();
-    for (position, mutations) in batches {
-        // Tables that were dropped since have no use for their part.
-        let catalog = context.catalog();
-        let known = mutations
-            .into_iter()
-            .filter(|(_, mutation)| {
-                mutation.view().is_ok_and(|view| {
-                    catalog.keyspaces.values().any(|keyspace| {
-                        keyspace.tables.values().any(|table| table.id.as_bytes() == &view.table.0)
-                    })
-                })
-            })
-            .collect();
-        apply_all(context, known).await?;
-        remove(context, &position)?;
+    Ok(if is_single { count } else { 0 })
+}
+
+/// Begins to look, every ten seconds, for batches that were left behind.
+pub fn spawn_replay(context: &Rc<ShardContext>) {
+    let weak = Rc::downgrade(context);
+    let clock = context.clock.clone();
+    tokio::task::spawn_local(async move {
+        loop {
+            clock.sleep(ROUND).await;
+            let Some(context) = weak.upgrade() else { return };
+            if *context.node.stopping.borrow() {
+                return;
+            }
+            if let Err(error) = replay_left_behind(&context).await {
+                tracing::warn!(%error, "a batch could not be replayed");
+            }
+        }
+    });
+}
+
+/// Applies batches that have been here for more than twice the time a write may take.
+async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
+    let patience = 2 * Duration::from_millis(context.node.config.write_request_timeout_ms);
+    let now = context.clock.monotonic();
+    let due: Vec<Vec<u8>> = context
+        .replication
+        .batches
+        .borrow()
+        .iter()
+        .filter(|(_, came)| now.saturating_sub(**came) > patience)
+        .map(|(position, _)| position.clone())
+        .collect();
+    for position in due {
+        let mut is_done = true;
+        for (_, mutations) in read(context, Some(&position))? {
+            for change in applicable(context, &position, &mutations) {
+                is_done &= deliver(context, change).await;
+            }
+        }
+        if is_done {
+            remove(context, &position)?;
+            context.metrics.batches_replayed.increment();
+        }
     }
-    Ok(count)
+    Ok(())
 }

@@ -7,6 +7,7 @@
 //! * A write is acknowledged when the owners' commit logs have it as durable as configured.
 
 pub mod batch;
+pub mod batch_log;
 pub mod block;
 pub mod consistency;
 pub mod paxos;

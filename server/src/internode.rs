@@ -7,6 +7,7 @@
 //! their answers the other), [`listener`] accepts those of others and hands each to the shard that it wants, where
 //! [`incoming`] serves it. [`handshake`] opens a link, [`frame`]s are what goes over it.
 
+pub mod byte_string;
 pub mod dispatch;
 pub mod frame;
 pub mod handshake;

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::cluster::view::ClusterView;
+use crate::coordinator::replica::ReplicationState;
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, UuidSource};
 use crate::internode::incoming::{self, Peer};
@@ -73,6 +74,8 @@ pub struct ShardContext {
     pub statements: StatementCache,
     pub metrics: Arc<ShardMetrics>,
     pub connections: RefCell<HashMap<SocketAddr, Weak<Connection>>>,
+    /// Hints, batches, and what is under way to replicas.
+    pub replication: ReplicationState,
     uuids: &'static dyn UuidSource,
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
@@ -112,6 +115,7 @@ impl ShardContext {
             statements: StatementCache::default(),
             metrics,
             connections: RefCell::new(HashMap::new()),
+            replication: ReplicationState::default(),
             uuids: parts.uuids,
             schema_turn: tokio::sync::Mutex::new(()),
             catalog: RefCell::new(catalog),

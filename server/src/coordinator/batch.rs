@@ -1,28 +1,30 @@
 //! BATCH.
 //!
 //! A batch of one partition is one mutation. A logged batch of several partitions is first written, whole, to the batch log
-//! (the table `system.batches` of this shard), then applied, then taken out of the log; what a crash leaves in the log is
-//! applied again at the next start. Unlogged batches are applied without that.
+//! (of this shard, or of two other members of the cluster), then applied, then taken out of the log; what a crash leaves in the
+//! log is applied again. Unlogged batches are applied without that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
 
+use super::replica::forward::{ForwardedKind, Led};
 use super::transaction::{Transaction, TransactionStatement, transact};
-use super::write::{apply, apply_all, apply_statements, by_token, moment};
+use super::write::{apply, apply_all, apply_owned, by_token, lead_all, moment, no_any, tokens_of};
 use super::{Execution, Outcome, RequestOptions};
-use crate::batch_log;
+use crate::batch_log::{self, BatchId};
 use crate::bind::OwnedBindings;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::check_batch;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
-use crate::run::keys::partition_keys;
-use crate::run::modify::{MutationSet, PartitionMutation, expand_json};
+use crate::run::modify::{MutationSet, PartitionMutation};
 use crate::shard_thread::ShardContext;
 
 /// A batch ready to be carried out.
@@ -57,7 +59,16 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
         return Ok(Execution::Pending(Box::pin(transact(context.clone(), transaction))));
     }
     if plans.iter().any(|plan| plan.is_counter() || plan.needs_read()) {
-        return Ok(Execution::Pending(Box::pin(batch_at_owners(context.clone(), request))));
+        if let Some(counters) = plans.iter().find(|plan| plan.is_counter())
+            && request.options.consistency == Consistency::Any
+        {
+            return Err(no_any(&counters.table));
+        }
+        return Ok(Execution::Pending(if context.cluster_view().is_single {
+            Box::pin(batch_at_owners(context.clone(), request))
+        } else {
+            Box::pin(batch_at_leaders(context.clone(), request))
+        }));
     }
     let moment = moment(context, &request.options);
     let mut set = MutationSet::default();
@@ -67,35 +78,66 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
     }
     let mutations = set.finish(&moment, None)?;
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
-        return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations))));
+        let consistency = request.options.consistency;
+        return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, consistency))));
     }
     // A batch of one partition is one mutation: applied whole or not, like a statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
     Ok(apply(context, mutations, request.options.consistency, write_type))
 }
 
-async fn logged(context: Rc<ShardContext>, mutations: Vec<PartitionMutation>) -> Result<Outcome> {
-    let entry = batch_log::store(&context, &mutations).await?;
+async fn logged(
+    context: Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+) -> Result<Outcome> {
+    if !context.cluster_view().is_single {
+        super::batch_log::write(&context, mutations, consistency).await?;
+        return Ok(Outcome::Void);
+    }
+    let entry = BatchId::new(&context).position();
+    batch_log::store_here(&context, &entry, &batch_log::encode(&mutations)).await?;
     apply_all(&context, by_token(mutations)).await?;
     batch_log::remove(&context, &entry)?;
     Ok(Outcome::Void)
+}
+
+/// In a cluster: a replica of each partition carries out all that reads first, and the rest of the batch with it.
+async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
+    let mut by_partition: BTreeMap<(String, i64), Led> = BTreeMap::new();
+    for (statement, owned) in &request.statements {
+        let plan = statement.plan()?;
+        let values = owned.borrow();
+        for token in tokens_of(plan, &Bindings { values: &values, call: &request.call })? {
+            let led = by_partition.entry((plan.table.keyspace.clone(), token)).or_insert_with(|| Led {
+                token,
+                table: plan.table.clone(),
+                statements: Vec::new(),
+                options: request.options.clone(),
+                call: request.call,
+                kind: if plan.is_counter() {
+                    ForwardedKind::Counter
+                } else if request.kind == BatchKind::Logged {
+                    ForwardedKind::LoggedBatch
+                } else {
+                    ForwardedKind::UnloggedBatch
+                },
+                deadline: Duration::ZERO,
+            });
+            led.statements.push((statement.clone(), owned.clone()));
+        }
+    }
+    lead_all(&context, by_partition.into_values().collect()).await
 }
 
 /// Statements that read first (counters, lists by index) go to the owners of their partitions, each with all of its own.
 async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let mut by_owner: BTreeMap<usize, Vec<(TransactionStatement, OwnedBindings)>> = BTreeMap::new();
     for (statement, owned) in &request.statements {
-        let owners = {
+        let owners: BTreeSet<usize> = {
             let values = owned.borrow();
-            let bindings = Bindings { values: &values, call: &request.call };
-            let plan = expand_json(statement.plan()?, &bindings)?;
-            let mut owners: Vec<usize> = partition_keys(&plan.partition, &plan.table, &bindings)?
-                .iter()
-                .map(|key| context.node.shard_of(key.token))
-                .collect();
-            owners.sort_unstable();
-            owners.dedup();
-            owners
+            let tokens = tokens_of(statement.plan()?, &Bindings { values: &values, call: &request.call })?;
+            tokens.into_iter().map(|token| context.node.shard_of(token)).collect()
         };
         for owner in owners {
             by_owner.entry(owner).or_default().push((statement.clone(), owned.clone()));
@@ -131,7 +173,7 @@ async fn apply_batch_here(
         for ((statement, _), bindings) in statements.iter().zip(&bindings) {
             planned.push((statement.plan()?, bindings));
         }
-        apply_statements(&context, &planned, &shared.0)?
+        apply_owned(&context, &planned, &shared.0)?
     };
     if let Some(position) = position {
         context.shard.durable(position).await?;

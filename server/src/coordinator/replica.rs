@@ -1,14 +1,47 @@
 //! The work of replicas, asked for by a coordinator on any node, and the coordinator's side of asking several of them.
 
+pub mod epoch;
+pub mod forward;
+pub mod hints;
 pub mod message;
+pub mod truncate;
+pub mod write;
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
-use super::write::apply_here;
+use crate::batch_log;
+use crate::error::{FailureReason, Result};
+use crate::internode::dispatch::PeerError;
 use crate::internode::message::Failure;
+use crate::internode::transport::CallError;
 use crate::ring::HostId;
 use crate::shard_thread::ShardContext;
+
+/// What a shard keeps in memory for its part in replication.
+#[derive(Default)]
+pub struct ReplicationState {
+    /// Bytes of the mutations that this shard coordinates and that have not reached all replicas.
+    coordinated_bytes: Cell<u64>,
+    /// Bytes of the mutations that other nodes sent and that are not durable yet.
+    received_bytes: Cell<u64>,
+    pub hints: hints::Hints,
+    /// Batches in this shard's log, by position, with the time (monotonic) when they came.
+    pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
+}
+
+/// Loads what the last run has left, and begins the shard's periodic work: hints and batches that wait to be replayed.
+pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
+    hints::load(context).await?;
+    hints::spawn_replay(context);
+    batch_log::spawn_replay(context);
+    Ok(())
+}
 
 /// Carries out what a coordinator asks of this shard's data.
 pub async fn handle(
@@ -16,15 +49,44 @@ pub async fn handle(
     _from: HostId,
     request: ReplicaRequest,
 ) -> Result<ReplicaResponse, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
+    let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
     match request {
-        ReplicaRequest::Write { mutation, .. } => {
-            let mutation = helenus_engine::Mutation::from_bytes(mutation.into())
-                .map_err(|error| Failure::Malformed(error.to_string()))?;
-            context.shard.admit().await.map_err(|error| failed(&error))?;
-            let position = apply_here(context, &mutation).map_err(|error| failed(&error))?;
-            context.shard.durable(position).await.map_err(|error| failed(&error))?;
+        ReplicaRequest::Write { epoch, mutation } => {
+            let _guard = write::receive(context, mutation.len() as u64)?;
+            write::apply_at_replica(context, Some(epoch), Bytes::from(mutation)).await?;
+            Ok(ReplicaResponse::Written)
+        }
+        ReplicaRequest::Hint { mutation } => {
+            let _guard = write::receive(context, mutation.len() as u64)?;
+            hints::receive(context, Bytes::from(mutation)).await
+        }
+        ReplicaRequest::Forward(request) => forward::receive(context, request).await,
+        ReplicaRequest::StoreBatch { id, mutations } => {
+            let _guard = write::receive(context, mutations.len() as u64)?;
+            batch_log::store_here(context, &id.position(), &mutations).await.map_err(failed)?;
+            Ok(ReplicaResponse::Written)
+        }
+        ReplicaRequest::RemoveBatch { id } => {
+            batch_log::remove(context, &id.position()).map_err(failed)?;
+            Ok(ReplicaResponse::Written)
+        }
+        ReplicaRequest::Truncate { table_id } => {
+            truncate::truncate_here(context, table_id).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
     }
 }
+
+/// What a failed request means to a client.
+pub fn failure_reason(error: &PeerError) -> FailureReason {
+    match error {
+        PeerError::Call(CallError::TimedOut { .. }) => FailureReason::TimedOut,
+        PeerError::Call(CallError::Unreachable { .. } | CallError::Refused { .. }) => FailureReason::NodeDown,
+        PeerError::Failed(Failure::UnknownTable { .. }) => FailureReason::IncompatibleSchema,
+        PeerError::Failed(Failure::TooManyTombstones) => FailureReason::TooManyTombstones,
+        PeerError::Call(_) | PeerError::Failed(_) => FailureReason::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

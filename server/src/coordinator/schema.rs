@@ -17,6 +17,7 @@ use helenus_engine::shard::TableOptions as EngineTableOptions;
 use helenus_engine::table::Compression as EngineCompression;
 use uuid::Uuid;
 
+use super::replica::truncate::truncate_everywhere;
 use super::transaction::write_cell;
 use super::{Outcome, RequestOptions};
 use crate::error::{RequestError, Result};
@@ -154,7 +155,8 @@ async fn change_here(
     Ok(Outcome::SchemaChange(change))
 }
 
-async fn on_every_shard(
+/// Has a job done on all shards of the node, on all of them at the same time.
+pub async fn on_every_shard(
     context: &Rc<ShardContext>,
     job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
     + Clone
@@ -188,9 +190,13 @@ fn protocol_change(effect: SchemaChangeEvent) -> SchemaChange {
     }
 }
 
-/// Empties a table on every shard.
+/// Empties a table on every shard of every node.
 pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
     let id = TableId(*table.id.as_bytes());
+    if !context.cluster_view().is_single && context.cluster_view().placement(&table.keyspace).is_some() {
+        truncate_everywhere(&context, id).await?;
+        return Ok(Outcome::Void);
+    }
     on_every_shard(&context, move |context| {
         Box::pin(async move {
             context

@@ -1,8 +1,9 @@
 //! INSERT, UPDATE and DELETE without conditions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
@@ -12,7 +13,10 @@ use helenus_engine::key;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{Mutation, TableId, transcode};
 
-use super::{Execution, Outcome, OwnedRequest, RequestOptions};
+use super::replica::forward::{self, ForwardedKind, Led};
+use super::replica::write::WriteOptions;
+use super::transaction::TransactionStatement;
+use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
 use crate::bind::BorrowedValues;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
@@ -77,7 +81,14 @@ pub fn modify(
     call: &CallContext,
 ) -> Execution {
     if plan.is_counter() || plan.needs_read() {
-        return Execution::Pending(Box::pin(modify_at_owners(context.clone(), request())));
+        if plan.is_counter() && options.consistency == Consistency::Any {
+            return Execution::Ready(Err(no_any(&plan.table)));
+        }
+        return if context.cluster_view().is_single {
+            Execution::Pending(Box::pin(modify_at_owners(context.clone(), request())))
+        } else {
+            Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request())))
+        };
     }
     let moment = moment(context, options);
     let bindings = Bindings { values, call };
@@ -130,8 +141,17 @@ pub async fn write_all(
     consistency: Consistency,
     write_type: WriteType,
 ) -> Result<()> {
-    let _ = (consistency, write_type);
-    apply_all(context, by_token(mutations)).await
+    if context.cluster_view().is_single {
+        return apply_all(context, by_token(mutations)).await;
+    }
+    let options = WriteOptions {
+        consistency,
+        write_type,
+        deadline: context.clock.monotonic()
+            + Duration::from_millis(context.node.config.write_request_timeout_ms),
+        is_applied_here: false,
+    };
+    replica::write::write(context, mutations, options).await
 }
 
 /// Mutations with their tokens alone.
@@ -187,28 +207,71 @@ async fn apply_at_owner(context: Rc<ShardContext>, mutations: Vec<Mutation>) -> 
     Ok(())
 }
 
+/// A counter must be read by the replica that changes it: a hint is not enough.
+pub fn no_any(table: &Table) -> RequestError {
+    RequestError::invalid(format!(
+        "Consistency level ANY is not yet supported for counter table {}",
+        table.name
+    ))
+}
+
+/// The tokens of the partitions that a modification names.
+pub fn tokens_of(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<BTreeSet<i64>> {
+    let expanded;
+    let plan = if plan.json.is_some() {
+        expanded = expand_json(plan, bindings)?;
+        &expanded
+    } else {
+        plan
+    };
+    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
+    Ok(keys.iter().map(|key| key.token).collect())
+}
+
+/// In a cluster: a replica of each partition reads and writes, and replicates what came out.
+async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let plan = plan_of(&request.statement)?;
+    let tokens = {
+        let values = request.bindings.borrow();
+        tokens_of(plan, &Bindings { values: &values, call: &request.call })?
+    };
+    let kind = if plan.is_counter() { ForwardedKind::Counter } else { ForwardedKind::Simple };
+    let statement = TransactionStatement::Statement(request.statement.clone());
+    let writes = tokens.into_iter().map(|token| Led {
+        token,
+        table: plan.table.clone(),
+        statements: vec![(statement.clone(), request.bindings.clone())],
+        options: request.options.clone(),
+        call: request.call,
+        kind,
+        deadline: Duration::ZERO,
+    });
+    lead_all(&context, writes.collect()).await
+}
+
+/// Has replicas lead, each for its partition, with one timestamp and deadline.
+pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
+    let timestamp = context.next_timestamp();
+    let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
+    let deadline = context.clock.monotonic() + timeout;
+    for led in &mut writes {
+        led.options.timestamp.get_or_insert(timestamp);
+        led.deadline = deadline;
+    }
+    let writes = writes.into_iter().map(|led| forward::write(context, led));
+    futures::future::join_all(writes).await.into_iter().collect::<Result<()>>()?;
+    Ok(Outcome::Void)
+}
+
 /// Counters and lists by index or value: each partition's owner reads and writes in one turn.
 async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let Plan::Modify(plan) = &request.statement.plan else {
         return Err(RequestError::Server("not a modification".to_owned()));
     };
-    let owners = {
+    let owners: BTreeSet<usize> = {
         let values = request.bindings.borrow();
-        let bindings = Bindings { values: &values, call: &request.call };
-        let expanded;
-        let plan = if plan.json.is_some() {
-            expanded = expand_json(plan, &bindings)?;
-            &expanded
-        } else {
-            plan
-        };
-        let mut owners: Vec<usize> = partition_keys(&plan.partition, &plan.table, &bindings)?
-            .iter()
-            .map(|key| context.node.shard_of(key.token))
-            .collect();
-        owners.sort_unstable();
-        owners.dedup();
-        owners
+        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
+        tokens.into_iter().map(|token| context.node.shard_of(token)).collect()
     };
     let writes = owners.into_iter().map(|owner| {
         let request = request.clone();
@@ -232,7 +295,7 @@ async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Res
     let position = {
         let values = request.bindings.borrow();
         let bindings = Bindings { values: &values, call: &request.call };
-        apply_statements(&context, &[(plan, &bindings)], &request.options)?
+        apply_owned(&context, &[(plan, &bindings)], &request.options)?
     };
     if let Some(position) = position {
         context.shard.durable(position).await?;
@@ -241,24 +304,39 @@ async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Res
 }
 
 /// Reads what the statements need and applies, in this turn, those of their mutations that this shard owns.
-pub fn apply_statements(
+pub fn apply_owned(
     context: &ShardContext,
     statements: &[(&ModifyPlan, &Bindings<'_>)],
     options: &RequestOptions,
 ) -> Result<Option<LogPosition>> {
+    let (node, index) = (context.node.clone(), context.index);
+    let is_own = Box::new(move |token| node.shard_of(token) == index);
+    let (_, position) = apply_statements(context, statements, options, is_own, |_| Ok(()))?;
+    Ok(position)
+}
+
+/// Reads what the statements need in the partitions that are meant, and applies, in this turn, what they change there if
+/// `check` lets it pass.
+pub fn apply_statements(
+    context: &ShardContext,
+    statements: &[(&ModifyPlan, &Bindings<'_>)],
+    options: &RequestOptions,
+    is_meant: Box<dyn Fn(i64) -> bool>,
+    check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
+) -> Result<(Vec<PartitionMutation>, Option<LogPosition>)> {
     let moment = moment(context, options);
     let rows = ShardRows { context, now_seconds: moment.now_seconds };
-    let mut set = MutationSet::default();
+    let mut set = MutationSet::limited_to(is_meant);
     for (plan, bindings) in statements {
         set.add(plan, bindings, &moment, Some(&rows))?;
     }
+    let changes = set.finish(&moment, Some(&rows))?;
+    check(&changes)?;
     let mut last = None;
-    for PartitionMutation { token, mutation, .. } in set.finish(&moment, Some(&rows))? {
-        if context.node.shard_of(token) == context.index {
-            last = Some(apply_here(context, &mutation)?);
-        }
+    for PartitionMutation { mutation, .. } in &changes {
+        last = Some(apply_here(context, mutation)?);
     }
-    Ok(last)
+    Ok((changes, last))
 }
 
 /// A modification as a statement of its own.

@@ -25,6 +25,7 @@ use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
 use crate::cluster::view::ClusterView;
 use crate::config::{CommitLogMode, Config};
+use crate::coordinator::replica::{self, hints};
 use crate::coordinator::schema::engine_tables;
 use crate::error::Result;
 use crate::internode::message::PROTOCOL_VERSION;
@@ -117,7 +118,8 @@ pub async fn open_shard(
     let options = shard_options(&shared.config, index, shared.shard_count() as u64);
     let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
-    tables.push((batch_log::TABLE, helenus_engine::TableOptions::default()));
+    tables.push((batch_log::TABLE, batch_log::table_options()));
+    tables.push((hints::TABLE, hints::table_options()));
     let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
     for id in shard.table_ids() {
@@ -135,6 +137,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     if replayed > 0 {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
     }
+    replica::start(context).await?;
     Ok(())
 }
 

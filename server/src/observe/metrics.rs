@@ -37,6 +37,10 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub fn add(&self, amount: i64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -148,6 +152,16 @@ pub struct ShardMetrics {
     pub reads: Counter,
     /// Writes that this shard coordinated.
     pub writes: Counter,
+    /// Writes that a replica missed and that were kept for it.
+    pub hints_stored: Counter,
+    /// Hints that were given to their replica, or to the ones that have its partition now.
+    pub hints_replayed: Counter,
+    /// Writes that a replica missed and that were not kept, or not long enough.
+    pub hints_dropped: Counter,
+    /// Bytes of hints that wait.
+    pub hints_pending_bytes: Gauge,
+    /// Logged batches that their coordinator had left behind.
+    pub batches_replayed: Counter,
     /// Client connections that are open.
     pub connections: Gauge,
     /// From the arrival of a request to its answer.

@@ -23,11 +23,23 @@ pub struct EngineGauges {
 /// A family of counters: its name, its help, and where a shard keeps it.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 4] = [
+const COUNTERS: [CounterFamily; 8] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
     ("helenus_writes_total", "Writes that the shard coordinated.", |shard| &shard.writes),
+    ("helenus_hints_stored_total", "Writes that a replica missed and that were kept for it.", |shard| {
+        &shard.hints_stored
+    }),
+    ("helenus_hints_replayed_total", "Hints that were given to their replica.", |shard| {
+        &shard.hints_replayed
+    }),
+    ("helenus_hints_dropped_total", "Writes that a replica missed and that were not kept for it.", |shard| {
+        &shard.hints_dropped
+    }),
+    ("helenus_batches_replayed_total", "Logged batches that their coordinator left behind.", |shard| {
+        &shard.batches_replayed
+    }),
 ];
 
 /// Counters that a node has in total.
@@ -88,6 +100,10 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.family("helenus_connections", "gauge", "Client connections that are open.");
     for (index, shard) in shards.iter().enumerate() {
         text.sample("helenus_connections", &[("shard", &index)], shard.connections.get());
+    }
+    text.family("helenus_hints_pending_bytes", "gauge", "Bytes of hints that wait.");
+    for (index, shard) in shards.iter().enumerate() {
+        text.sample("helenus_hints_pending_bytes", &[("shard", &index)], shard.hints_pending_bytes.get());
     }
     text.family(
         "helenus_request_duration_seconds",

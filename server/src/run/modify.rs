@@ -56,6 +56,8 @@ pub struct PartitionMutation {
 /// Mutations in the making, one a partition and table.
 #[derive(Default)]
 pub struct MutationSet {
+    /// Tokens of the partitions that are meant; `None`: all.
+    is_meant: Option<Box<dyn Fn(i64) -> bool>>,
     partitions: BTreeMap<(TableId, PartitionKey), PartitionChange>,
     list_places: ListPlaces,
 }
@@ -107,6 +109,11 @@ struct PartitionChange {
 }
 
 impl MutationSet {
+    /// Only what changes in partitions with these tokens: nothing is read in others.
+    pub fn limited_to(is_meant: Box<dyn Fn(i64) -> bool>) -> Self {
+        Self { is_meant: Some(is_meant), ..Self::default() }
+    }
+
     /// Adds what a statement changes.
     pub fn add(
         &mut self,
@@ -125,7 +132,9 @@ impl MutationSet {
         };
         let writer = StatementWriter::new(plan, bindings, moment, existing)?;
         for key in partition_keys(&plan.partition, &plan.table, bindings)? {
-            writer.write(self, &key)?;
+            if self.is_meant.as_ref().is_none_or(|is_meant| is_meant(key.token)) {
+                writer.write(self, &key)?;
+            }
         }
         Ok(())
     }

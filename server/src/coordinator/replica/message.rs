@@ -1,14 +1,44 @@
-//! Requests to replicas. Every one names the epoch of the coordinator's topology.
+//! Requests to replicas. Those that ownership decides about name the epoch of the coordinator's topology.
 
 use serde::{Deserialize, Serialize};
+
+use super::forward::{ForwardRequest, ForwardedError};
+use crate::batch_log::BatchId;
+use crate::internode::byte_string;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {
     /// Apply a mutation and answer when it is durable.
-    Write { epoch: u64, mutation: Vec<u8> },
+    Write {
+        epoch: u64,
+        #[serde(with = "byte_string")]
+        mutation: Vec<u8>,
+    },
+    /// Apply a mutation that this replica has missed, whatever epoch it was written in; [`ReplicaResponse::NotOwner`] when
+    /// the partition belongs to others by now.
+    Hint {
+        #[serde(with = "byte_string")]
+        mutation: Vec<u8>,
+    },
+    /// Read and write in one turn, and replicate what came out.
+    Forward(ForwardRequest),
+    /// Keep a batch until it is removed; apply it if that does not happen.
+    StoreBatch {
+        id: BatchId,
+        /// As [`crate::batch_log`] keeps them.
+        #[serde(with = "byte_string")]
+        mutations: Vec<u8>,
+    },
+    /// A batch is applied everywhere.
+    RemoveBatch { id: BatchId },
+    /// Empty a table on all shards.
+    Truncate { table_id: u128 },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaResponse {
     Written,
+    /// The partition of a hint belongs to others.
+    NotOwner,
+    Forwarded(Result<(), ForwardedError>),
 }

@@ -1,0 +1,487 @@
+//! Statements that read before they write (counters, lists changed by index or value).
+//!
+//! A replica of the partition leads: the owner among its shards reads and writes in one turn, and what came out, a mutation
+//! like any other, goes to the other replicas at the client's level. A coordinator that is no replica forwards the statements
+//! as texts and values, one partition a request.
+//!
+//! Invariants: the leader's own write is durable before it is replicated; nothing is read or written when the request is of an
+//! older epoch, so a coordinator may ask again then. After any other failure nobody knows whether a counter was
+//! changed: the client gets a timeout, and nothing is asked twice.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+use cql_lite::types::token::shard_of;
+use cql_lite::types::validate::validate;
+use serde::{Deserialize, Serialize};
+
+use super::message::{ReplicaRequest, ReplicaResponse};
+use super::write::{self, WriteOptions};
+use super::{epoch, failure_reason};
+use crate::bind::OwnedBindings;
+use crate::coordinator::RequestOptions;
+use crate::coordinator::transaction::TransactionStatement;
+use crate::coordinator::write::apply_statements;
+use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use crate::functions::CallContext;
+use crate::internode::byte_string;
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request, Response};
+use crate::internode::transport::CallError;
+use crate::plan::Plan;
+use crate::plan::modify::ModifyPlan;
+use crate::plan::term::{BindValue, Bindings};
+use crate::ring::member::Member;
+use crate::ring::placement::Replicas;
+use crate::run::keys::partition_keys;
+use crate::run::modify::expand_json;
+use crate::schema::catalog::Table;
+use crate::session::prepared::{Statement, statement_id};
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// A bind value on its way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ForwardedValue {
+    Null,
+    Unset,
+    Bytes(#[serde(with = "byte_string")] Vec<u8>),
+}
+
+/// A statement on its way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForwardedStatement {
+    pub text: String,
+    /// For names without a keyspace.
+    pub keyspace: Option<String>,
+    /// Which statement of a BATCH text is meant; `None`: the text is one statement.
+    pub index: Option<u32>,
+    pub values: Vec<ForwardedValue>,
+}
+
+/// Statements about one partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForwardRequest {
+    pub epoch: u64,
+    /// Of the partition: what the statements change elsewhere is not meant.
+    pub token: i64,
+    pub statements: Vec<ForwardedStatement>,
+    /// The code of the client's level.
+    pub consistency: u16,
+    /// The coordinator's or the client's, in microseconds.
+    pub timestamp: i64,
+    pub now_seconds: Option<u32>,
+    /// The time of the request, for CQL functions.
+    pub now_micros: i64,
+    pub kind: ForwardedKind,
+    /// What is left of the client's time.
+    pub timeout_ms: u64,
+}
+
+/// What the client is told that it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ForwardedKind {
+    Counter,
+    Simple,
+    LoggedBatch,
+    UnloggedBatch,
+}
+
+impl ForwardedKind {
+    fn write_type(self) -> WriteType {
+        match self {
+            Self::Counter => WriteType::Counter,
+            Self::Simple => WriteType::Simple,
+            Self::LoggedBatch => WriteType::Batch,
+            Self::UnloggedBatch => WriteType::UnloggedBatch,
+        }
+    }
+}
+
+/// The leader's error, for the client.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ForwardedError {
+    Invalid(String),
+    Unavailable { required: u32, alive: u32 },
+    TimedOut { received: u32, required: u32 },
+    Failed { received: u32, required: u32, failures: Vec<(std::net::IpAddr, FailureReason)> },
+    Overloaded(String),
+    Server(String),
+}
+
+impl ForwardedError {
+    fn of(error: RequestError) -> Self {
+        match error {
+            RequestError::Invalid(message) | RequestError::Syntax(message) => Self::Invalid(message),
+            RequestError::Unavailable { required, alive, .. } => Self::Unavailable { required, alive },
+            RequestError::WriteTimeout { received, required, .. } => Self::TimedOut { received, required },
+            RequestError::WriteFailure { received, required, failures, .. } => Self::Failed {
+                received,
+                required,
+                failures: failures.iter().map(|failure| (failure.address, failure.reason)).collect(),
+            },
+            RequestError::Overloaded(message) => Self::Overloaded(message),
+            error => Self::Server(error.to_string()),
+        }
+    }
+
+    fn into_request_error(self, consistency: Consistency, write_type: WriteType) -> RequestError {
+        match self {
+            Self::Invalid(message) => RequestError::Invalid(message),
+            Self::Unavailable { required, alive } => {
+                RequestError::Unavailable { consistency, required, alive }
+            }
+            Self::TimedOut { received, required } => {
+                RequestError::WriteTimeout { consistency, received, required, write_type, contentions: 0 }
+            }
+            Self::Failed { received, required, failures } => RequestError::WriteFailure {
+                consistency,
+                received,
+                required,
+                write_type,
+                failures: failures
+                    .into_iter()
+                    .map(|(address, reason)| ReplicaFailure { address, reason })
+                    .collect(),
+            },
+            Self::Overloaded(message) => RequestError::Overloaded(message),
+            Self::Server(message) => RequestError::Server(message),
+        }
+    }
+}
+
+/// Statements that read before they write, all about the partition of one token.
+#[derive(Clone)]
+pub struct Led {
+    pub token: i64,
+    pub table: Arc<Table>,
+    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
+    /// With the timestamp that all of the request's mutations get.
+    pub options: RequestOptions,
+    pub call: CallContext,
+    pub kind: ForwardedKind,
+    /// On the clock of this node, monotonic.
+    pub deadline: Duration,
+}
+
+/// Why a leader did not do it.
+enum LeadError {
+    /// Nothing was done: the ring has changed.
+    Stale(u64),
+    Request(RequestError),
+}
+
+impl From<RequestError> for LeadError {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<Failure> for LeadError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::StaleRing { epoch } => Self::Stale(epoch),
+            failure => Self::Request(RequestError::Server(failure.to_string())),
+        }
+    }
+}
+
+/// Has a replica carry the statements out, and replicate them at the client's level.
+pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
+    loop {
+        let (epoch, leader) = match leader(context, &led)? {
+            None => (None, None),
+            Some((epoch, leader)) => (Some(epoch), leader),
+        };
+        let outcome = match leader {
+            None => {
+                let owner = context.node.shard_of(led.token);
+                let led = led.clone();
+                context.run_on(owner, move |context| Box::pin(lead(context, epoch, led))).await?
+            }
+            Some(leader) => forward(context, &leader, epoch.unwrap_or_default(), &led).await,
+        };
+        match outcome {
+            Ok(()) => return Ok(()),
+            Err(LeadError::Request(error)) => return Err(error),
+            Err(LeadError::Stale(epoch)) => {
+                let left = led.deadline.saturating_sub(context.clock.monotonic());
+                if !epoch::catch_up(context, epoch, left).await {
+                    return Err(timed_out(context, &led));
+                }
+            }
+        }
+    }
+}
+
+/// The member that leads, with the epoch (`None`: this node). Outside `None`: the table is on this node alone.
+fn leader(context: &ShardContext, led: &Led) -> Result<Option<(u64, Option<Arc<Member>>)>> {
+    let view = context.cluster();
+    let Some(placement) = view.placement(&led.table.keyspace) else { return Ok(None) };
+    let replicas = placement.replicas(led.token);
+    let epoch = view.topology.epoch;
+    let consistency = led.options.consistency;
+    write::check_alive_among(context, &led.table.keyspace, replicas, consistency)?;
+    if replicas.read.iter().any(|member| member.host_id == context.node.host_id) {
+        return Ok(Some((epoch, None)));
+    }
+    let config = &context.node.config;
+    let distance = |member: &Member| {
+        let is_near = member.data_center == config.data_center;
+        (!is_near, !(is_near && member.rack == config.rack))
+    };
+    let alive: Vec<&Arc<Member>> =
+        replicas.read.iter().filter(|member| view.is_alive(&member.host_id)).collect();
+    let nearest = alive.iter().map(|member| distance(member)).min();
+    let equals: Vec<&Arc<Member>> =
+        alive.into_iter().filter(|member| Some(distance(member)) == nearest).collect();
+    let choice = context.random.borrow_mut().below(equals.len() as u64) as usize;
+    match equals.get(choice) {
+        Some(member) => Ok(Some((epoch, Some((*member).clone())))),
+        None => {
+            let required = required(context, &led.table, replicas, consistency);
+            Err(RequestError::Unavailable { consistency, required, alive: 0 })
+        }
+    }
+}
+
+fn required(context: &ShardContext, table: &Table, replicas: &Replicas, level: Consistency) -> u32 {
+    write::demand(context, &table.keyspace, replicas, level).map_or(1, |demand| demand.required())
+}
+
+fn timed_out(context: &ShardContext, led: &Led) -> RequestError {
+    let view = context.cluster();
+    let consistency = led.options.consistency;
+    let required = view
+        .placement(&led.table.keyspace)
+        .map_or(1, |placement| required(context, &led.table, placement.replicas(led.token), consistency));
+    let write_type = led.kind.write_type();
+    RequestError::WriteTimeout { consistency, received: 0, required, write_type, contentions: 0 }
+}
+
+async fn forward(
+    context: &Rc<ShardContext>,
+    leader: &Member,
+    epoch: u64,
+    led: &Led,
+) -> Result<(), LeadError> {
+    let consistency = led.options.consistency;
+    let left = led.deadline.saturating_sub(context.clock.monotonic());
+    let request = Request::Replica(ReplicaRequest::Forward(ForwardRequest {
+        epoch,
+        token: led.token,
+        statements: led.statements.iter().map(travelling).collect(),
+        consistency: consistency.code(),
+        timestamp: led.options.timestamp.unwrap_or_else(|| context.next_timestamp()),
+        now_seconds: led.options.now_seconds,
+        now_micros: led.call.now_micros,
+        kind: led.kind,
+        timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+    }));
+    let shard = shard_of(led.token, u32::from(leader.shard_count), IGNORE_MSB) as u16;
+    match context.ask(leader, shard, &request, left).await {
+        Ok(Response::Replica(ReplicaResponse::Forwarded(Ok(())))) => Ok(()),
+        Ok(Response::Replica(ReplicaResponse::Forwarded(Err(error)))) => {
+            Err(error.into_request_error(consistency, led.kind.write_type()).into())
+        }
+        Ok(_) => Err(RequestError::Server("the leader's answer is none".to_owned()).into()),
+        Err(PeerError::Failed(Failure::StaleRing { epoch })) => Err(LeadError::Stale(epoch)),
+        Err(PeerError::Failed(Failure::Overloaded(message))) => Err(RequestError::Overloaded(message).into()),
+        Err(PeerError::Call(error @ CallError::Overloaded { .. })) => {
+            Err(RequestError::Overloaded(error.to_string()).into())
+        }
+        Err(error) => {
+            tracing::debug!(leader = %leader.host_id, %error, "a forwarded write has no answer");
+            if failure_reason(&error) == FailureReason::Unknown {
+                return Err(RequestError::Server(error.to_string()).into());
+            }
+            // It may have been carried out.
+            Err(timed_out(context, led).into())
+        }
+    }
+}
+
+fn travelling((statement, bindings): &(TransactionStatement, OwnedBindings)) -> ForwardedStatement {
+    let (statement, index) = match statement {
+        TransactionStatement::Statement(statement) => (statement, None),
+        TransactionStatement::InBatch { batch, index } => (batch, u32::try_from(*index).ok()),
+    };
+    ForwardedStatement {
+        text: statement.text.to_string(),
+        keyspace: statement.keyspace.as_deref().map(str::to_owned),
+        index,
+        values: bindings
+            .borrow()
+            .iter()
+            .map(|value| match value {
+                BindValue::Null => ForwardedValue::Null,
+                BindValue::Unset => ForwardedValue::Unset,
+                BindValue::Bytes(bytes) => ForwardedValue::Bytes(bytes.to_vec()),
+            })
+            .collect(),
+    }
+}
+
+/// Leads at this node's owner of the partition.
+async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result<(), LeadError> {
+    let left = led.deadline.saturating_sub(context.clock.monotonic());
+    if let Some(epoch) = epoch {
+        epoch::fence(&context, epoch, left).await?;
+    }
+    context.shard.admit().await.map_err(RequestError::from)?;
+    if let Some(epoch) = epoch {
+        epoch::refuse_stale(&context, epoch)?;
+    }
+    let (changes, position) = {
+        let values: Vec<_> = led.statements.iter().map(|(_, owned)| owned.borrow()).collect();
+        let bindings: Vec<Bindings<'_>> =
+            values.iter().map(|values| Bindings { values, call: &led.call }).collect();
+        let mut planned = Vec::with_capacity(led.statements.len());
+        for ((statement, _), bindings) in led.statements.iter().zip(&bindings) {
+            planned.push((statement.plan()?, bindings));
+        }
+        check_partition(&planned, led.token)?;
+        let (token, level) = (led.token, led.options.consistency);
+        let is_meant = move |candidate: i64| candidate == token;
+        apply_statements(&context, &planned, &led.options, Box::new(is_meant), |changes| {
+            changes.iter().try_for_each(|change| write::check_alive(&context, change, level))
+        })?
+    };
+    if let Some(position) = position {
+        context.shard.durable(position).await.map_err(RequestError::from)?;
+    }
+    if epoch.is_some() {
+        let options = WriteOptions {
+            consistency: led.options.consistency,
+            write_type: led.kind.write_type(),
+            deadline: led.deadline,
+            is_applied_here: true,
+        };
+        write::write(&context, changes, options).await?;
+    }
+    Ok(())
+}
+
+/// The statements must name the partition here as they did at the coordinator.
+fn check_partition(statements: &[(&ModifyPlan, &Bindings<'_>)], token: i64) -> Result<()> {
+    for (plan, bindings) in statements {
+        let plan = expand_json(plan, bindings)?;
+        let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
+        if keys.iter().all(|key| key.token != token) {
+            return Err(RequestError::invalid(
+                "A statement that reads before it writes cannot compute its partition key with a function whose \
+                 results differ from call to call",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Carries out what a coordinator has forwarded to this node.
+pub async fn receive(
+    context: &Rc<ShardContext>,
+    request: ForwardRequest,
+) -> Result<ReplicaResponse, Failure> {
+    let owner = context.node.shard_of(request.token);
+    if owner == context.index {
+        return receive_at_owner(context.clone(), request).await;
+    }
+    context
+        .run_on(owner, move |context| Box::pin(receive_at_owner(context, request)))
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?
+}
+
+async fn receive_at_owner(
+    context: Rc<ShardContext>,
+    request: ForwardRequest,
+) -> Result<ReplicaResponse, Failure> {
+    let consistency =
+        Consistency::from_code(request.consistency).map_err(|error| Failure::Malformed(error.to_string()))?;
+    let timeout = Duration::from_millis(request.timeout_ms);
+    // The statements are planned with what this node knows of the schema once it knows the ring.
+    epoch::fence(&context, request.epoch, timeout).await?;
+    let led = match unpack(&context, &request, consistency, timeout) {
+        Ok(led) => led,
+        Err(error) => return Ok(ReplicaResponse::Forwarded(Err(ForwardedError::of(error)))),
+    };
+    match lead(context, Some(request.epoch), led).await {
+        Ok(()) => Ok(ReplicaResponse::Forwarded(Ok(()))),
+        Err(LeadError::Stale(epoch)) => Err(Failure::StaleRing { epoch }),
+        Err(LeadError::Request(error)) => Ok(ReplicaResponse::Forwarded(Err(ForwardedError::of(error)))),
+    }
+}
+
+fn unpack(
+    context: &ShardContext,
+    request: &ForwardRequest,
+    consistency: Consistency,
+    timeout: Duration,
+) -> Result<Led> {
+    let mut statements = Vec::with_capacity(request.statements.len());
+    let mut table = None;
+    for forwarded in &request.statements {
+        let statement = statement(context, forwarded)?;
+        let values = values(&statement, &forwarded.values)?;
+        let statement = match (forwarded.index, &statement.plan) {
+            (None, Plan::Modify(_)) => TransactionStatement::Statement(statement),
+            (Some(index), Plan::Batch(_)) => {
+                TransactionStatement::InBatch { batch: statement, index: index as usize }
+            }
+            _ => return Err(RequestError::invalid("Only modifications are forwarded")),
+        };
+        table = Some(statement.plan()?.table.clone());
+        statements.push((statement, values));
+    }
+    let table = table.ok_or_else(|| RequestError::invalid("Nothing was forwarded"))?;
+    let mut call = context.call_context();
+    call.now_micros = request.now_micros;
+    Ok(Led {
+        token: request.token,
+        table,
+        statements,
+        options: RequestOptions {
+            consistency,
+            serial_consistency: None,
+            page_rows: None,
+            paging_state: None,
+            timestamp: Some(request.timestamp),
+            now_seconds: request.now_seconds,
+        },
+        call,
+        kind: request.kind,
+        deadline: context.clock.monotonic() + timeout,
+    })
+}
+
+/// Prepared here as well, mostly: drivers prepare on every node.
+fn statement(context: &ShardContext, forwarded: &ForwardedStatement) -> Result<Arc<Statement>> {
+    let view = context.catalog_view();
+    let keyspace = forwarded.keyspace.as_deref();
+    let id = statement_id(&forwarded.text, keyspace);
+    match context.statements.get(&context.node.registry, &id, &view) {
+        Ok(statement) => Ok(statement),
+        Err(_) => Ok(Arc::new(Statement::new(&forwarded.text, keyspace, &view)?)),
+    }
+}
+
+fn values(statement: &Statement, values: &[ForwardedValue]) -> Result<OwnedBindings> {
+    if values.len() != statement.markers.len() {
+        return Err(RequestError::invalid("The forwarded values do not fit the statement"));
+    }
+    let mut bound = Vec::with_capacity(values.len());
+    for (value, marker) in values.iter().zip(&statement.markers) {
+        bound.push(match value {
+            ForwardedValue::Null => BindValue::Null,
+            ForwardedValue::Unset => BindValue::Unset,
+            ForwardedValue::Bytes(bytes) => {
+                validate(&marker.value_type, bytes)
+                    .map_err(|error| RequestError::invalid(error.to_string()))?;
+                BindValue::Bytes(bytes)
+            }
+        });
+    }
+    Ok(OwnedBindings::new(&bound))
+}

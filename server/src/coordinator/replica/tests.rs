@@ -1,0 +1,451 @@
+//! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+
+use self::cluster::{Cluster, with_cluster};
+use super::message::ReplicaRequest;
+use crate::batch_log::{self, BatchId};
+use crate::config::Config;
+use crate::error::{FailureReason, RequestError, Result};
+use crate::internode::message::Request;
+use crate::plan::Plan;
+use crate::plan::term::Bindings;
+use crate::ring::member::{MemberState, Phase};
+use crate::run::modify::{MutationSet, PartitionMutation};
+use crate::session::prepared::Statement;
+
+const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 10)";
+
+fn row(key: i32, value: i64) -> BTreeMap<i32, i64> {
+    BTreeMap::from([(key, value)])
+}
+
+/// What statements on different partitions change.
+fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
+    let context = &cluster.nodes[0][0];
+    let call = context.call_context();
+    let options = crate::coordinator::RequestOptions {
+        consistency: Consistency::One,
+        serial_consistency: None,
+        page_rows: None,
+        paging_state: None,
+        timestamp: None,
+        now_seconds: None,
+    };
+    let moment = crate::coordinator::write::moment(context, &options);
+    let mut set = MutationSet::default();
+    for text in texts {
+        let statement = Statement::new(text, None, &context.catalog_view()).unwrap();
+        let Plan::Modify(plan) = &statement.plan else { panic!("{text} changes nothing") };
+        set.add(plan, &Bindings { values: &[], call: &call }, &moment, None).unwrap();
+    }
+    set.finish(&moment, None).unwrap()
+}
+
+#[test]
+fn a_write_reaches_all_replicas_whatever_its_level() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        for (key, level) in [Consistency::One, Consistency::Quorum, Consistency::All].into_iter().enumerate()
+        {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 5)");
+            cluster.execute(key, &text, level).await.unwrap();
+        }
+        for node in 0..3 {
+            let expected: BTreeMap<i32, i64> = (0..3).map(|key| (key, 5)).collect();
+            assert_eq!(cluster.stored(node, "three", "t"), expected, "node {node}");
+        }
+    });
+}
+
+#[test]
+fn a_level_that_the_live_replicas_cannot_give_is_refused_before_anything_is_written() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        match cluster.execute(0, INSERT, Consistency::All).await {
+            Err(RequestError::Unavailable { consistency: Consistency::All, required: 3, alive: 2 }) => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.set_alive(1, false);
+        match cluster.execute(0, INSERT, Consistency::Quorum).await {
+            Err(RequestError::Unavailable { required: 2, alive: 1, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(cluster.stored(0, "three", "t"), BTreeMap::new());
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+        cluster.execute(0, INSERT, Consistency::One).await.unwrap();
+        assert_eq!(cluster.stored(0, "three", "t"), row(1, 10));
+    });
+}
+
+#[test]
+fn a_silent_replica_holds_up_only_levels_that_need_it() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_silent(2, true);
+        let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        assert_eq!(helenus_engine::io::Clock::monotonic(&*cluster.clock), before, "no time has passed");
+        match cluster.execute(1, INSERT, Consistency::All).await {
+            Err(RequestError::WriteTimeout {
+                consistency: Consistency::All,
+                received: 2,
+                required: 3,
+                write_type: WriteType::Simple,
+                ..
+            }) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn what_a_replica_missed_is_given_to_it_when_it_is_back() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        assert!(cluster.hinted_bytes(0, 2) > 0);
+        cluster.pass(Duration::from_secs(5)).await;
+        assert!(cluster.hinted_bytes(0, 2) > 0, "nobody there");
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(2)).await;
+        assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+    });
+}
+
+#[test]
+fn a_replica_that_did_not_answer_in_time_gets_a_hint() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_silent(2, true);
+        cluster.execute(0, INSERT, Consistency::One).await.unwrap();
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+        cluster.pass(Duration::from_millis(2_500)).await;
+        assert!(cluster.hinted_bytes(0, 2) > 0);
+        cluster.set_silent(2, false);
+        cluster.pass(Duration::from_secs(4)).await;
+        assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
+    });
+}
+
+#[test]
+fn hints_survive_a_crash_of_who_keeps_them() {
+    with_cluster(3, Config::default(), |mut cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        let bytes = cluster.hinted_bytes(0, 2);
+        cluster.restart(0).await;
+        assert_eq!(cluster.hinted_bytes(0, 2), bytes);
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(2)).await;
+        assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
+    });
+}
+
+#[test]
+fn hints_are_bounded() {
+    let config = Config { max_hints_bytes: 1 << 20, ..Config::default() };
+    with_cluster(3, config, |cluster| async move {
+        cluster.set_alive(2, false);
+        let blob = "ab".repeat(100 << 10);
+        for key in 0..20 {
+            let text = format!("INSERT INTO three.blobs (k, v) VALUES ({key}, 0x{blob})");
+            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        }
+        cluster.settle().await;
+        let bytes = cluster.hinted_bytes(0, 2);
+        assert!(bytes > 300 << 10 && bytes <= 1 << 20, "{bytes}");
+        let dropped: u64 = cluster.nodes[0].iter().map(|context| context.metrics.hints_dropped.get()).sum();
+        assert!(dropped > 0);
+    });
+}
+
+#[test]
+fn hints_end_with_the_window() {
+    let config = Config { max_hint_window_ms: 10_000, ..Config::default() };
+    with_cluster(3, config, |cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.pass(Duration::from_secs(12)).await;
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+    });
+}
+
+#[test]
+fn any_is_content_with_a_hint_and_one_is_not() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_alive(1, false);
+        cluster.set_alive(2, false);
+        let mut refused = 0;
+        for key in 0..20 {
+            let text = format!("INSERT INTO one.t (k, v) VALUES ({key}, 1)");
+            match cluster.execute(0, &text, Consistency::One).await {
+                Ok(()) => {}
+                Err(RequestError::Unavailable { required: 1, alive: 0, .. }) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+            cluster.execute(0, &text, Consistency::Any).await.unwrap();
+        }
+        assert!(refused > 0);
+        cluster.set_alive(1, true);
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(2)).await;
+        let everywhere: usize = (0..3).map(|node| cluster.stored(node, "one", "t").len()).sum();
+        assert_eq!(everywhere, 20);
+    });
+}
+
+#[test]
+fn hints_of_a_member_that_has_left_go_to_those_that_have_its_partitions() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        for key in 0..20 {
+            let text = format!("INSERT INTO one.t (k, v) VALUES ({key}, 1)");
+            cluster.execute(0, &text, Consistency::Any).await.unwrap();
+        }
+        cluster.change_ring(&[(2, None)]);
+        (0..2).for_each(|node| cluster.show(node));
+        cluster.pass(Duration::from_secs(3)).await;
+        let everywhere: usize = (0..2).map(|node| cluster.stored(node, "one", "t").len()).sum();
+        assert_eq!(everywhere, 20);
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+    });
+}
+
+#[test]
+fn a_pending_replica_raises_what_a_level_needs_by_one() {
+    with_cluster(4, Config::default(), |cluster| async move {
+        cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        (0..4).for_each(|node| cluster.show(node));
+        // A key that the new member is about to get.
+        let table = cluster.table("three", "t");
+        let key = (0..)
+            .find(|key: &i32| {
+                let token = cql_lite::types::token::token(&key.to_be_bytes());
+                let view = cluster.nodes[0][0].cluster();
+                !view.placement(&table.keyspace).unwrap().replicas(token).pending.is_empty()
+            })
+            .unwrap();
+        let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
+        cluster.set_silent(2, true);
+        cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        assert_eq!(cluster.stored(3, "three", "t"), row(key, 1));
+        cluster.set_silent(3, true);
+        match cluster.execute(0, &text, Consistency::Quorum).await {
+            Err(RequestError::WriteTimeout { received: 2, required: 3, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_write_of_an_old_epoch_is_done_again_in_the_new_one() {
+    with_cluster(4, Config::default(), |cluster| async move {
+        cluster.change_ring(&[(3, None)]);
+        (0..4).for_each(|node| cluster.show(node));
+        cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        (1..4).for_each(|node| cluster.show(node));
+        let write = cluster.execute(0, INSERT, Consistency::All);
+        let catch_up = async {
+            cluster.settle().await;
+            cluster.show(0);
+        };
+        let (outcome, ()) = futures::join!(write, catch_up);
+        outcome.unwrap();
+        let token = cql_lite::types::token::token(&1_i32.to_be_bytes());
+        let view = cluster.nodes[0][0].cluster();
+        let replicas = view.placement("three").unwrap().replicas(token).clone();
+        for node in 0..4 {
+            if replicas.contains(&cluster.host_id(node)) {
+                assert_eq!(cluster.stored(node, "three", "t"), row(1, 10), "node {node}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_replica_that_is_behind_waits_for_the_epoch() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.change_ring(&[]);
+        cluster.show(0);
+        cluster.show(1);
+        let write = cluster.execute(0, INSERT, Consistency::All);
+        let catch_up = async {
+            cluster.settle().await;
+            assert_eq!(cluster.stored(2, "three", "t"), BTreeMap::new());
+            cluster.show(2);
+        };
+        let (outcome, ()) = futures::join!(write, catch_up);
+        outcome.unwrap();
+        assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
+    });
+}
+
+#[test]
+fn too_much_under_way_is_overload_not_a_queue() {
+    let config = Config { max_write_bytes_in_flight: 1 << 20, ..Config::default() };
+    with_cluster(3, config, |cluster| async move {
+        cluster.set_silent(2, true);
+        let blob = "ab".repeat(300 << 10);
+        let mut refused = 0;
+        for key in 0..6 {
+            let text = format!("INSERT INTO three.blobs (k, v) VALUES ({key}, 0x{blob})");
+            match cluster.execute(0, &text, Consistency::Quorum).await {
+                Ok(()) => {}
+                Err(RequestError::Overloaded(_)) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(refused > 0);
+        // What was under way has ended: there is room again.
+        cluster.pass(Duration::from_secs(3)).await;
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+    });
+}
+
+#[test]
+fn a_table_that_replicas_do_not_know_is_a_failure_with_its_reason() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        let id = helenus_engine::TableId(*cluster.table("three", "t").id.as_bytes());
+        for node in [1, 2] {
+            for context in &cluster.nodes[node] {
+                context.shard.drop_table(id).await.unwrap();
+            }
+        }
+        match cluster.execute(0, INSERT, Consistency::Quorum).await {
+            Err(RequestError::WriteFailure { received: 1, required: 2, failures, .. }) => {
+                assert!(failures.iter().all(|failure| failure.reason == FailureReason::IncompatibleSchema));
+                assert_eq!(failures.len(), 2);
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn counters_count_through_any_coordinator() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        for node in 0..3 {
+            for key in 0..6 {
+                for table in ["one", "three"] {
+                    let text = format!("UPDATE {table}.c SET n = n + {} WHERE k = {key}", node + 1);
+                    cluster.execute(node, &text, Consistency::One).await.unwrap();
+                }
+            }
+        }
+        cluster.settle().await;
+        let expected: BTreeMap<i32, i64> = (0..6).map(|key| (key, 6)).collect();
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "c"), expected, "node {node}");
+        }
+        let owned: BTreeMap<i32, i64> = (0..3).flat_map(|node| cluster.stored(node, "one", "c")).collect();
+        assert_eq!(owned, expected);
+    });
+}
+
+#[test]
+fn errors_of_a_leader_reach_the_client() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        for key in 0..6 {
+            let text = format!("UPDATE one.t SET l[0] = 1 WHERE k = {key}");
+            match cluster.execute(0, &text, Consistency::One).await {
+                Err(RequestError::Invalid(message)) => {
+                    assert_eq!(message, "Attempted to set an element on a list which is null");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        match cluster.execute(0, "UPDATE one.c SET n = n + 1 WHERE k = 1", Consistency::Any).await {
+            Err(RequestError::Invalid(message)) => assert!(message.contains("ANY"), "{message}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+const BATCH: &str = "BEGIN BATCH INSERT INTO three.t (k, v) VALUES (1, 10); \
+    INSERT INTO three.t (k, v) VALUES (2, 10); APPLY BATCH";
+
+#[test]
+fn a_logged_batch_leaves_nothing_in_the_log() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.execute(0, BATCH, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "t").len(), 2);
+        }
+        assert_eq!(cluster.logged_batches(), 0);
+    });
+}
+
+#[test]
+fn a_batch_whose_log_does_not_answer_is_not_begun() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_silent(2, true);
+        match cluster.execute(0, BATCH, Consistency::One).await {
+            Err(RequestError::WriteTimeout {
+                consistency: Consistency::Two,
+                received: 1,
+                required: 2,
+                write_type: WriteType::BatchLog,
+                ..
+            }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(cluster.stored(0, "three", "t"), BTreeMap::new());
+    });
+}
+
+#[test]
+fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
+    with_cluster(3, Config::default(), |cluster| async move {
+        let texts = [INSERT, "INSERT INTO three.t (k, v) VALUES (2, 10)"];
+        let changes = changes(&cluster, &texts);
+        let context = &cluster.nodes[0][0];
+        let request = Request::Replica(ReplicaRequest::StoreBatch {
+            id: BatchId::new(context),
+            mutations: batch_log::encode(&changes),
+        });
+        for keeper in [1, 2] {
+            let member = context.cluster().topology.member(&cluster.host_id(keeper)).unwrap().clone();
+            context.ask(&member, 0, &request, Duration::from_secs(1)).await.unwrap();
+        }
+        cluster.set_alive(0, false);
+        assert_eq!(cluster.stored(1, "three", "t"), BTreeMap::new());
+        cluster.pass(Duration::from_secs(21)).await;
+        assert_eq!(cluster.stored(1, "three", "t").len(), 2);
+        assert_eq!(cluster.stored(2, "three", "t").len(), 2);
+        assert_eq!(cluster.logged_batches(), 0);
+        // The dead one gets its part when it is back.
+        cluster.set_alive(0, true);
+        cluster.pass(Duration::from_secs(2)).await;
+        assert_eq!(cluster.stored(0, "three", "t").len(), 2);
+    });
+}
+
+#[test]
+fn truncate_needs_everyone_and_what_was_kept_from_before_stays_away() -> Result<()> {
+    with_cluster(3, Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        match cluster.execute(0, "TRUNCATE three.t", Consistency::One).await {
+            Err(RequestError::Unavailable { consistency: Consistency::All, required: 3, alive: 2 }) => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.set_alive(2, true);
+        cluster.execute(1, "TRUNCATE three.t", Consistency::One).await.unwrap();
+        cluster.pass(Duration::from_secs(3)).await;
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "t"), BTreeMap::new(), "node {node}");
+        }
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+    });
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! A few nodes in one thread: simulated disks, a clock that is moved by hand, and a network that tests can cut.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cql_lite::frame::Consistency;
+use futures::future::LocalBoxFuture;
+use helenus_engine::io::{Clock, Environment, InlineBackground, ManualClock, SimulatedDisk};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{CellKind, TableId, counter};
+use uuid::Uuid;
+
+use crate::bind::BorrowedValues;
+use crate::cluster::view::ClusterView;
+use crate::config::Config;
+use crate::coordinator::schema::engine_tables;
+use crate::coordinator::{Execution, Outcome, RequestOptions};
+use crate::error::Result;
+use crate::functions::CallContext;
+use crate::internode::transport::{CallError, Destination, Handler, Transport};
+use crate::node::assembly::{self, Addresses, NodeParts};
+use crate::node::files::NodeFiles;
+use crate::node::identity::Identity;
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::topology::Topology;
+use crate::schema::catalog::{Catalog, Table};
+use crate::schema::ddl::{self, DdlContext};
+use crate::schema::system_keyspaces::initial_catalog;
+use crate::session::prepared::Statement;
+use crate::session::request;
+use crate::shard_thread::{self, CatalogView, ShardContext, ShardParts};
+
+/// The first moment, in microseconds since the epoch.
+const START_MICROS: i64 = 1_700_000_000_000_000;
+const SHARDS: usize = 2;
+const TOKENS: u64 = 8;
+
+const SCHEMA: [&str; 7] = [
+    "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+    "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
+    "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
+    "CREATE TABLE three.c (k int PRIMARY KEY, n counter)",
+    "CREATE KEYSPACE one WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE TABLE one.t (k int PRIMARY KEY, v int, l list<int>)",
+    "CREATE TABLE one.c (k int PRIMARY KEY, n counter)",
+];
+
+/// Who can be reached.
+#[derive(Default)]
+struct Network {
+    shards: RefCell<BTreeMap<SocketAddr, Vec<Rc<ShardContext>>>>,
+    silent: RefCell<BTreeSet<SocketAddr>>,
+}
+
+/// The network as one node sees it.
+struct Link {
+    network: Rc<Network>,
+    clock: Rc<ManualClock>,
+    from: HostId,
+}
+
+impl Transport for Link {
+    fn call(
+        &self,
+        to: Destination,
+        request: Bytes,
+        deadline: Duration,
+    ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
+        let (network, clock, from) = (self.network.clone(), self.clock.clone(), self.from);
+        Box::pin(async move {
+            let address = to.address;
+            let unreachable =
+                || CallError::Unreachable { address, reason: "nobody listens there".to_owned() };
+            if network.silent.borrow().contains(&address) {
+                clock.sleep(deadline).await;
+                return Err(CallError::TimedOut { address, after_ms: deadline.as_millis() as u64 });
+            }
+            let shard = {
+                let shards = network.shards.borrow();
+                let shards = shards.get(&address).ok_or_else(unreachable)?;
+                shards[usize::from(to.shard) % shards.len()].clone()
+            };
+            tokio::select! {
+                biased;
+                answer = shard.handle(from, request, true) => answer.ok_or_else(unreachable),
+                () = clock.sleep(deadline) => {
+                    Err(CallError::TimedOut { address, after_ms: deadline.as_millis() as u64 })
+                }
+            }
+        })
+    }
+
+    fn send(&self, _to: Destination, _message: Bytes) {}
+}
+
+/// Nodes that know each other, with [`SCHEMA`].
+pub struct Cluster {
+    pub clock: Rc<ManualClock>,
+    network: Rc<Network>,
+    /// By node, its shards.
+    pub nodes: Vec<Vec<Rc<ShardContext>>>,
+    disks: Vec<SimulatedDisk>,
+    configs: Vec<Config>,
+    catalog: Arc<Catalog>,
+    topology: RefCell<Topology>,
+    down: RefCell<BTreeSet<usize>>,
+}
+
+fn host_id(node: usize) -> HostId {
+    Uuid::from_bytes([node as u8 + 1; 16])
+}
+
+fn address(node: usize) -> SocketAddr {
+    ([127, 0, 0, node as u8 + 1], 7000).into()
+}
+
+fn catalog() -> Arc<Catalog> {
+    let mut catalog = Arc::new(initial_catalog(Uuid::from_u128(1)));
+    for (index, text) in SCHEMA.iter().enumerate() {
+        let context = DdlContext {
+            now_micros: START_MICROS,
+            new_table_id: Uuid::from_u128(100 + index as u128),
+            new_version: Uuid::from_u128(200 + index as u128),
+            data_centers: BTreeMap::from([("datacenter1".to_owned(), 3)]),
+        };
+        let statement = cql_lite::syntax::parse(text).unwrap();
+        catalog = ddl::execute(&catalog, &statement, None, &context).unwrap().catalog;
+    }
+    catalog
+}
+
+/// Runs a test with a cluster of so many nodes.
+pub fn with_cluster<F>(count: usize, config: Config, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        test(Cluster::new(count, &config).await).await;
+    });
+}
+
+impl Cluster {
+    async fn new(count: usize, config: &Config) -> Self {
+        let members = (0..count).map(|node| (host_id(node), Arc::new(member(node, MemberState::Normal))));
+        let mut cluster = Self {
+            clock: Rc::new(ManualClock::new(START_MICROS)),
+            network: Rc::default(),
+            nodes: Vec::new(),
+            disks: (0..count).map(|node| SimulatedDisk::new(node as u64)).collect(),
+            configs: (0..count)
+                .map(|node| Config { data_dir: PathBuf::from(format!("/node-{node}")), ..config.clone() })
+                .collect(),
+            catalog: catalog(),
+            topology: RefCell::new(Topology {
+                version: 1,
+                epoch: 1,
+                members: members.collect(),
+                ..Topology::default()
+            }),
+            down: RefCell::default(),
+        };
+        for node in 0..count {
+            let shards = cluster.open(node).await;
+            cluster.nodes.push(shards);
+        }
+        cluster.show_all();
+        cluster
+    }
+
+    async fn open(&self, node: usize) -> Vec<Rc<ShardContext>> {
+        let disk = Arc::new(self.disks[node].clone());
+        let config = self.configs[node].clone();
+        let files = NodeFiles::open(disk.clone(), config.data_dir.clone()).await.unwrap();
+        let assembled = assembly::assemble(NodeParts {
+            config,
+            identity: Identity::new(host_id(node), SHARDS),
+            addresses: Addresses {
+                native: SocketAddr::new(address(node).ip(), 9042),
+                shard_aware_port: 19042,
+                internode: Some(address(node)),
+            },
+            files,
+            started_seconds: self.clock.now_seconds(),
+            catalog_version: Uuid::from_u128(1),
+        })
+        .await
+        .unwrap();
+        let view = CatalogView { generation: 2, catalog: self.catalog.clone() };
+        let mut shards = Vec::new();
+        for (index, queue) in assembled.queues.into_iter().enumerate() {
+            let parts = ShardParts {
+                environment: Environment {
+                    disk: disk.clone(),
+                    background: Rc::new(InlineBackground::new(disk.clone(), self.clock.clone())),
+                    clock: self.clock.clone(),
+                },
+                transport: Rc::new(Link {
+                    network: self.network.clone(),
+                    clock: self.clock.clone(),
+                    from: host_id(node),
+                }),
+                random_seed: (node * SHARDS + index) as u64,
+                uuids: CallContext::process_uuids(),
+            };
+            let (shared, cluster) = (assembled.shared.clone(), self.view());
+            let context = assembly::open_shard(index, shared, parts, view.clone(), cluster).await.unwrap();
+            context.shard.create_tables(&engine_tables(&self.catalog).unwrap()).await.unwrap();
+            tokio::task::spawn_local(shard_thread::serve(context.clone(), queue));
+            shards.push(context);
+        }
+        for context in &shards {
+            assembly::begin(context).await.unwrap();
+        }
+        self.network.shards.borrow_mut().insert(address(node), shards.clone());
+        shards
+    }
+
+    fn view(&self) -> Arc<ClusterView> {
+        let topology = Arc::new(self.topology.borrow().clone());
+        let down = self.down.borrow();
+        let alive = (0..topology.members.len()).filter(|node| !down.contains(node)).map(host_id).collect();
+        Arc::new(ClusterView::new(topology, Arc::new(alive), &self.catalog))
+    }
+
+    /// Shows a node the cluster as it is.
+    pub fn show(&self, node: usize) {
+        for context in &self.nodes[node] {
+            context.install_cluster(self.view());
+        }
+    }
+
+    fn show_all(&self) {
+        (0..self.nodes.len()).for_each(|node| self.show(node));
+    }
+
+    /// Everyone knows that the node is down, or is back.
+    pub fn set_alive(&self, node: usize, is_alive: bool) {
+        if is_alive {
+            self.down.borrow_mut().remove(&node);
+        } else {
+            self.down.borrow_mut().insert(node);
+        }
+        self.set_silent(node, !is_alive);
+        self.show_all();
+    }
+
+    /// The node does not answer, and nobody has noticed.
+    pub fn set_silent(&self, node: usize, is_silent: bool) {
+        if is_silent {
+            self.network.silent.borrow_mut().insert(address(node));
+        } else {
+            self.network.silent.borrow_mut().remove(&address(node));
+        }
+    }
+
+    /// Begins the next epoch, with these states of members; nobody is shown it.
+    pub fn change_ring(&self, states: &[(usize, Option<MemberState>)]) {
+        let mut topology = self.topology.borrow_mut();
+        topology.version += 1;
+        topology.epoch = topology.version;
+        for (node, state) in states {
+            match state {
+                Some(state) => {
+                    topology.members.insert(host_id(*node), Arc::new(member(*node, *state)));
+                }
+                None => {
+                    topology.members.remove(&host_id(*node));
+                    topology.removed.insert(host_id(*node));
+                }
+            }
+        }
+    }
+
+    /// Carries out statements until nothing can go on without time passing.
+    pub async fn settle(&self) {
+        for _ in 0..2_000 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, duration: Duration) {
+        let end = self.clock.monotonic() + duration;
+        while self.clock.monotonic() < end {
+            self.settle().await;
+            self.clock.advance(Duration::from_millis(250).min(end - self.clock.monotonic()));
+        }
+        self.settle().await;
+    }
+
+    /// Has a node carry out a statement; time passes while it takes.
+    pub async fn execute(&self, node: usize, text: &str, consistency: Consistency) -> Result<()> {
+        let context = self.nodes[node][0].clone();
+        let options = RequestOptions {
+            consistency,
+            serial_consistency: None,
+            page_rows: None,
+            paging_state: None,
+            timestamp: None,
+            now_seconds: None,
+        };
+        let text = text.to_owned();
+        let request = tokio::task::spawn_local(async move {
+            let statement = Arc::new(Statement::new(&text, None, &context.catalog_view())?);
+            let values = BorrowedValues::new();
+            let execution = request::execute(&context, &statement, &values, &options, &mut Vec::new())?;
+            match execution {
+                Execution::Ready(outcome) => outcome,
+                Execution::Pending(outcome) => outcome.await,
+            }
+        });
+        loop {
+            self.settle().await;
+            if request.is_finished() {
+                return request.await.unwrap().map(|outcome: Outcome| drop(outcome));
+            }
+            self.clock.advance(Duration::from_millis(50));
+        }
+    }
+
+    pub fn table(&self, keyspace: &str, name: &str) -> Arc<Table> {
+        self.catalog.table(keyspace, name).unwrap().clone()
+    }
+
+    /// What a node itself has of a table of one value column: the value (or the sum of a counter) by key.
+    pub fn stored(&self, node: usize, keyspace: &str, table: &str) -> BTreeMap<i32, i64> {
+        let id = TableId(*self.table(keyspace, table).id.as_bytes());
+        let mut rows = BTreeMap::new();
+        for context in &self.nodes[node] {
+            let mut scan = context
+                .shard
+                .scan(&ScanRequest {
+                    table: id,
+                    start: &[],
+                    end: &[0xFF; 9],
+                    reversed: false,
+                    now_seconds: context.now_seconds(),
+                    budget: Budget::UNLIMITED,
+                })
+                .unwrap();
+            while let Step::Row(view) = scan.next().unwrap() {
+                let key = i32::from_be_bytes(view.partition_key.try_into().unwrap());
+                let value = view.row.cells().next().map_or(0, |cell| match cell.kind {
+                    CellKind::Counter => counter::total(cell.value),
+                    _ => cell.value.try_into().map_or(0, |bytes| i64::from(i32::from_be_bytes(bytes))),
+                });
+                rows.insert(key, value);
+            }
+        }
+        rows
+    }
+
+    /// How many batches wait in the logs of all nodes.
+    pub fn logged_batches(&self) -> usize {
+        self.nodes.iter().flatten().map(|context| context.replication.batches.borrow().len()).sum()
+    }
+
+    /// Bytes of the hints that a node keeps for another.
+    pub fn hinted_bytes(&self, node: usize, target: usize) -> u64 {
+        let hints = |context: &Rc<ShardContext>| context.replication.hints.pending_bytes(&host_id(target));
+        self.nodes[node].iter().map(hints).sum()
+    }
+
+    pub fn host_id(&self, node: usize) -> HostId {
+        host_id(node)
+    }
+
+    /// Stops a node without warning and starts it again on what its disk kept.
+    pub async fn restart(&mut self, node: usize) {
+        self.network.shards.borrow_mut().remove(&address(node));
+        self.disks[node].crash();
+        self.nodes[node].clear();
+        self.settle().await;
+        self.clock.advance(Duration::from_secs(11));
+        self.settle().await;
+        self.disks[node].restart(helenus_engine::io::CrashStyle::LoseAll, 1);
+        self.nodes[node] = self.open(node).await;
+        self.show(node);
+    }
+}
+
+fn member(node: usize, state: MemberState) -> Member {
+    let tokens = (0..TOKENS).map(|index| {
+        cql_lite::types::token::token(&[host_id(node).as_bytes().as_slice(), &index.to_be_bytes()].concat())
+    });
+    let mut tokens: Vec<i64> = tokens.collect();
+    tokens.sort_unstable();
+    Member {
+        host_id: host_id(node),
+        internode_address: address(node),
+        native_address: SocketAddr::new(address(node).ip(), 9042),
+        shard_aware_port: 19042,
+        shard_count: SHARDS as u16,
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        tokens,
+        state,
+        release_version: "1".to_owned(),
+        protocol_version: 1,
+    }
+}

@@ -1,0 +1,61 @@
+//! TRUNCATE on all nodes: every member must be alive and answer.
+//!
+//! What waits for replay (hints, batches) and is older than a truncation does not come back: each shard keeps the time of the
+//! last truncation of each table ([`super::hints::note_truncation`]).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use helenus_engine::TableId;
+
+use super::hints;
+use super::message::ReplicaRequest;
+use crate::coordinator::schema::on_every_shard;
+use crate::error::{RequestError, Result};
+use crate::internode::message::Request;
+use crate::shard_thread::ShardContext;
+
+/// Empties a table on all members.
+pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
+    let view = context.cluster();
+    let required = view.topology.members.len() as u32;
+    let alive = view.topology.members.keys().filter(|host_id| view.is_alive(host_id)).count() as u32;
+    if alive < required {
+        return Err(RequestError::Unavailable { consistency: Consistency::All, required, alive });
+    }
+    let timeout = Duration::from_millis(context.node.config.truncate_request_timeout_ms);
+    let table_id = u128::from_be_bytes(table.0);
+    let request = Request::Replica(ReplicaRequest::Truncate { table_id });
+    let answers = view.topology.members.values().map(|member| {
+        let request = &request;
+        async move {
+            if member.host_id == context.node.host_id {
+                return truncate_here(context, table_id).await;
+            }
+            // Any shard of the member passes it on to all of them.
+            match context.ask(member, context.index as u16, request, timeout).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(RequestError::Truncate(format!("Error during truncate: {error}"))),
+            }
+        }
+    });
+    futures::future::try_join_all(answers).await?;
+    Ok(())
+}
+
+/// Empties a table on every shard of this node.
+pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result<()> {
+    let table = TableId(table_id.to_be_bytes());
+    on_every_shard(context, move |context| {
+        Box::pin(async move {
+            hints::note_truncation(&context, table).await?;
+            context
+                .shard
+                .truncate(table)
+                .await
+                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))
+        })
+    })
+    .await
+}

@@ -1,0 +1,536 @@
+//! A mutation on its way to its replicas.
+//!
+//! The coordinator sends it to all of them at once, to the owners and to those that are about to become owners. Steps:
+//! 1. Refused (UNAVAILABLE) when fewer replicas are alive than the level needs, before anything is written.
+//! 2. Sent; replicas that are down get a hint instead. The request is answered when the level is reached or can no longer be
+//!    reached; the slower replicas go on in the background.
+//! 3. A replica that fails or does not answer in time gets a hint, whatever the request was answered.
+//!
+//! Invariants:
+//! * Counted are acknowledgements of one epoch only: when a replica says that the ring has changed, the coordinator catches
+//!   up and the mutation goes to the replicas of the new epoch. That is safe, as a mutation may be applied any number of times.
+//! * A hint counts for ANY alone, and only when it is durable.
+//! * Bytes under way are bounded: above the bound writes are refused, nothing waits in line.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+use cql_lite::types::token::shard_of;
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use helenus_engine::MutationRef;
+use helenus_engine::error::EngineError;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::message::ReplicaRequest;
+use super::{epoch, failure_reason, hints};
+use crate::coordinator::consistency::{self, Demand};
+use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request};
+use crate::ring::member::Member;
+use crate::ring::placement::Replicas;
+use crate::run::modify::PartitionMutation;
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// How long the coordinator waits before it asks a replica again that does not know the table yet.
+const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a mutation is to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteOptions {
+    pub consistency: Consistency,
+    pub write_type: WriteType,
+    /// When the client is told of a timeout; on [`ShardContext::clock`]'s monotonic time.
+    pub deadline: Duration,
+    /// This node has applied it already.
+    pub is_applied_here: bool,
+}
+
+/// A write under way.
+pub struct Started {
+    /// The outcome at the consistency level.
+    pub answer: oneshot::Receiver<Result<()>>,
+    /// True when every replica has the mutation or a durable hint keeps it.
+    pub settled: oneshot::Receiver<bool>,
+}
+
+/// Bytes that count as under way until this is dropped.
+pub struct InFlight {
+    context: Rc<ShardContext>,
+    bytes: u64,
+    is_received: bool,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let state = &self.context.replication;
+        let counter = if self.is_received { &state.received_bytes } else { &state.coordinated_bytes };
+        counter.set(counter.get().saturating_sub(self.bytes));
+    }
+}
+
+/// Takes room for bytes under way; `None` when there is none. One alone is never too large.
+fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> Option<InFlight> {
+    let limit = context.node.config.max_write_bytes_in_flight / context.node.shard_count() as u64;
+    let state = &context.replication;
+    let counter = if is_received { &state.received_bytes } else { &state.coordinated_bytes };
+    let before = counter.get();
+    if before > 0 && before + bytes > limit {
+        return None;
+    }
+    counter.set(before + bytes);
+    Some(InFlight { context: context.clone(), bytes, is_received })
+}
+
+/// Room for a mutation that another node has sent.
+pub fn receive(context: &Rc<ShardContext>, bytes: u64) -> Result<InFlight, Failure> {
+    reserve(context, bytes, true)
+        .ok_or_else(|| Failure::Overloaded("too many writes are waiting to become durable".to_owned()))
+}
+
+/// The replicas of a partition as the shard sees them now; `None`: only this node has it.
+pub fn replicas_of(context: &ShardContext, change: &PartitionMutation) -> Option<(u64, Replicas)> {
+    let view = context.cluster_view();
+    let placement = view.placement(&change.table.keyspace)?;
+    Some((view.topology.epoch, placement.replicas(change.token).clone()))
+}
+
+/// What a level asks for of a write to these replicas.
+pub fn demand(
+    context: &ShardContext,
+    keyspace: &str,
+    replicas: &Replicas,
+    level: Consistency,
+) -> Result<Demand> {
+    let catalog = context.catalog_view();
+    let replication = catalog
+        .catalog
+        .keyspace(keyspace)
+        .map(|keyspace| &keyspace.replication)
+        .ok_or_else(|| RequestError::invalid(format!("keyspace {keyspace} does not exist")))?;
+    let data_center = &context.node.config.data_center;
+    let demand = consistency::required(level, replication, data_center, context.node.host_id);
+    Ok(demand.with_pending(replicas.pending.iter().map(|member| &**member)))
+}
+
+/// Refuses a write whose level the live replicas cannot give.
+pub fn check_alive(context: &ShardContext, change: &PartitionMutation, level: Consistency) -> Result<()> {
+    let Some((_, replicas)) = replicas_of(context, change) else { return Ok(()) };
+    check_alive_among(context, &change.table.keyspace, &replicas, level)
+}
+
+/// The same for known replicas.
+pub fn check_alive_among(
+    context: &ShardContext,
+    keyspace: &str,
+    replicas: &Replicas,
+    level: Consistency,
+) -> Result<()> {
+    if level == Consistency::Any && context.node.config.hinted_handoff_enabled {
+        // A hint on this node is enough.
+        return Ok(());
+    }
+    let demand = demand(context, keyspace, replicas, level)?;
+    let view = context.cluster_view();
+    let alive: SmallVec<[&Member; 4]> =
+        replicas.all().filter(|member| view.is_alive(&member.host_id)).map(|member| &**member).collect();
+    demand.check_alive(alive.iter().copied())
+}
+
+/// Writes mutations and resolves when each has reached the level, or with the first error.
+pub async fn write(
+    context: &Rc<ShardContext>,
+    changes: Vec<PartitionMutation>,
+    options: WriteOptions,
+) -> Result<()> {
+    let started = begin(context, changes, options)?;
+    let mut outcome = Ok(());
+    for write in started {
+        let answer = write.answer.await.unwrap_or_else(|_| Err(stopped()));
+        outcome = outcome.and(answer);
+    }
+    outcome
+}
+
+/// Begins to write mutations, none or all of them: refused before anything is sent when replicas of any are missing or too
+/// much is under way.
+pub fn begin(
+    context: &Rc<ShardContext>,
+    changes: Vec<PartitionMutation>,
+    options: WriteOptions,
+) -> Result<Vec<Started>> {
+    if !options.is_applied_here {
+        for change in &changes {
+            check_alive(context, change, options.consistency)?;
+        }
+    }
+    let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
+    let room = reserve(context, bytes, false)
+        .ok_or_else(|| RequestError::Overloaded("too many writes are on their way to replicas".to_owned()))?;
+    let room = Rc::new(room);
+    Ok(changes.into_iter().map(|change| start(context, change, options, room.clone())).collect())
+}
+
+fn start(
+    context: &Rc<ShardContext>,
+    change: PartitionMutation,
+    options: WriteOptions,
+    room: Rc<InFlight>,
+) -> Started {
+    let (answer_sender, answer) = oneshot::channel();
+    let (settled_sender, settled) = oneshot::channel();
+    let context = context.clone();
+    tokio::task::spawn_local(async move {
+        let answer = Answer { sender: Some(answer_sender), options };
+        let is_settled = Write { context, change, options }.run(answer).await;
+        drop(room);
+        // Mostly nobody asks.
+        let _ = settled_sender.send(is_settled);
+    });
+    Started { answer, settled }
+}
+
+/// Gives a mutation to all its replicas, by hint where one is down. False: neither was possible for some of them.
+pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation) -> bool {
+    let options = WriteOptions {
+        consistency: Consistency::Any,
+        write_type: WriteType::Simple,
+        deadline: context.clock.monotonic()
+            + Duration::from_millis(context.node.config.write_request_timeout_ms),
+        is_applied_here: false,
+    };
+    match begin(context, vec![change], options) {
+        Ok(started) => {
+            let mut all = true;
+            for write in started {
+                all &= write.settled.await.unwrap_or(false);
+            }
+            all
+        }
+        Err(_) => false,
+    }
+}
+
+fn stopped() -> RequestError {
+    RequestError::Server("the node is shutting down".to_owned())
+}
+
+/// The way to the client, used once.
+struct Answer {
+    sender: Option<oneshot::Sender<Result<()>>>,
+    options: WriteOptions,
+}
+
+impl Answer {
+    fn give(&mut self, outcome: Result<()>) {
+        if let Some(sender) = self.sender.take() {
+            // A client that has gone away needs no answer.
+            let _ = sender.send(outcome);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    fn give_failure(&mut self, received: u32, required: u32, failures: &[(Arc<Member>, FailureReason)]) {
+        let WriteOptions { consistency, write_type, .. } = self.options;
+        let timed_out = failures.iter().all(|(_, reason)| *reason == FailureReason::TimedOut);
+        self.give(Err(if timed_out {
+            RequestError::WriteTimeout { consistency, received, required, write_type, contentions: 0 }
+        } else {
+            let failures = failures
+                .iter()
+                .map(|(member, reason)| ReplicaFailure {
+                    address: member.native_address.ip(),
+                    reason: *reason,
+                })
+                .collect();
+            RequestError::WriteFailure { consistency, received, required, write_type, failures }
+        }));
+    }
+}
+
+/// One mutation with its coordinator.
+struct Write {
+    context: Rc<ShardContext>,
+    change: PartitionMutation,
+    options: WriteOptions,
+}
+
+/// How the replicas of one epoch were reached.
+enum Attempt {
+    /// Each has the mutation or a hint (true), or not (false).
+    Done(bool),
+    /// The ring has changed.
+    Stale { epoch: u64 },
+}
+
+type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<(), PeerError>)>>;
+type Hinting = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, bool)>>;
+
+impl Write {
+    async fn run(&self, mut answer: Answer) -> bool {
+        loop {
+            match self.attempt(&mut answer).await {
+                Attempt::Done(is_settled) => return is_settled,
+                Attempt::Stale { epoch } => {
+                    let left = self.options.deadline.saturating_sub(self.context.clock.monotonic());
+                    if epoch::catch_up(&self.context, epoch, left).await {
+                        continue;
+                    }
+                    let required = self.required();
+                    answer.give_failure(0, required, &[]);
+                    return self.hint_all().await;
+                }
+            }
+        }
+    }
+
+    fn required(&self) -> u32 {
+        replicas_of(&self.context, &self.change)
+            .and_then(|(_, replicas)| {
+                demand(&self.context, &self.change.table.keyspace, &replicas, self.options.consistency).ok()
+            })
+            .map_or(1, |demand| demand.required())
+    }
+
+    /// Keeps the mutation for all replicas, for when the ring is known again.
+    async fn hint_all(&self) -> bool {
+        let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
+        let mut all = true;
+        for member in replicas.all() {
+            all &= hints::store(&self.context, member.host_id, &self.change).await;
+        }
+        all
+    }
+
+    /// Sends the mutation to the replicas as they are now, and waits until each has answered or has a hint.
+    async fn attempt(&self, answer: &mut Answer) -> Attempt {
+        let Self { context, change, options } = self;
+        let bytes = change.mutation.bytes();
+        let Some((epoch, replicas)) = replicas_of(context, change) else {
+            let outcome = apply_at_replica(context, None, bytes.clone()).await;
+            let is_settled = outcome.is_ok();
+            answer.give(outcome.map_err(|failure| RequestError::Server(failure.to_string())));
+            return Attempt::Done(is_settled);
+        };
+        let demand = match demand(context, &change.table.keyspace, &replicas, options.consistency) {
+            Ok(demand) => demand,
+            Err(error) => {
+                // The keyspace was dropped meanwhile.
+                answer.give(Err(error));
+                return Attempt::Done(true);
+            }
+        };
+        let mut round = Round {
+            context,
+            change,
+            replicas: &replicas,
+            demand,
+            acknowledged: SmallVec::new(),
+            failed: Vec::new(),
+            asked: FuturesUnordered::new(),
+            hinting: FuturesUnordered::new(),
+        };
+        let mut request = None;
+        for member in replicas.all() {
+            let is_here = member.host_id == context.node.host_id;
+            if is_here && options.is_applied_here {
+                round.acknowledged.push(member.clone());
+            } else if is_here {
+                let (context, bytes, member) = (context.clone(), bytes.clone(), member.clone());
+                round.asked.push(Box::pin(async move {
+                    let outcome = apply_at_replica(&context, Some(epoch), bytes).await;
+                    (member, outcome.map_err(PeerError::from))
+                }));
+            } else if context.cluster_view().is_alive(&member.host_id) {
+                let request: &Rc<Request> = request.get_or_insert_with(|| {
+                    Rc::new(Request::Replica(ReplicaRequest::Write { epoch, mutation: bytes.to_vec() }))
+                });
+                let token = change.token;
+                let sent = send(context.clone(), member.clone(), token, request.clone(), options.deadline);
+                round.asked.push(Box::pin(sent));
+            } else {
+                round.failed.push((member.clone(), FailureReason::NodeDown));
+                round.hint(member);
+            }
+        }
+        round.finish(answer, options.deadline).await
+    }
+}
+
+/// The replicas of one epoch while they answer.
+struct Round<'a> {
+    context: &'a Rc<ShardContext>,
+    change: &'a PartitionMutation,
+    replicas: &'a Replicas,
+    demand: Demand,
+    acknowledged: SmallVec<[Arc<Member>; 4]>,
+    failed: Vec<(Arc<Member>, FailureReason)>,
+    asked: Asked,
+    hinting: Hinting,
+}
+
+impl Round<'_> {
+    async fn finish(mut self, answer: &mut Answer, deadline: Duration) -> Attempt {
+        let clock = self.context.clock.clone();
+        let mut timer = clock.sleep(deadline.saturating_sub(clock.monotonic()));
+        let mut is_settled = true;
+        self.answer_if_decided(answer);
+        loop {
+            tokio::select! {
+                biased;
+                Some((member, outcome)) = self.asked.next(), if !self.asked.is_empty() => match outcome {
+                    Ok(()) => self.acknowledged.push(member),
+                    Err(PeerError::Failed(Failure::StaleRing { epoch })) => return Attempt::Stale { epoch },
+                    Err(error) => {
+                        tracing::debug!(replica = %member.host_id, %error, "a replica did not take a write");
+                        self.failed.push((member.clone(), failure_reason(&error)));
+                        self.hint(&member);
+                    }
+                },
+                Some((member, is_stored)) = self.hinting.next(), if !self.hinting.is_empty() => {
+                    is_settled &= is_stored;
+                    if is_stored && self.demand.consistency() == Consistency::Any {
+                        self.acknowledged.push(member);
+                    }
+                }
+                () = &mut timer, if !self.asked.is_empty() => {
+                    self.asked.clear();
+                    for member in self.replicas.all() {
+                        let is_known = self.acknowledged.iter().any(|known| known.host_id == member.host_id)
+                            || self.failed.iter().any(|(known, _)| known.host_id == member.host_id);
+                        if !is_known {
+                            self.failed.push((member.clone(), FailureReason::TimedOut));
+                            self.hint(member);
+                        }
+                    }
+                }
+                else => break,
+            }
+            self.answer_if_decided(answer);
+        }
+        Attempt::Done(is_settled)
+    }
+
+    /// Keeps the mutation for a replica that does not have it.
+    fn hint(&self, member: &Arc<Member>) {
+        let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
+        self.hinting.push(Box::pin(async move {
+            let is_stored = hints::store(&context, member.host_id, &change).await;
+            (member, is_stored)
+        }));
+    }
+
+    /// Answers the client when the level is reached, or as soon as it cannot be reached any more.
+    fn answer_if_decided(&self, answer: &mut Answer) {
+        if !answer.is_open() {
+            return;
+        }
+        let acknowledged = || self.acknowledged.iter().map(|member| &**member);
+        if self.demand.is_met(acknowledged()) {
+            answer.give(Ok(()));
+            return;
+        }
+        let is_any = self.demand.consistency() == Consistency::Any;
+        let can_hint = is_any && !self.hinting.is_empty();
+        let is_possible =
+            can_hint || (!self.asked.is_empty() && (self.failed.is_empty() || is_any || self.may_be_met()));
+        if !is_possible {
+            let asked_and_failed: Vec<_> = self
+                .failed
+                .iter()
+                .filter(|(member, _)| is_any || self.demand.counts(member))
+                .cloned()
+                .collect();
+            answer.give_failure(self.demand.count(acknowledged()), self.demand.required(), &asked_and_failed);
+        }
+    }
+
+    /// Whether the level is reached if all that have not answered acknowledge.
+    fn may_be_met(&self) -> bool {
+        let open: SmallVec<[&Member; 4]> = self
+            .replicas
+            .all()
+            .filter(|member| self.failed.iter().all(|(failed, _)| failed.host_id != member.host_id))
+            .map(|member| &**member)
+            .collect();
+        self.demand.is_met(open.iter().copied())
+    }
+}
+
+/// Asks a member's shard to apply a mutation; again when the member does not know the table yet.
+async fn send(
+    context: Rc<ShardContext>,
+    member: Arc<Member>,
+    token: i64,
+    request: Rc<Request>,
+    deadline: Duration,
+) -> (Arc<Member>, Result<(), PeerError>) {
+    let shard = shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16;
+    loop {
+        let left = deadline.saturating_sub(context.clock.monotonic());
+        match context.ask(&member, shard, &request, left).await {
+            Ok(_) => return (member, Ok(())),
+            Err(PeerError::Failed(Failure::UnknownTable { .. })) if left > SCHEMA_PAUSE => {
+                context.clock.sleep(SCHEMA_PAUSE).await;
+            }
+            Err(error) => return (member, Err(error)),
+        }
+    }
+}
+
+/// Applies a mutation at its owner among this node's shards and resolves when it is durable. With an epoch it is fenced.
+pub async fn apply_at_replica(
+    context: &Rc<ShardContext>,
+    epoch: Option<u64>,
+    mutation: Bytes,
+) -> Result<(), Failure> {
+    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
+    let token = MutationRef::parse(&mutation).map_err(|error| malformed(&error))?.token;
+    let owner = context.node.shard_of(token);
+    if owner == context.index {
+        return apply_in_turn(context.clone(), epoch, mutation).await;
+    }
+    context
+        .run_on(owner, move |context| Box::pin(apply_in_turn(context, epoch, mutation)))
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?
+}
+
+async fn apply_in_turn(
+    context: Rc<ShardContext>,
+    epoch: Option<u64>,
+    mutation: Bytes,
+) -> Result<(), Failure> {
+    let wait = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    if let Some(epoch) = epoch {
+        epoch::fence(&context, epoch, wait).await?;
+    }
+    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    if let Some(epoch) = epoch {
+        epoch::refuse_stale(&context, epoch)?;
+    }
+    let view = MutationRef::parse(&mutation).map_err(|error| Failure::Malformed(error.to_string()))?;
+    context.metrics.writes.increment();
+    let position = context.shard.apply(&view).map_err(|error| failure_of(&error))?;
+    context.note_append(position);
+    context.shard.durable(position).await.map_err(|error| failure_of(&error))
+}
+
+/// What the engine's error means to a coordinator.
+pub fn failure_of(error: &EngineError) -> Failure {
+    match error {
+        EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },
+        EngineError::Mutation(error) => Failure::Malformed(error.to_string()),
+        error => Failure::Internal(error.to_string()),
+    }
+}
