@@ -198,6 +198,11 @@ impl SimulatedDisk {
         self.state().faults.insert(operation, fault);
     }
 
+    /// Forgets planted faults that did not happen yet.
+    pub fn clear_faults(&self) {
+        self.state().faults.clear();
+    }
+
     /// Limits the sum of all file lengths; writes beyond it fail with ENOSPC.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;

@@ -1,0 +1,83 @@
+//! Whether the replicas of every partition hold the same, as their own engines see it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use helenus::shard_thread::ShardContext;
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{TableId, transcode};
+
+use crate::workload::TABLES;
+use crate::world::World;
+
+/// The keyspace of the load.
+const KEYSPACE: &str = "sim";
+
+/// A row's bytes by the nodes that hold it.
+type Copies = BTreeMap<usize, Vec<u8>>;
+
+/// The first difference between replicas, in words; `None`: there is none.
+pub fn difference(world: &World) -> Option<String> {
+    for table in TABLES {
+        let mut rows: BTreeMap<(i64, Vec<u8>), Copies> = BTreeMap::new();
+        for machine in &world.machines {
+            for context in machine.contexts() {
+                if let Err(error) = collect(&context, table, machine.index, &mut rows) {
+                    return Some(format!("n{} cannot read {table}: {error}", machine.index));
+                }
+            }
+        }
+        let Some(context) = world.machines.iter().find_map(|machine| machine.context(0)) else {
+            return Some("no node is up".to_owned());
+        };
+        let cluster = context.cluster();
+        let Some(placement) = cluster.placement(KEYSPACE) else {
+            return Some(format!("the keyspace {KEYSPACE} has no placement"));
+        };
+        for ((token, key), copies) in &rows {
+            let replicas = placement.replicas(*token);
+            let held: Vec<(usize, Option<&Vec<u8>>)> = world
+                .machines
+                .iter()
+                .filter(|machine| replicas.read.iter().any(|member| member.host_id == machine.host_id))
+                .map(|machine| (machine.index, copies.get(&machine.index)))
+                .collect();
+            if held.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+                let lengths: Vec<(usize, Option<u32>)> =
+                    held.iter().map(|(node, row)| (*node, row.map(|row| crc32fast::hash(row)))).collect();
+                return Some(format!("{table}: row {key:02x?} differs: (node, checksum) {lengths:?}"));
+            }
+        }
+    }
+    None
+}
+
+fn collect(
+    context: &Rc<ShardContext>,
+    table: &str,
+    node: usize,
+    rows: &mut BTreeMap<(i64, Vec<u8>), Copies>,
+) -> Result<(), String> {
+    let catalog = context.catalog();
+    let Some(definition) = catalog.keyspaces.get(KEYSPACE).and_then(|keyspace| keyspace.tables.get(table))
+    else {
+        return Err("there is no such table".to_owned());
+    };
+    let mut scan = context
+        .shard
+        .scan(&ScanRequest {
+            table: TableId(*definition.id.as_bytes()),
+            start: &[],
+            end: &[0xFF; 9],
+            reversed: false,
+            now_seconds: context.now_seconds(),
+            budget: Budget::UNLIMITED,
+        })
+        .map_err(|error| error.to_string())?;
+    while let Step::Row(view) = scan.next().map_err(|error| error.to_string())? {
+        let mut row = Vec::new();
+        transcode(view.row, 0, &mut row).map_err(|error| error.to_string())?;
+        rows.entry((view.token, view.key.to_vec())).or_default().insert(node, row);
+    }
+    Ok(())
+}

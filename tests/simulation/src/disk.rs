@@ -1,0 +1,167 @@
+//! The disk of a simulated node: the engine's simulated file system with time: calls take a while, and a slow disk takes
+//! long.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use helenus_engine::io::{
+    DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, Mapping, SimulatedDisk, SplitMix64,
+};
+
+use crate::trace::{Event, Trace};
+
+/// How long a node's disk takes.
+pub struct Pace {
+    /// The most that a sync takes, in microseconds; the least is a fifth of it.
+    sync_micros_max: AtomicU64,
+    random: Mutex<SplitMix64>,
+}
+
+impl Pace {
+    const USUAL_SYNC_MICROS: u64 = 4_000;
+
+    pub fn new(seed: u64) -> Self {
+        Self {
+            sync_micros_max: AtomicU64::new(Self::USUAL_SYNC_MICROS),
+            random: Mutex::new(SplitMix64::new(seed)),
+        }
+    }
+
+    /// Makes every sync take up to this long; `None`: as usual.
+    pub fn set_slow(&self, sync_max: Option<Duration>) {
+        let micros = sync_max.map_or(Self::USUAL_SYNC_MICROS, |duration| duration.as_micros() as u64);
+        self.sync_micros_max.store(micros, Ordering::Relaxed);
+    }
+
+    async fn sync(&self) {
+        let max = self.sync_micros_max.load(Ordering::Relaxed);
+        let micros = {
+            let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+            max / 5 + random.below(max)
+        };
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+/// A [`SimulatedDisk`] whose calls take time and are noted.
+#[derive(Clone)]
+pub struct PacedDisk {
+    node: usize,
+    disk: SimulatedDisk,
+    pace: Arc<Pace>,
+    trace: Arc<Trace>,
+}
+
+impl PacedDisk {
+    pub fn new(node: usize, disk: SimulatedDisk, pace: Arc<Pace>, trace: Arc<Trace>) -> Self {
+        Self { node, disk, pace, trace }
+    }
+
+    fn note(&self, operation: &'static str, contents: &[u8]) {
+        self.trace.record(Event::Disk { node: self.node, operation, bytes: contents.len() }, contents);
+    }
+
+    fn file(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(PacedFile { disk: self.clone(), file })
+    }
+}
+
+impl Disk for PacedDisk {
+    fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.disk.create_directory(path)
+    }
+
+    fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+        self.note("create", &[]);
+        Box::pin(async move { Ok(self.file(self.disk.create(path).await?)) })
+    }
+
+    fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
+        self.note("open", &[]);
+        Box::pin(async move { Ok(self.file(self.disk.open(path).await?)) })
+    }
+
+    fn sync_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.note("sync directory", &[]);
+        Box::pin(async move {
+            self.pace.sync().await;
+            self.disk.sync_directory(path).await
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
+        self.note("rename", &[]);
+        self.disk.rename(from, to)
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.note("remove", &[]);
+        self.disk.remove(path)
+    }
+
+    fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
+        self.note("remove directory", &[]);
+        self.disk.remove_directory(path)
+    }
+
+    fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
+        self.note("hard link", &[]);
+        self.disk.hard_link(existing, new)
+    }
+
+    fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>> {
+        self.disk.list(path)
+    }
+
+    fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.disk.length(path)
+    }
+
+    fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
+        self.note("read", &[]);
+        self.disk.read(path)
+    }
+
+    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
+        self.note("map", &[]);
+        self.disk.map(path)
+    }
+
+    fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
+        self.disk.lock(path)
+    }
+
+    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.disk.free_bytes(path)
+    }
+}
+
+struct PacedFile {
+    disk: PacedDisk,
+    file: Arc<dyn DiskFile>,
+}
+
+impl DiskFile for PacedFile {
+    fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        self.disk.note("write", &data);
+        self.file.write_at(offset, data)
+    }
+
+    fn sync_data(&self) -> DiskFuture<'_, ()> {
+        self.disk.note("sync", &[]);
+        Box::pin(async move {
+            self.disk.pace.sync().await;
+            self.file.sync_data().await
+        })
+    }
+
+    fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
+        Box::pin(async move {
+            self.write_at(offset, data).await?;
+            self.sync_data().await
+        })
+    }
+}

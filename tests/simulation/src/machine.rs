@@ -1,0 +1,271 @@
+//! A machine with a node on it: the node's tasks live in a set of their own, and dropping the set is the crash.
+//!
+//! Invariants:
+//! * Disk, clock skew and identity outlive a crash; nothing else does.
+//! * A node's tasks are polled by one task of the simulation. What crashes, pauses or starts a node must not be a task of
+//!   that node.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use helenus::cluster::view::ClusterView;
+use helenus::config::Config;
+use helenus::node::StartError;
+use helenus::node::assembly::{self, Addresses, Assembled, NodeParts};
+use helenus::node::files::NodeFiles;
+use helenus::node::identity::Identity;
+use helenus::ring::HostId;
+use helenus::shard_thread::{self, ShardContext, ShardParts};
+use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, LocalSet};
+use tokio::time::Instant;
+
+use crate::clock::{NodeClock, Skew};
+use crate::disk::{Pace, PacedDisk};
+use crate::network::{Network, SimulatedTransport};
+use crate::trace::Trace;
+use crate::uuids::{SEEDED_UUIDS, random_uuid};
+
+/// What stays the same over all lives of a machine's node.
+pub struct Hardware {
+    pub index: usize,
+    pub host_id: HostId,
+    pub address: SocketAddr,
+    pub config: Config,
+    pub seed: u64,
+}
+
+/// A machine and, while it is up, its node.
+pub struct Machine {
+    pub index: usize,
+    pub host_id: HostId,
+    /// For other nodes.
+    pub address: SocketAddr,
+    pub config: Config,
+    pub disk: SimulatedDisk,
+    pub pace: Arc<Pace>,
+    pub skew: Rc<Skew>,
+    trace: Arc<Trace>,
+    simulation: Weak<LocalSet>,
+    network: Rc<Network>,
+    start: Instant,
+    random: RefCell<SplitMix64>,
+    tasks: RefCell<Option<Pin<Box<LocalSet>>>>,
+    poller: RefCell<Option<AbortHandle>>,
+    contexts: RefCell<Vec<Rc<ShardContext>>>,
+    cluster: RefCell<Option<Arc<ClusterView>>>,
+    is_serving: Cell<bool>,
+    is_paused: Cell<bool>,
+    paused: RefCell<Option<Waker>>,
+}
+
+impl Machine {
+    /// A machine that is switched off, with an empty disk. `start`: the start of the simulation.
+    pub fn new(
+        hardware: Hardware,
+        simulation: &Rc<LocalSet>,
+        network: Rc<Network>,
+        trace: Arc<Trace>,
+        start: Instant,
+    ) -> Self {
+        let mut random = SplitMix64::new(hardware.seed);
+        Self {
+            index: hardware.index,
+            host_id: hardware.host_id,
+            address: hardware.address,
+            config: hardware.config,
+            disk: SimulatedDisk::new(random.next_u64()),
+            pace: Arc::new(Pace::new(random.next_u64())),
+            skew: Rc::default(),
+            trace,
+            simulation: Rc::downgrade(simulation),
+            network,
+            start,
+            random: RefCell::new(random),
+            tasks: RefCell::default(),
+            poller: RefCell::default(),
+            contexts: RefCell::default(),
+            cluster: RefCell::default(),
+            is_serving: Cell::new(false),
+            is_paused: Cell::new(false),
+            paused: RefCell::default(),
+        }
+    }
+
+    /// Whether other nodes reach it.
+    pub fn is_up(&self) -> bool {
+        !self.contexts.borrow().is_empty()
+    }
+
+    /// Whether it has tasks: it is up, or coming up.
+    pub fn is_running(&self) -> bool {
+        self.tasks.borrow().is_some()
+    }
+
+    /// Whether clients reach it.
+    pub fn is_serving(&self) -> bool {
+        self.is_serving.get()
+    }
+
+    /// Why a shard takes no more writes, if one does not.
+    pub fn failure(&self) -> Option<String> {
+        self.contexts
+            .borrow()
+            .iter()
+            .find_map(|context| context.shard.failure().map(|error| error.to_string()))
+    }
+
+    /// A shard of the node, taken modulo their number; `None` while it is down.
+    pub fn context(&self, shard: usize) -> Option<Rc<ShardContext>> {
+        let contexts = self.contexts.borrow();
+        contexts.get(shard % contexts.len().max(1)).cloned()
+    }
+
+    /// All shards of the node; none while it is down.
+    pub fn contexts(&self) -> Vec<Rc<ShardContext>> {
+        self.contexts.borrow().clone()
+    }
+
+    /// The disk of the machine, as its node sees it.
+    pub fn node_disk(&self) -> Arc<dyn Disk> {
+        Arc::new(PacedDisk::new(self.index, self.disk.clone(), self.pace.clone(), self.trace.clone()))
+    }
+
+    /// Makes this the cluster that the node knows of, now and after every start.
+    pub fn set_cluster(&self, view: Arc<ClusterView>) {
+        for context in self.contexts.borrow().iter() {
+            context.install_cluster(view.clone());
+        }
+        *self.cluster.borrow_mut() = Some(view);
+    }
+
+    /// Adds a task to the node; it is dropped when the node is down or crashes.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        if let Some(tasks) = &*self.tasks.borrow() {
+            tasks.spawn_local(future);
+        }
+    }
+
+    /// Switches it on and returns when clients may come; an error when it crashed or refused to start.
+    pub async fn boot(self: &Rc<Self>) -> Result<(), String> {
+        let Some(simulation) = self.simulation.upgrade() else {
+            return Err("the simulation is over".to_owned());
+        };
+        let tasks = Box::pin(LocalSet::new());
+        let (sender, receiver) = oneshot::channel();
+        let machine = self.clone();
+        tasks.spawn_local(async move {
+            // Nobody waits any more when the simulation ends meanwhile.
+            let _ = sender.send(machine.start().await);
+        });
+        *self.tasks.borrow_mut() = Some(tasks);
+        let machine = self.clone();
+        let poller = simulation.spawn_local(poll_fn(move |context| {
+            if machine.is_paused.get() {
+                *machine.paused.borrow_mut() = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            match &mut *machine.tasks.borrow_mut() {
+                Some(tasks) => {
+                    // Without tasks it is ready, and has more to do when one is added.
+                    let _ = tasks.as_mut().poll(context);
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            }
+        }));
+        *self.poller.borrow_mut() = Some(poller.abort_handle());
+        match receiver.await {
+            Ok(Ok(())) => {
+                self.is_serving.set(true);
+                self.trace.note(format!("n{} serves", self.index));
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("crashed during the start".to_owned()),
+        }
+    }
+
+    async fn start(self: &Rc<Self>) -> Result<(), StartError> {
+        let clock: Rc<dyn Clock> = Rc::new(NodeClock::new(self.start, self.skew.clone()));
+        let disk = self.node_disk();
+        let files = NodeFiles::open(disk.clone(), PathBuf::from(&self.config.data_dir)).await?;
+        let shards = self.config.shards.unwrap_or(1);
+        let identity =
+            Identity::load_or_store(&files, Some(shards), || Identity::new(self.host_id, shards)).await?;
+        let addresses = Addresses {
+            native: SocketAddr::new(self.address.ip(), 9042),
+            shard_aware_port: 19042,
+            internode: Some(self.address),
+        };
+        let catalog_version = random_uuid(&mut self.random.borrow_mut());
+        let parts = NodeParts {
+            config: self.config.clone(),
+            identity,
+            addresses,
+            files,
+            started_seconds: clock.now_seconds(),
+            catalog_version,
+        };
+        let Assembled { shared, queues, catalog, cluster } = assembly::assemble(parts).await?;
+        let cluster = self.cluster.borrow().clone().unwrap_or(cluster);
+        let mut contexts = Vec::with_capacity(queues.len());
+        for (index, queue) in queues.into_iter().enumerate() {
+            let environment = Environment {
+                disk: disk.clone(),
+                background: Rc::new(InlineBackground::new(disk.clone(), clock.clone())),
+                clock: clock.clone(),
+            };
+            let parts = ShardParts {
+                environment,
+                transport: Rc::new(SimulatedTransport::new(self.network.clone(), self.index, self.host_id)),
+                random_seed: self.random.borrow_mut().next_u64(),
+                uuids: &SEEDED_UUIDS,
+            };
+            let context =
+                assembly::open_shard(index, shared.clone(), parts, catalog.clone(), cluster.clone()).await?;
+            tokio::task::spawn_local(shard_thread::serve(context.clone(), queue));
+            contexts.push(context);
+        }
+        self.contexts.borrow_mut().clone_from(&contexts);
+        for context in contexts {
+            assembly::begin(&context)
+                .await
+                .map_err(|error| StartError::Shard { shard: context.index, message: error.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Ends the node at once. `style` says what of the disk's un-synced contents is there at the next start.
+    pub fn crash(&self, style: CrashStyle) {
+        self.trace.note(format!("n{} crashes ({style:?})", self.index));
+        self.disk.crash();
+        self.is_serving.set(false);
+        self.is_paused.set(false);
+        *self.paused.borrow_mut() = None;
+        // Destructors of tasks may ask whether the node is up.
+        let contexts = self.contexts.take();
+        if let Some(poller) = self.poller.take() {
+            poller.abort();
+        }
+        let tasks = self.tasks.take();
+        drop(tasks);
+        drop(contexts);
+        self.disk.restart(style, self.random.borrow_mut().next_u64());
+    }
+
+    /// Stops the node's tasks where they are, as SIGSTOP does, or lets them go on.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.is_paused.set(is_paused);
+        if !is_paused && let Some(waker) = self.paused.take() {
+            waker.wake();
+        }
+    }
+}

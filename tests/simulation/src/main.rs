@@ -1,0 +1,189 @@
+//! Simulates clusters of Helenus: many nodes in one thread, virtual time, everything from one seed.
+//!
+//! A seed stands for a cluster, a load and a schedule of faults. The verdict is that of the checkers: what was promised to
+//! clients was kept, and the replicas are equal once everything is well again. The same seed gives the same events.
+
+mod client;
+mod clock;
+mod convergence;
+mod disk;
+mod faults;
+mod machine;
+mod network;
+mod plan;
+mod simulation;
+mod trace;
+mod uuids;
+mod workload;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+
+use crate::plan::{FaultKind, LoadKind, Plan};
+use crate::simulation::Verdict;
+
+/// Simulates clusters from seeds.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "helenus-simulate")]
+struct Options {
+    /// The seeds to run: one, or FIRST..LAST (both of them included).
+    #[arg(long, default_value = "1..20", value_parser = parse_seeds)]
+    seeds: (u64, u64),
+    /// Runs every seed twice and compares what happened.
+    #[arg(long)]
+    twice: bool,
+    /// Prints what happens as it happens.
+    #[arg(long)]
+    echo: bool,
+    /// Kinds of load to choose from (default: all).
+    #[arg(long, value_delimiter = ',')]
+    load: Vec<String>,
+    /// Kinds of faults to choose from (default: all); `none` for none.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<String>,
+    /// Seeds at a time.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Goes on after a failing seed.
+    #[arg(long)]
+    keep_going: bool,
+    /// What the nodes log: a `tracing` filter such as `helenus=debug`.
+    #[arg(long)]
+    log: Option<String>,
+}
+
+fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|error| format!("'{text}': {error}"));
+    match text.split_once("..") {
+        None => number(text).map(|seed| (seed, seed)),
+        Some((first, last)) => Ok((number(first)?, number(last)?)),
+    }
+}
+
+/// Those of all kinds that are named; all when none is.
+fn named<T: Copy + std::fmt::Debug>(all: &[T], names: &[String]) -> Result<Vec<T>, String> {
+    if names.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let mut found = Vec::new();
+    for name in names.iter().filter(|name| *name != "none") {
+        let kind = all.iter().find(|kind| format!("{kind:?}").eq_ignore_ascii_case(name));
+        found.push(*kind.ok_or_else(|| format!("'{name}' is none of {all:?}"))?);
+    }
+    Ok(found)
+}
+
+/// Runs a plan on a thread of its own: what the program keeps for each thread begins anew.
+fn run(plan: &Plan, echo: bool) -> Result<Verdict, String> {
+    let plan = plan.clone();
+    std::thread::Builder::new()
+        .name(format!("seed-{}", plan.seed))
+        .stack_size(16 << 20)
+        .spawn(move || simulation::run(&plan, echo))
+        .map_err(|error| error.to_string())?
+        .join()
+        .map_err(|_| "the simulation has panicked".to_owned())?
+        .map_err(|error| error.to_string())
+}
+
+/// Runs a seed; false when it fails.
+fn judge(seed: u64, options: &Options, load: &[LoadKind], faults: &[FaultKind]) -> bool {
+    let plan = Plan::new(seed, load, faults);
+    let verdict = run(&plan, options.echo).and_then(|verdict| {
+        if options.twice {
+            let again = run(&plan, false)?;
+            if again.digest != verdict.digest {
+                let differs =
+                    verdict.last_events.iter().zip(&again.last_events).find(|(one, other)| one != other);
+                return Err(format!(
+                    "two runs of one seed differ: {} and {} events; {differs:?}",
+                    verdict.events, again.events
+                ));
+            }
+        }
+        Ok(verdict)
+    });
+    let violations = match &verdict {
+        Ok(verdict) if verdict.violations.is_empty() => {
+            println!(
+                "{plan}: ok, {} events in {:.1} s, digest {:016x}",
+                verdict.events,
+                verdict.virtual_time.as_secs_f64(),
+                verdict.digest
+            );
+            return true;
+        }
+        Ok(verdict) => verdict.violations.clone(),
+        Err(error) => vec![error.clone()],
+    };
+    println!("FAILED {plan}");
+    println!("  commit {}", option_env!("HELENUS_COMMIT").unwrap_or("unknown"));
+    println!("  again: helenus-simulate --seeds {seed} --echo{}", repeat_options(options));
+    if let Ok(verdict) = &verdict
+        && !options.echo
+    {
+        println!("  the last events:");
+        for event in &verdict.last_events {
+            println!("    {event}");
+        }
+    }
+    for violation in violations {
+        println!("  {violation}");
+    }
+    false
+}
+
+fn repeat_options(options: &Options) -> String {
+    let mut text = String::new();
+    for (name, values) in [("load", &options.load), ("faults", &options.faults)] {
+        if !values.is_empty() {
+            text.push_str(&format!(" --{name} {}", values.join(",")));
+        }
+    }
+    text
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(filter) = &options.log {
+        tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
+    }
+    let kinds = named(&LoadKind::ALL, &options.load)
+        .and_then(|load| named(&FaultKind::ALL, &options.faults).map(|faults| (load, faults)));
+    let (load, faults) = match kinds {
+        Ok(kinds) => kinds,
+        Err(error) => {
+            eprintln!("helenus-simulate: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let started = Instant::now();
+    let (first, last) = options.seeds;
+    let next = AtomicU64::new(first);
+    let (run, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > last || (failed.load(Ordering::Relaxed) > 0 && !options.keep_going) {
+                        return;
+                    }
+                    if !judge(seed, &options, &load, &faults) {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    run.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (run, failed) = (run.into_inner(), failed.into_inner());
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    println!("{:.0} seeds a minute", run as f64 / minutes);
+    println!("{} passed, {failed} failed", run - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

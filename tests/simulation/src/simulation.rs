@@ -1,0 +1,200 @@
+//! One seed from its first event to its verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cql_lite::frame::Consistency;
+use helenus::cluster::view::ClusterView;
+use helenus::config::Config;
+use helenus::node::files::NodeFiles;
+use helenus::node::shared::CATALOG_FILE;
+use helenus::ring::topology::Topology;
+use helenus_engine::io::{CrashStyle, SplitMix64};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+use crate::client::{Question, ask};
+use crate::convergence;
+use crate::faults;
+use crate::machine::{Hardware, Machine};
+use crate::network::Network;
+use crate::plan::Plan;
+use crate::trace::Trace;
+use crate::uuids::{SEEDED_UUIDS, random_uuid};
+use crate::workload::{SCHEMA, workload};
+use crate::world::{World, pause_ms};
+
+/// How long replicas may take to become equal once everything is well.
+const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What became of a seed.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    pub violations: Vec<String>,
+    /// Of everything that happened.
+    pub digest: u64,
+    pub events: u64,
+    pub virtual_time: Duration,
+    pub last_events: Vec<String>,
+}
+
+/// Runs a plan on this thread, which must not have run another one: what the program keeps for each thread would carry
+/// over.
+pub fn run(plan: &Plan, echo: bool) -> std::io::Result<Verdict> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let tasks = Rc::new(LocalSet::new());
+    let verdict = runtime.block_on(tasks.run_until(simulate(plan.clone(), tasks.clone(), echo)));
+    drop(tasks);
+    Ok(verdict)
+}
+
+async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: bool) -> Verdict {
+    let start = Instant::now();
+    let trace = Arc::new(Trace::new(echo));
+    trace.note(plan.to_string());
+    let mut random = SplitMix64::new(plan.seed);
+    SEEDED_UUIDS.seed(random.next_u64());
+    let network = Rc::new(Network::new(&tasks, trace.clone(), random.next_u64()));
+    let machines: Vec<Rc<Machine>> = (0..plan.nodes)
+        .map(|index| {
+            let hardware = Hardware {
+                index,
+                host_id: random_uuid(&mut random),
+                address: address(index),
+                config: config(&plan, index),
+                seed: random.next_u64(),
+            };
+            Rc::new(Machine::new(hardware, &tasks, network.clone(), trace.clone(), start))
+        })
+        .collect();
+    for machine in &machines {
+        network.connect(machine);
+    }
+    let world = Rc::new(World::new(plan, machines, network, trace.clone(), &tasks, random.next_u64()));
+    if let Err(error) = found_cluster(&world).await {
+        world.violation(format!("the cluster cannot be founded: {error}"));
+    } else {
+        run_load(&world).await;
+    }
+    for machine in &world.machines {
+        if machine.is_running() {
+            machine.crash(CrashStyle::KeepAll);
+        }
+    }
+    Verdict {
+        violations: world.violations(),
+        digest: trace.digest(),
+        events: trace.events(),
+        virtual_time: start.elapsed(),
+        last_events: trace.last_events(),
+    }
+}
+
+fn address(index: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)), 7000)
+}
+
+fn config(plan: &Plan, index: usize) -> Config {
+    Config {
+        data_dir: "/node".into(),
+        listen: SocketAddr::new(address(index).ip(), 9042),
+        shards: plan.shards.get(index).copied(),
+        http_enabled: false,
+        cluster_name: "simulation".to_owned(),
+        // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
+        memtable_bytes: 256 << 10,
+        commit_log_segment_bytes: 64 << 10,
+        commit_log_total_bytes: 256 << 10,
+        block_cache_bytes: 256 << 10,
+        compaction_bytes_per_second: 0,
+        ..Config::default()
+    }
+}
+
+/// Brings all nodes up as one cluster with the schema of the load.
+async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
+    let first = &world.machines[0];
+    first.boot().await?;
+    for statement in SCHEMA {
+        ask(first, 0, Question::new(*statement, Consistency::One))
+            .await
+            .map_err(|error| error.to_string())?;
+    }
+    let catalog = {
+        let files = NodeFiles::open(first.node_disk(), first.config.data_dir.clone()).await;
+        let files = files.map_err(|error| error.to_string())?;
+        files.load(CATALOG_FILE).await.map_err(|error| error.to_string())?.unwrap_or_else(Bytes::new)
+    };
+    for machine in &world.machines[1..] {
+        let files = NodeFiles::open(machine.node_disk(), machine.config.data_dir.clone()).await;
+        let files = files.map_err(|error| error.to_string())?;
+        files.replace(CATALOG_FILE, catalog.clone()).await.map_err(|error| error.to_string())?;
+        machine.boot().await?;
+    }
+    let mut members = BTreeMap::new();
+    for machine in &world.machines {
+        let context = machine.context(0).ok_or("a node is down")?;
+        members.extend(context.cluster().topology.members.clone());
+    }
+    let alive: Arc<BTreeSet<_>> = Arc::new(members.keys().copied().collect());
+    let topology = Arc::new(Topology { version: 1, epoch: 1, members, removed: BTreeSet::new() });
+    let context = first.context(0).ok_or("a node is down")?;
+    let view = Arc::new(ClusterView::new(topology, alive, &context.catalog()));
+    for machine in &world.machines {
+        machine.set_cluster(view.clone());
+    }
+    Ok(())
+}
+
+async fn run_load(world: &Rc<World>) {
+    let loads: Vec<_> = world.plan.load.iter().map(|kind| workload(*kind)).collect();
+    for load in &loads {
+        load.clone().prepare(world.clone()).await;
+    }
+    let clients: Vec<_> = loads
+        .iter()
+        .flat_map(|load| (0..world.plan.clients).map(|number| load.clone().client(world.clone(), number)))
+        .map(tokio::task::spawn_local)
+        .collect();
+    let faults = tokio::task::spawn_local(faults::inject(world.clone()));
+    tokio::time::sleep(world.plan.duration).await;
+    world.is_load_over.set(true);
+    faults::heal(world).await;
+    for client in clients {
+        if let Err(error) = client.await {
+            world.violation(format!("a client ended early: {error}"));
+        }
+    }
+    if let Err(error) = faults.await {
+        world.violation(format!("the faults ended early: {error}"));
+    }
+    if !world.violations().is_empty() {
+        return;
+    }
+    // Where no node has died, hints alone bring every write to every replica.
+    if !world.plan.kills_nodes() {
+        converge(world, "hints").await;
+    }
+    for load in loads {
+        load.check(world.clone()).await;
+    }
+    converge(world, "reads at ALL").await;
+}
+
+/// Waits until the replicas are equal.
+async fn converge(world: &World, by: &str) {
+    let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
+    loop {
+        let Some(difference) = convergence::difference(world) else {
+            return world.trace.note(format!("replicas are equal ({by})"));
+        };
+        if world.trace.now_micros() > deadline {
+            return world.violation(format!("replicas are not equal after {by}: {difference}"));
+        }
+        pause_ms(1_000).await;
+    }
+}

@@ -1,0 +1,50 @@
+//! Load with checkers: each kind knows what the cluster has promised to its clients.
+
+pub mod batches;
+pub mod counters;
+pub mod linearizability;
+pub mod pages;
+pub mod registers;
+pub mod transactions;
+
+use std::rc::Rc;
+
+use futures::future::LocalBoxFuture;
+
+use crate::plan::LoadKind;
+use crate::world::World;
+
+/// The tables of the load.
+pub const SCHEMA: &[&str] = &[
+    "CREATE KEYSPACE sim WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+    "CREATE TABLE sim.registers (k int, c int, v bigint, PRIMARY KEY (k, c))",
+    "CREATE TABLE sim.transactions (k int PRIMARY KEY, v bigint)",
+    "CREATE TABLE sim.pages (k int, c int, v bigint, PRIMARY KEY (k, c))",
+    "CREATE TABLE sim.counters (k int PRIMARY KEY, n counter)",
+    "CREATE TABLE sim.batches (k int PRIMARY KEY, v bigint)",
+];
+/// The tables that hold data, without their keyspace.
+pub const TABLES: &[&str] = &["registers", "transactions", "pages", "counters", "batches"];
+
+/// One kind of load.
+pub trait Workload {
+    /// Before any fault.
+    fn prepare(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()>;
+
+    /// One client, until the load is over.
+    fn client(self: Rc<Self>, world: Rc<World>, number: usize) -> LocalBoxFuture<'static, ()>;
+
+    /// After all has healed: was every promise kept?
+    fn check(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()>;
+}
+
+/// The load of a kind.
+pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
+    match kind {
+        LoadKind::Registers => Rc::new(registers::Registers::default()),
+        LoadKind::Transactions => Rc::new(transactions::Transactions::default()),
+        LoadKind::Pages => Rc::new(pages::Pages::default()),
+        LoadKind::Counters => Rc::new(counters::Counters::default()),
+        LoadKind::Batches => Rc::new(batches::Batches::default()),
+    }
+}

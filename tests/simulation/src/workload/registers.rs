@@ -1,0 +1,243 @@
+//! Registers: rows whose value is the timestamp of their last write, written and deleted with timestamps of the clients.
+//!
+//! Promises checked:
+//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and nothing older than what an
+//!   earlier QUORUM read has seen (read repair comes before the answer);
+//! * what was deleted does not come back;
+//! * only what was written is read;
+//! * after healing, what was acknowledged at any level is there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use cql_lite::frame::Consistency;
+use futures::future::LocalBoxFuture;
+use helenus_engine::io::SplitMix64;
+
+use super::Workload;
+use crate::client::{Answer, Question, integer};
+use crate::clock::START_MICROS;
+use crate::world::{World, pause_ms};
+
+const PARTITIONS: u64 = 5;
+const ROWS: u64 = 4;
+
+type Place = (i64, i64);
+
+#[derive(Debug, Default, Clone)]
+struct Register {
+    written: BTreeSet<i64>,
+    deleted: BTreeSet<i64>,
+    /// No QUORUM read may see anything older.
+    floor: i64,
+    /// The newest that was acknowledged at any level.
+    acknowledged: i64,
+}
+
+impl Register {
+    /// Why this cannot be what a read has seen, if it cannot.
+    fn refutes(&self, seen: Option<i64>, floor: i64) -> Option<&'static str> {
+        match seen {
+            Some(value) if !self.written.contains(&value) => Some("was never written"),
+            Some(value) if value < floor => Some("is older than what was acknowledged or seen before"),
+            Some(_) => None,
+            None if floor > 0 && self.deleted.range(floor..).next().is_none() => {
+                Some("(nothing) is a lost write")
+            }
+            None => None,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Registers {
+    registers: RefCell<BTreeMap<Place, Register>>,
+    timestamps: Cell<i64>,
+}
+
+impl Registers {
+    fn next_timestamp(&self) -> i64 {
+        self.timestamps.set(self.timestamps.get() + 1);
+        START_MICROS + self.timestamps.get()
+    }
+
+    fn with<T>(&self, place: Place, action: impl FnOnce(&mut Register) -> T) -> T {
+        action(self.registers.borrow_mut().entry(place).or_default())
+    }
+
+    async fn write(&self, world: &World, random: &mut SplitMix64) {
+        let timestamp = self.next_timestamp();
+        let (k, c) = (random.below(PARTITIONS) as i64, random.below(ROWS) as i64);
+        let level = match random.below(10) {
+            0 => Consistency::One,
+            1 => Consistency::Any,
+            2 => Consistency::All,
+            3 => Consistency::LocalQuorum,
+            _ => Consistency::Quorum,
+        };
+        let is_strong = !matches!(level, Consistency::One | Consistency::Any);
+        let all: Vec<Place> = (0..ROWS as i64).map(|row| (k, row)).collect();
+        let (text, places, is_deletion) = match random.below(12) {
+            0 => (format!("DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k}"), all, true),
+            1 => {
+                let text = format!(
+                    "DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k} AND c >= {c}"
+                );
+                (text, all.into_iter().filter(|place| place.1 >= c).collect(), true)
+            }
+            2..4 => {
+                let text = format!(
+                    "DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k} AND c = {c}"
+                );
+                (text, vec![(k, c)], true)
+            }
+            4..6 => {
+                let text = format!(
+                    "UPDATE sim.registers USING TIMESTAMP {timestamp} SET v = {timestamp} WHERE k = {k} AND c = {c}"
+                );
+                (text, vec![(k, c)], false)
+            }
+            _ => {
+                let text = format!(
+                    "INSERT INTO sim.registers (k, c, v) VALUES ({k}, {c}, {timestamp}) USING TIMESTAMP {timestamp}"
+                );
+                (text, vec![(k, c)], false)
+            }
+        };
+        for place in &places {
+            self.with(*place, |register| {
+                let set = if is_deletion { &mut register.deleted } else { &mut register.written };
+                set.insert(timestamp);
+            });
+        }
+        let outcome = world.ask_any(random, Question::new(text, level)).await;
+        match outcome {
+            Ok(_) => {
+                for place in &places {
+                    self.with(*place, |register| {
+                        register.acknowledged = register.acknowledged.max(timestamp);
+                        if is_strong {
+                            register.floor = register.floor.max(timestamp);
+                        }
+                    });
+                }
+                world.trace.note(format!(
+                    "register {places:?} {} {timestamp} {level:?}: acknowledged",
+                    kind(is_deletion)
+                ));
+            }
+            // Refused is no promise that no replica has it.
+            Err(error) => world
+                .trace
+                .note(format!("register {places:?} {} {timestamp} {level:?}: {error}", kind(is_deletion))),
+        }
+    }
+
+    fn seen(answer: &Answer) -> BTreeMap<Place, i64> {
+        answer
+            .rows
+            .iter()
+            .filter_map(|row| Some(((integer(row, 0)?, integer(row, 1)?), integer(row, 2)?)))
+            .collect()
+    }
+
+    async fn read(&self, world: &World, random: &mut SplitMix64) {
+        let k = random.below(PARTITIONS) as i64;
+        let (condition, places): (String, Vec<Place>) = if random.chance(1, 2) {
+            let c = random.below(ROWS) as i64;
+            (format!(" WHERE k = {k} AND c = {c}"), vec![(k, c)])
+        } else if random.chance(3, 4) {
+            (format!(" WHERE k = {k}"), (0..ROWS as i64).map(|c| (k, c)).collect())
+        } else {
+            let all = (0..PARTITIONS as i64).flat_map(|k| (0..ROWS as i64).map(move |c| (k, c)));
+            (String::new(), all.collect())
+        };
+        let level = if random.chance(1, 8) { Consistency::One } else { Consistency::Quorum };
+        let floors: Vec<i64> =
+            places.iter().map(|place| self.with(*place, |register| register.floor)).collect();
+        let question = Question::new(format!("SELECT k, c, v FROM sim.registers{condition}"), level);
+        let answer = match world.ask_any(random, question).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                return world.trace.note(format!("register {places:?} read {level:?}: {error}"));
+            }
+        };
+        let seen = Self::seen(&answer);
+        world.trace.note(format!("register{condition} read {level:?}: {seen:?}"));
+        for (place, floor) in places.iter().zip(floors) {
+            let value = seen.get(place).copied();
+            let floor = if level == Consistency::One { 0 } else { floor };
+            self.with(*place, |register| {
+                if let Some(reason) = register.refutes(value, floor) {
+                    world.violation(format!(
+                        "register {place:?}: a {level:?} read saw {value:?}, which {reason} (at least {floor} was there)"
+                    ));
+                }
+                if let Some(value) = value
+                    && level != Consistency::One
+                {
+                    register.floor = register.floor.max(value);
+                }
+            });
+        }
+    }
+}
+
+fn kind(is_deletion: bool) -> &'static str {
+    if is_deletion { "delete" } else { "write" }
+}
+
+impl Workload for Registers {
+    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut random = world.random();
+            while !world.is_load_over.get() {
+                if random.chance(1, 2) {
+                    self.write(&world, &mut random).await;
+                } else {
+                    self.read(&world, &mut random).await;
+                }
+                pause_ms(random.below(60)).await;
+            }
+        })
+    }
+
+    fn check(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut random = world.random();
+            for k in 0..PARTITIONS as i64 {
+                let question = Question::new(
+                    format!("SELECT k, c, v FROM sim.registers WHERE k = {k}"),
+                    Consistency::All,
+                );
+                let answer = match world.insist(&mut random, &question, 10).await {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        world.violation(format!(
+                            "after healing, a read at ALL of register {k} fails: {error}"
+                        ));
+                        continue;
+                    }
+                };
+                let seen = Self::seen(&answer);
+                for c in 0..ROWS as i64 {
+                    let value = seen.get(&(k, c)).copied();
+                    self.with((k, c), |register| {
+                        let floor = register.floor.max(register.acknowledged);
+                        if let Some(reason) = register.refutes(value, floor) {
+                            world.violation(format!(
+                                "register {:?}: after healing it is {value:?}, which {reason} (at least {floor} was there)",
+                                (k, c)
+                            ));
+                        }
+                    });
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! A simulated cluster: its machines, its network, and what all tasks of the simulation share.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use helenus_engine::io::SplitMix64;
+use tokio::task::LocalSet;
+
+use crate::client::{Answer, AskError, Question, ask};
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::plan::Plan;
+use crate::trace::Trace;
+
+/// What the tasks of a simulation share.
+pub struct World {
+    pub plan: Plan,
+    pub machines: Vec<Rc<Machine>>,
+    pub network: Rc<Network>,
+    pub trace: Arc<Trace>,
+    /// True once faults and clients are to end.
+    pub is_load_over: Cell<bool>,
+    violations: RefCell<Vec<String>>,
+    random: RefCell<SplitMix64>,
+    tasks: Weak<LocalSet>,
+}
+
+impl World {
+    pub fn new(
+        plan: Plan,
+        machines: Vec<Rc<Machine>>,
+        network: Rc<Network>,
+        trace: Arc<Trace>,
+        tasks: &Rc<LocalSet>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            plan,
+            machines,
+            network,
+            trace,
+            is_load_over: Cell::new(false),
+            violations: RefCell::default(),
+            random: RefCell::new(SplitMix64::new(seed)),
+            tasks: Rc::downgrade(tasks),
+        }
+    }
+
+    /// A generator of its own for a task.
+    pub fn random(&self) -> SplitMix64 {
+        SplitMix64::new(self.random.borrow_mut().next_u64())
+    }
+
+    /// Notes that a promise was broken.
+    pub fn violation(&self, text: String) {
+        self.trace.note(format!("VIOLATION: {text}"));
+        self.violations.borrow_mut().push(text);
+    }
+
+    /// The promises that were broken so far.
+    pub fn violations(&self) -> Vec<String> {
+        self.violations.borrow().clone()
+    }
+
+    /// Starts a task of the simulation, outside of all nodes.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        if let Some(tasks) = self.tasks.upgrade() {
+            tasks.spawn_local(future);
+        }
+    }
+
+    /// Has a statement carried out by some shard of some node.
+    pub async fn ask_any(&self, random: &mut SplitMix64, question: Question) -> Result<Answer, AskError> {
+        let machine = &self.machines[random.below(self.machines.len() as u64) as usize];
+        ask(machine, random.below(16) as usize, question).await
+    }
+
+    /// The same until it succeeds, for at most `tries` times, two seconds apart.
+    pub async fn insist(
+        &self,
+        random: &mut SplitMix64,
+        question: &Question,
+        tries: usize,
+    ) -> Result<Answer, AskError> {
+        let mut last = AskError::Refused("not tried".to_owned());
+        for _ in 0..tries {
+            match self.ask_any(random, question.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => last = error,
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        Err(last)
+    }
+}
+
+/// Virtual milliseconds.
+pub async fn pause_ms(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
