@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use clap::Parser;
 
-use crate::plan::{FaultKind, LoadKind, Plan};
+use crate::plan::{Choice, FaultKind, LoadKind, Plan};
 use crate::simulation::Verdict;
 
 /// Simulates clusters from seeds.
@@ -39,6 +39,9 @@ struct Options {
     /// Prints what happens as it happens.
     #[arg(long)]
     echo: bool,
+    /// Nodes of every cluster (default: the seed says).
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=100))]
+    nodes: Option<u16>,
     /// Kinds of load to choose from (default: all).
     #[arg(long, value_delimiter = ',')]
     load: Vec<String>,
@@ -91,8 +94,8 @@ fn run(plan: &Plan, echo: bool) -> Result<Verdict, String> {
 }
 
 /// Runs a seed; false when it fails.
-fn judge(seed: u64, options: &Options, load: &[LoadKind], faults: &[FaultKind]) -> bool {
-    let plan = Plan::new(seed, load, faults);
+fn judge(seed: u64, options: &Options, choice: &Choice) -> bool {
+    let plan = Plan::new(seed, choice);
     let verdict = run(&plan, options.echo).and_then(|verdict| {
         if options.twice {
             let again = run(&plan, false)?;
@@ -138,7 +141,7 @@ fn judge(seed: u64, options: &Options, load: &[LoadKind], faults: &[FaultKind]) 
 }
 
 fn repeat_options(options: &Options) -> String {
-    let mut text = String::new();
+    let mut text = options.nodes.map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
     for (name, values) in [("load", &options.load), ("faults", &options.faults)] {
         if !values.is_empty() {
             text.push_str(&format!(" --{name} {}", values.join(",")));
@@ -147,15 +150,21 @@ fn repeat_options(options: &Options) -> String {
     text
 }
 
+fn choice(options: &Options) -> Result<Choice, String> {
+    Ok(Choice {
+        nodes: options.nodes.map(usize::from),
+        load: named(&LoadKind::ALL, &options.load)?,
+        faults: named(&FaultKind::ALL, &options.faults)?,
+    })
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Some(filter) = &options.log {
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
     }
-    let kinds = named(&LoadKind::ALL, &options.load)
-        .and_then(|load| named(&FaultKind::ALL, &options.faults).map(|faults| (load, faults)));
-    let (load, faults) = match kinds {
-        Ok(kinds) => kinds,
+    let choice = match choice(&options) {
+        Ok(choice) => choice,
         Err(error) => {
             eprintln!("helenus-simulate: {error}");
             return ExitCode::from(2);
@@ -173,7 +182,7 @@ fn main() -> ExitCode {
                     if seed > last || (failed.load(Ordering::Relaxed) > 0 && !options.keep_going) {
                         return;
                     }
-                    if !judge(seed, &options, &load, &faults) {
+                    if !judge(seed, &options, &choice) {
                         failed.fetch_add(1, Ordering::Relaxed);
                     }
                     run.fetch_add(1, Ordering::Relaxed);

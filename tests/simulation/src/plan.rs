@@ -65,6 +65,15 @@ impl LoadKind {
         [Self::Registers, Self::Transactions, Self::Pages, Self::Counters, Self::Batches];
 }
 
+/// What a seed may choose from.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// `None`: the seed chooses.
+    pub nodes: Option<usize>,
+    pub load: Vec<LoadKind>,
+    pub faults: Vec<FaultKind>,
+}
+
 /// Everything that a seed decides in advance.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -80,13 +89,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed; `load` and `faults` limit what it may choose.
-    pub fn new(seed: u64, load: &[LoadKind], faults: &[FaultKind]) -> Self {
+    /// The plan of a seed within the choice.
+    pub fn new(seed: u64, choice: &Choice) -> Self {
         let mut random = SplitMix64::new(seed ^ 0x0005_1A7E);
         let nodes = if random.chance(2, 3) { 3 } else { 4 + random.below(4) as usize };
+        let nodes = choice.nodes.unwrap_or(nodes);
         let shards = (0..nodes).map(|_| 1 + random.below(2) as usize).collect();
-        let load = choose(&mut random, load, 2, 3);
-        let faults = if random.chance(1, 12) { Vec::new() } else { choose(&mut random, faults, 1, 3) };
+        let load = choose(&mut random, &choice.load, 2, 3);
+        let faults =
+            if random.chance(1, 12) { Vec::new() } else { choose(&mut random, &choice.faults, 1, 3) };
         Self {
             seed,
             nodes,

@@ -25,7 +25,7 @@ use crate::network::Network;
 use crate::plan::Plan;
 use crate::trace::Trace;
 use crate::uuids::{SEEDED_UUIDS, random_uuid};
-use crate::workload::{SCHEMA, workload};
+use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
 
 /// How long replicas may take to become equal once everything is well.

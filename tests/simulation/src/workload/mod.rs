@@ -14,9 +14,16 @@ use futures::future::LocalBoxFuture;
 use crate::plan::LoadKind;
 use crate::world::World;
 
+/// The keyspace of the load, for a cluster of that many nodes.
+pub fn keyspace(nodes: usize) -> String {
+    format!(
+        "CREATE KEYSPACE sim WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
+        nodes.min(3)
+    )
+}
+
 /// The tables of the load.
 pub const SCHEMA: &[&str] = &[
-    "CREATE KEYSPACE sim WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE sim.registers (k int, c int, v bigint, PRIMARY KEY (k, c))",
     "CREATE TABLE sim.transactions (k int PRIMARY KEY, v bigint)",
     "CREATE TABLE sim.pages (k int, c int, v bigint, PRIMARY KEY (k, c))",
