@@ -6,11 +6,13 @@ GROWTH_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
 SOAK_ROUNDS ?= 200
+SEEDS ?= 1..200
+SIMULATE_ARGS ?=
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
-        docker-test bench bench-micro bench-growth soak fuzz
+        docker-test bench bench-micro bench-growth soak simulate fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -33,6 +35,8 @@ help:
 	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
 	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
+	@echo 'make simulate     whole clusters in one thread, from seeds: crashes, partitions, skewed clocks, bad disks'
+	@echo '                  (SEEDS=FIRST..LAST (1..200), SIMULATE_ARGS="--twice --jobs 8")'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
 	@echo 'make lint         format and lints'
 
@@ -105,6 +109,10 @@ soak: setup
 	cargo build --release -p helenus
 	cargo build -p helenus-tests --bin helenus-soak
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
+
+simulate: setup
+	HELENUS_COMMIT=$$(git describe --always --dirty) cargo build --profile simulation -p helenus-simulation
+	$(TARGET_DIR)/simulation/helenus-simulate --seeds $(SEEDS) $(SIMULATE_ARGS)
 
 fuzz: setup
 	scripts/fuzz $(FUZZ_SECONDS)

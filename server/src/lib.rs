@@ -18,6 +18,7 @@ pub mod internode;
 pub mod node;
 pub mod observe;
 pub mod plan;
+pub mod planted;
 pub mod ring;
 pub mod run;
 pub mod schema;

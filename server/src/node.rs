@@ -347,5 +347,11 @@ fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Resul
     } else {
         Rc::new(Isolated)
     };
-    Ok(ShardParts { environment, transport, random_seed: random_seed(), uuids: CallContext::process_uuids() })
+    Ok(ShardParts {
+        environment,
+        transport,
+        random_seed: random_seed(),
+        uuids: CallContext::process_uuids(),
+        planted_bug: None,
+    })
 }

@@ -28,6 +28,7 @@ use crate::internode::tcp::LinkOptions;
 use crate::internode::transport::Transport;
 use crate::node::NodeShared;
 use crate::observe::metrics::ShardMetrics;
+use crate::planted::PlantedBug;
 use crate::schema::catalog::Catalog;
 use crate::session::connection::{self, Connection};
 use crate::session::prepared::StatementCache;
@@ -77,6 +78,7 @@ pub struct ShardContext {
     /// Hints, batches, and what is under way to replicas.
     pub replication: ReplicationState,
     uuids: &'static dyn UuidSource,
+    planted_bug: Option<PlantedBug>,
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
     catalog: RefCell<CatalogView>,
@@ -92,6 +94,8 @@ pub struct ShardParts {
     pub random_seed: u64,
     /// For the CQL functions that make UUIDs.
     pub uuids: &'static dyn UuidSource,
+    /// `None`, but for simulations.
+    pub planted_bug: Option<PlantedBug>,
 }
 
 impl ShardContext {
@@ -117,6 +121,7 @@ impl ShardContext {
             connections: RefCell::new(HashMap::new()),
             replication: ReplicationState::default(),
             uuids: parts.uuids,
+            planted_bug: parts.planted_bug,
             schema_turn: tokio::sync::Mutex::new(()),
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
@@ -168,6 +173,12 @@ impl ShardContext {
     /// The circumstances of a request that is carried out now.
     pub fn call_context(&self) -> CallContext {
         CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+    }
+
+    /// Whether a simulation has planted this bug.
+    #[inline]
+    pub fn has_bug(&self, bug: PlantedBug) -> bool {
+        cfg!(feature = "planted-bugs") && self.planted_bug == Some(bug)
     }
 
     /// A version 4 UUID.

@@ -203,6 +203,11 @@ impl SimulatedDisk {
         self.state().faults.clear();
     }
 
+    /// The sum of all file lengths.
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
+    }
+
     /// Limits the sum of all file lengths; writes beyond it fail with ENOSPC.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;

@@ -33,7 +33,7 @@ pub async fn inject(world: Rc<World>) {
         let longest_ms = if random.chance(1, 4) { 8_000 } else { 1_500 };
         let duration_ms = 50 + random.below(longest_ms);
         let node = random.below(world.machines.len() as u64) as usize;
-        begin(&world, kind, node, duration_ms, &mut random).await;
+        begin(&world, kind, node, duration_ms, &mut random);
     }
 }
 
@@ -41,7 +41,7 @@ fn style(random: &mut SplitMix64) -> CrashStyle {
     CrashStyle::ALL[random.below(CrashStyle::ALL.len() as u64) as usize]
 }
 
-async fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64, random: &mut SplitMix64) {
+fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64, random: &mut SplitMix64) {
     let machine = world.machines[node].clone();
     world.trace.note(format!("{kind:?} of n{node} for {duration_ms} ms"));
     match kind {
@@ -96,9 +96,7 @@ async fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64
             later(world, duration_ms, move |_| machine.pace.set_slow(None));
         }
         FaultKind::FullDisk => {
-            let free = machine.node_disk().free_bytes(&machine.config.data_dir).await;
-            let Ok(free) = free else { return };
-            machine.disk.set_capacity_bytes(u64::MAX - free + random.below(LAST_BYTES));
+            machine.disk.set_capacity_bytes(machine.disk.used_bytes() + random.below(LAST_BYTES));
             later(world, duration_ms, move |world| {
                 machine.disk.set_capacity_bytes(u64::MAX);
                 restart_if_failed(world, machine);

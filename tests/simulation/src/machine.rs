@@ -20,6 +20,7 @@ use helenus::node::StartError;
 use helenus::node::assembly::{self, Addresses, Assembled, NodeParts};
 use helenus::node::files::NodeFiles;
 use helenus::node::identity::Identity;
+use helenus::planted::PlantedBug;
 use helenus::ring::HostId;
 use helenus::shard_thread::{self, ShardContext, ShardParts};
 use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
@@ -39,6 +40,7 @@ pub struct Hardware {
     pub host_id: HostId,
     pub address: SocketAddr,
     pub config: Config,
+    pub planted_bug: Option<PlantedBug>,
     pub seed: u64,
 }
 
@@ -49,6 +51,7 @@ pub struct Machine {
     /// For other nodes.
     pub address: SocketAddr,
     pub config: Config,
+    planted_bug: Option<PlantedBug>,
     pub disk: SimulatedDisk,
     pub pace: Arc<Pace>,
     pub skew: Rc<Skew>,
@@ -81,6 +84,7 @@ impl Machine {
             host_id: hardware.host_id,
             address: hardware.address,
             config: hardware.config,
+            planted_bug: hardware.planted_bug,
             disk: SimulatedDisk::new(random.next_u64()),
             pace: Arc::new(Pace::new(random.next_u64())),
             skew: Rc::default(),
@@ -228,6 +232,7 @@ impl Machine {
                 transport: Rc::new(SimulatedTransport::new(self.network.clone(), self.index, self.host_id)),
                 random_seed: self.random.borrow_mut().next_u64(),
                 uuids: &SEEDED_UUIDS,
+                planted_bug: self.planted_bug,
             };
             let context =
                 assembly::open_shard(index, shared.clone(), parts, catalog.clone(), cluster.clone()).await?;

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use helenus::planted::PlantedBug;
 
 use crate::plan::{Choice, FaultKind, LoadKind, Plan};
 use crate::simulation::Verdict;
@@ -48,6 +49,9 @@ struct Options {
     /// Kinds of faults to choose from (default: all); `none` for none.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
+    /// Plants a bug in every node: the checkers have to find it.
+    #[arg(long)]
+    plant: Option<String>,
     /// Seeds at a time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -147,6 +151,9 @@ fn repeat_options(options: &Options) -> String {
             text.push_str(&format!(" --{name} {}", values.join(",")));
         }
     }
+    if let Some(bug) = &options.plant {
+        text.push_str(&format!(" --plant {bug}"));
+    }
     text
 }
 
@@ -155,6 +162,10 @@ fn choice(options: &Options) -> Result<Choice, String> {
         nodes: options.nodes.map(usize::from),
         load: named(&LoadKind::ALL, &options.load)?,
         faults: named(&FaultKind::ALL, &options.faults)?,
+        planted_bug: match &options.plant {
+            Some(name) => named(&PlantedBug::ALL, std::slice::from_ref(name))?.first().copied(),
+            None => None,
+        },
     })
 }
 

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use helenus::planted::PlantedBug;
 use helenus_engine::io::SplitMix64;
 
 /// Something that goes wrong.
@@ -72,6 +73,7 @@ pub struct Choice {
     pub nodes: Option<usize>,
     pub load: Vec<LoadKind>,
     pub faults: Vec<FaultKind>,
+    pub planted_bug: Option<PlantedBug>,
 }
 
 /// Everything that a seed decides in advance.
@@ -86,6 +88,8 @@ pub struct Plan {
     pub faults: Vec<FaultKind>,
     /// How long load and faults last.
     pub duration: Duration,
+    /// In every node.
+    pub planted_bug: Option<PlantedBug>,
 }
 
 impl Plan {
@@ -106,6 +110,7 @@ impl Plan {
             clients: 2 + random.below(4) as usize,
             faults,
             duration: Duration::from_millis(4_000 + random.below(12_000)),
+            planted_bug: choice.planted_bug,
         }
     }
 
@@ -127,12 +132,16 @@ fn choose<T: Copy>(random: &mut SplitMix64, from: &[T], numerator: u64, denomina
 
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, nodes, shards, load, clients, faults, duration } = self;
+        let Self { seed, nodes, shards, load, clients, faults, duration, planted_bug } = self;
         write!(
             formatter,
             "seed {seed}: {nodes} nodes with {shards:?} shards, {clients} clients of each of {load:?}, \
              {faults:?} for {:.1} s",
             duration.as_secs_f64()
-        )
+        )?;
+        match planted_bug {
+            Some(bug) => write!(formatter, ", with {bug:?} planted"),
+            None => Ok(()),
+        }
     }
 }

@@ -66,6 +66,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: bool) -> Verdict {
                 host_id: random_uuid(&mut random),
                 address: address(index),
                 config: config(&plan, index),
+                planted_bug: plan.planted_bug,
                 seed: random.next_u64(),
             };
             Rc::new(Machine::new(hardware, &tasks, network.clone(), trace.clone(), start))
@@ -119,10 +120,10 @@ fn config(plan: &Plan, index: usize) -> Config {
 async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
     let first = &world.machines[0];
     first.boot().await?;
-    for statement in SCHEMA {
-        ask(first, 0, Question::new(*statement, Consistency::One))
-            .await
-            .map_err(|error| error.to_string())?;
+    let statements = SCHEMA.iter().map(|statement| (*statement).to_owned());
+    for statement in std::iter::once(keyspace(world.plan.nodes)).chain(statements) {
+        let question = Question::new(statement, Consistency::One);
+        ask(first, 0, question).await.map_err(|error| error.to_string())?;
     }
     let catalog = {
         let files = NodeFiles::open(first.node_disk(), first.config.data_dir.clone()).await;

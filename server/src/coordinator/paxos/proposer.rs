@@ -69,7 +69,9 @@ pub struct Promise<R> {
 pub enum Answer<R> {
     Promised(Box<Promise<R>>),
     Accepted,
-    Rejected { above_micros: i64 },
+    Rejected {
+        above_micros: i64,
+    },
     /// None came, or the participant could not do it.
     Failed,
 }
@@ -277,15 +279,18 @@ impl<R> Proposer<R> {
     /// A quorum has answered the question for promises.
     fn promised(&mut self, promises: Vec<(usize, Promise<R>)>) -> Step<R> {
         let Some(ballot) = self.ballot else { return Step::Again { is_contended: false } };
-        let low_bound = promises.iter().map(|(_, promise)| promise.low_bound_micros).max().unwrap_or(i64::MIN);
+        let low_bound =
+            promises.iter().map(|(_, promise)| promise.low_bound_micros).max().unwrap_or(i64::MIN);
         let latest = promises
             .iter()
             .filter_map(|(_, promise)| promise.committed.as_ref())
             .filter(|commit| commit.ballot.micros > low_bound)
             .max_by_key(|commit| commit.ballot)
             .cloned();
-        let accepted =
-            promises.iter().filter_map(|(_, promise)| promise.accepted.as_ref()).max_by_key(|accepted| accepted.ballot);
+        let accepted = promises
+            .iter()
+            .filter_map(|(_, promise)| promise.accepted.as_ref())
+            .max_by_key(|accepted| accepted.ballot);
         let permitted = promises.iter().filter_map(|(_, promise)| promise.permitted_above_micros).max();
         if let Some(above_micros) = permitted {
             self.floor_micros = self.floor_micros.max(above_micros);
@@ -302,8 +307,8 @@ impl<R> Proposer<R> {
                 return Step::Agreed(commit.clone());
             }
             // Had it been agreed before the latest commit, that commit would not tell.
-            let is_hidden = latest.as_ref().is_some_and(|latest| latest.ballot > *first)
-                || low_bound >= first.micros;
+            let is_hidden =
+                latest.as_ref().is_some_and(|latest| latest.ballot > *first) || low_bound >= first.micros;
             if is_hidden {
                 return Step::Unknown;
             }
@@ -331,8 +336,10 @@ impl<R> Proposer<R> {
             return self.again_contended();
         }
         self.phase = Phase::Deciding;
-        let reads =
-            promises.into_iter().filter_map(|(from, promise)| promise.read.map(|read| (from, read))).collect();
+        let reads = promises
+            .into_iter()
+            .filter_map(|(from, promise)| promise.read.map(|read| (from, read)))
+            .collect();
         Step::Decide(Reading { ballot, reads, is_promised: permitted.is_none(), is_settled })
     }
 

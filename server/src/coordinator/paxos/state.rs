@@ -190,10 +190,7 @@ mod tests {
         let mut registers = Registers::default();
         assert_eq!(registers.promise(ballot(5, 1), false), PromiseOutcome::Promised);
         assert!(registers.is_stable());
-        assert_eq!(
-            registers.promise(ballot(4, 1), false),
-            PromiseOutcome::ReadPermitted { above_micros: 5 }
-        );
+        assert_eq!(registers.promise(ballot(4, 1), false), PromiseOutcome::ReadPermitted { above_micros: 5 });
         assert_eq!(registers.accept(ballot(4, 1), write(ballot(4, 1))), Err(5));
     }
 

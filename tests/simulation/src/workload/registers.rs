@@ -1,8 +1,8 @@
 //! Registers: rows whose value is the timestamp of their last write, written and deleted with timestamps of the clients.
 //!
 //! Promises checked:
-//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and nothing older than what an
-//!   earlier QUORUM read has seen (read repair comes before the answer);
+//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (where no node dies) nothing older
+//!   than what an earlier QUORUM read has seen: read repair comes before the answer;
 //! * what was deleted does not come back;
 //! * only what was written is read;
 //! * after healing, what was acknowledged at any level is there.
@@ -174,8 +174,10 @@ impl Registers {
                         "register {place:?}: a {level:?} read saw {value:?}, which {reason} (at least {floor} was there)"
                     ));
                 }
+                // What was seen may not have been durable yet; nodes that die may forget it.
                 if let Some(value) = value
                     && level != Consistency::One
+                    && !world.plan.kills_nodes()
                 {
                     register.floor = register.floor.max(value);
                 }

@@ -7,13 +7,24 @@ use std::collections::BTreeSet;
 /// What was done to the register, and what came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    Read { seen: u64 },
+    Read {
+        seen: u64,
+    },
     /// Set to `new` where it is `expected`.
-    Swapped { expected: u64, new: u64 },
+    Swapped {
+        expected: u64,
+        new: u64,
+    },
     /// It was not `expected`, but `seen`.
-    Refused { expected: u64, seen: u64 },
+    Refused {
+        expected: u64,
+        seen: u64,
+    },
     /// Nobody knows.
-    MaybeSwapped { expected: u64, new: u64 },
+    MaybeSwapped {
+        expected: u64,
+        new: u64,
+    },
 }
 
 /// An operation with the moments it began and ended (`None`: never).
@@ -46,7 +57,11 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
             let next = match operation.call {
                 Call::Read { seen } if seen == value => value,
                 Call::Refused { expected, seen } if seen == value && expected != value => value,
-                Call::Swapped { expected, new } | Call::MaybeSwapped { expected, new } if expected == value => new,
+                Call::Swapped { expected, new } | Call::MaybeSwapped { expected, new }
+                    if expected == value =>
+                {
+                    new
+                }
                 _ => continue,
             };
             let mut done = done;

@@ -173,7 +173,8 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
     while world.now < 20_000 {
         world.now += 1;
         world.step();
-        let is_done = world.begun >= plan.operations && world.clients.iter().all(|client| client.running.is_none());
+        let is_done =
+            world.begun >= plan.operations && world.clients.iter().all(|client| client.running.is_none());
         if is_done {
             break;
         }
@@ -375,7 +376,9 @@ impl World<'_> {
             Step::Again { .. } | Step::TooFew => self.begin_round(index),
             Step::Agreed(commit) => {
                 self.broadcast(index, Body::Commit(commit));
-                let Some(Running { swap: Some((expected, new)), began, .. }) = self.clients[index].running.take() else {
+                let Some(Running { swap: Some((expected, new)), began, .. }) =
+                    self.clients[index].running.take()
+                else {
                     panic!("only a swap proposes");
                 };
                 self.clients[index].known = new;
@@ -443,8 +446,7 @@ impl World<'_> {
         self.begun += 1;
         let swap = self.random.chance(2, 3).then(|| {
             let known = self.clients[index].known;
-            let expected =
-                if self.random.chance(3, 4) { known } else { self.random.below(self.next_value) };
+            let expected = if self.random.chance(3, 4) { known } else { self.random.below(self.next_value) };
             self.next_value += 1;
             (expected, self.next_value)
         });
