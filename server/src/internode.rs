@@ -18,4 +18,3 @@ pub mod message;
 pub mod tcp;
 pub mod transport;
 mod wire;
-

@@ -209,6 +209,7 @@ impl Cluster {
                 }),
                 random_seed: (node * SHARDS + index) as u64,
                 uuids: CallContext::process_uuids(),
+                planted_bug: None,
             };
             let (shared, cluster) = (assembled.shared.clone(), self.view());
             let context = assembly::open_shard(index, shared, parts, view.clone(), cluster).await.unwrap();
