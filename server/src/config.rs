@@ -60,6 +60,10 @@ pub struct Config {
     pub block_cache_bytes: u64,
     /// Bytes a second that compactions of the node may write; 0: no bound.
     pub compaction_bytes_per_second: u64,
+    /// How long a coordinator waits for the replicas of a read within one partition.
+    pub read_request_timeout_ms: u64,
+    /// The same for each part of a read of several partitions.
+    pub range_request_timeout_ms: u64,
     /// How long a coordinator waits for the replicas of a write.
     pub write_request_timeout_ms: u64,
     /// The same for writes of counters and of lists by index, which a replica begins with a read.
@@ -137,6 +141,8 @@ impl Default for Config {
             memtable_bytes: 256 << 20,
             block_cache_bytes: 256 << 20,
             compaction_bytes_per_second: 64 << 20,
+            read_request_timeout_ms: 5_000,
+            range_request_timeout_ms: 10_000,
             write_request_timeout_ms: 2_000,
             counter_write_request_timeout_ms: 5_000,
             truncate_request_timeout_ms: 60_000,
@@ -249,6 +255,8 @@ impl Config {
         check(self.block_cache_bytes >= 1 << 20, "block_cache_bytes", "must be at least 1 MiB")?;
         let timeout = 1..=3_600_000;
         let timeout_range = "must be from 1 to 3600000 (an hour)";
+        check(timeout.contains(&self.read_request_timeout_ms), "read_request_timeout_ms", timeout_range)?;
+        check(timeout.contains(&self.range_request_timeout_ms), "range_request_timeout_ms", timeout_range)?;
         check(timeout.contains(&self.write_request_timeout_ms), "write_request_timeout_ms", timeout_range)?;
         check(
             timeout.contains(&self.counter_write_request_timeout_ms),

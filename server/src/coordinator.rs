@@ -13,6 +13,7 @@ pub mod consistency;
 pub mod paxos;
 pub mod read;
 pub mod replica;
+pub mod replicated_read;
 pub mod schema;
 pub mod transaction;
 pub mod virtual_read;

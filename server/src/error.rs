@@ -52,6 +52,24 @@ pub enum RequestError {
         write_type: WriteType,
         failures: Vec<ReplicaFailure>,
     },
+    /// Too few replicas answered a read in time.
+    #[error("Operation timed out - received only {received} responses.")]
+    ReadTimeout {
+        consistency: Consistency,
+        received: u32,
+        required: u32,
+        /// Whether a replica has sent rows and not only a digest.
+        data_present: bool,
+    },
+    /// So many replicas failed to read that the level cannot be reached.
+    #[error("Operation failed - received {received} responses and {} failures: {}", failures.len(), listed(failures))]
+    ReadFailure {
+        consistency: Consistency,
+        received: u32,
+        required: u32,
+        failures: Vec<ReplicaFailure>,
+        data_present: bool,
+    },
     /// The node sheds load.
     #[error("{0}")]
     Overloaded(String),

@@ -4,6 +4,7 @@
 //! to be, so a quorum of RF 3 is two also where only two nodes are members. Nobody takes an answer for safer than it is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
 
@@ -162,6 +163,25 @@ impl Demand {
         }
     }
 
+    /// Takes as many of `members`, in their order, as the level needs; the others that count come second.
+    pub fn choose(&self, members: Vec<Arc<Member>>) -> (Vec<Arc<Member>>, Vec<Arc<Member>>) {
+        let (mut chosen, mut others): (Vec<Arc<Member>>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
+        for member in members {
+            let is_wanted = match &self.scope {
+                Scope::Each(each) => each.get(&member.data_center).is_some_and(|&needed| {
+                    let has = chosen.iter().filter(|known| known.data_center == member.data_center).count();
+                    (has as u32) < needed
+                }),
+                _ => (chosen.len() as u32) < self.required,
+            };
+            if !self.counts(&member) {
+                continue;
+            }
+            if is_wanted { chosen.push(member) } else { others.push(member) }
+        }
+        (chosen, others)
+    }
+
     /// The error of a level that the live replicas cannot give, with the counts that Cassandra reports.
     pub fn check_alive<'m>(&self, alive: impl IntoIterator<Item = &'m Member> + Clone) -> Result<()> {
         if self.is_met(alive.clone()) {
@@ -226,8 +246,6 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::ring::member::MemberState;
     use uuid::Uuid;

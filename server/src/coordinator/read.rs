@@ -7,6 +7,7 @@ use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATI
 use helenus_engine::read::{Budget, ScanRequest, Step};
 
 use super::block::{BlockRequest, RowBlock, read_block};
+use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, virtual_read};
 use crate::bind::BorrowedValues;
 use crate::error::{RequestError, Result};
@@ -25,10 +26,12 @@ use crate::session::prepared::Statement;
 use crate::shard_thread::ShardContext;
 use std::sync::Arc;
 
+/// First byte of the position of a static row.
+const STATIC_TAG: u8 = STATIC_POSITION[0];
 /// Bytes of rows that are read before other requests get their turn.
 const TURN_BYTES: u64 = 1 << 20;
 /// Rows of a block from another shard.
-const BLOCK_ROWS: usize = 5_000;
+pub(super) const BLOCK_ROWS: usize = 5_000;
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// A range of full keys to read, in the direction of the statement.
@@ -42,7 +45,7 @@ pub struct KeyRange {
 }
 
 /// How reading a range ended.
-enum RangeEnd {
+pub(super) enum RangeEnd {
     /// All rows were taken in.
     Complete,
     /// The page is full or the answer complete.
@@ -72,6 +75,9 @@ pub fn select(
         Ok(prepared) => prepared,
         Err(error) => return Execution::Ready(Err(error)),
     };
+    if replicated_read::is_needed(context, select, options.consistency, &prepared.ranges) {
+        return Execution::Pending(Box::pin(select_later(context.clone(), request())));
+    }
     match single_owner(context, &prepared.ranges) {
         Some(owner) if owner == context.index => {
             match select_in_turn(context, select, layout, bindings, prepared) {
@@ -185,11 +191,15 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
         return Ok(Outcome::Rows(run.page(false)?));
     }
     let is_paged = request.options.page_rows.is_some();
+    let consistency = request.options.consistency;
+    let mut replicated = replicated_read::is_needed(&context, plan, consistency, &ranges)
+        .then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency));
     let mut turns = 0_usize;
     for range in ranges {
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
             let end = match range.owner {
+                _ if let Some(replicated) = &mut replicated => replicated.read(&mut run, range).await?,
                 Some(owner) if owner != context.index => {
                     read_remote(&context, plan, &mut run, range, owner, now_seconds).await?
                 }
@@ -227,7 +237,8 @@ fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
     // The end of a reversed range is the next row's key and a zero.
     let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
     let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };
-    if bound.position.is_empty() {
+    // The bound of a deletion may lie before every row.
+    if !matches!(bound.position.first(), Some(&(key::REGULAR_TAG | STATIC_TAG))) {
         return false;
     }
     run.passed_up_to(bound.partition_key, bound.position);

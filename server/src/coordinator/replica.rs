@@ -1,9 +1,15 @@
 //! The work of replicas, asked for by a coordinator on any node, and the coordinator's side of asking several of them.
 
+pub mod answer;
+pub mod digest;
 pub mod epoch;
 pub mod forward;
 pub mod hints;
+pub mod latency;
 pub mod message;
+pub mod ranges;
+pub mod read;
+pub mod repair;
 pub mod truncate;
 pub mod write;
 
@@ -31,6 +37,8 @@ pub struct ReplicationState {
     /// Bytes of the mutations that other nodes sent and that are not durable yet.
     received_bytes: Cell<u64>,
     pub hints: hints::Hints,
+    /// Of the reads that this shard coordinates.
+    pub read_latencies: latency::ReadLatencies,
     /// Batches in this shard's log, by position, with the time (monotonic) when they came.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
 }
@@ -74,6 +82,7 @@ pub async fn handle(
             truncate::truncate_here(context, table_id).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
+        ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
     }
 }
 

@@ -162,6 +162,12 @@ pub struct ShardMetrics {
     pub hints_pending_bytes: Gauge,
     /// Logged batches that their coordinator had left behind.
     pub batches_replayed: Counter,
+    /// Reads whose replicas did not say the same.
+    pub digest_mismatches: Counter,
+    /// Further replicas that were asked because the first ones took long.
+    pub speculative_reads: Counter,
+    /// Mutations written to replicas that lacked something that was read.
+    pub read_repairs: Counter,
     /// Client connections that are open.
     pub connections: Gauge,
     /// From the arrival of a request to its answer.

@@ -23,7 +23,7 @@ pub struct EngineGauges {
 /// A family of counters: its name, its help, and where a shard keeps it.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 8] = [
+const COUNTERS: [CounterFamily; 11] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -40,6 +40,19 @@ const COUNTERS: [CounterFamily; 8] = [
     ("helenus_batches_replayed_total", "Logged batches that their coordinator left behind.", |shard| {
         &shard.batches_replayed
     }),
+    ("helenus_digest_mismatches_total", "Reads whose replicas did not say the same.", |shard| {
+        &shard.digest_mismatches
+    }),
+    (
+        "helenus_speculative_reads_total",
+        "Further replicas asked because the first ones took long.",
+        |shard| &shard.speculative_reads,
+    ),
+    (
+        "helenus_read_repairs_total",
+        "Mutations written to replicas that lacked something that was read.",
+        |shard| &shard.read_repairs,
+    ),
 ];
 
 /// Counters that a node has in total.

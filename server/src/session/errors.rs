@@ -39,6 +39,23 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
                 write_type: *write_type,
             }
         }
+        RequestError::ReadTimeout { consistency, received, required, data_present } => {
+            ErrorKind::ReadTimeout {
+                consistency: *consistency,
+                received: *received as i32,
+                required: *required as i32,
+                data_present: *data_present,
+            }
+        }
+        RequestError::ReadFailure { consistency, received, required, failures, data_present } => {
+            ErrorKind::ReadFailure {
+                consistency: *consistency,
+                received: *received as i32,
+                required: *required as i32,
+                failures: failures.iter().map(|failure| (failure.address, failure.reason.code())).collect(),
+                data_present: *data_present,
+            }
+        }
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
         RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
             keyspace: keyspace.clone(),

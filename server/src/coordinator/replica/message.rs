@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::{ReadAnswer, ReadRequest};
 use super::forward::{ForwardRequest, ForwardedError};
 use crate::batch_log::BatchId;
 use crate::internode::byte_string;
@@ -33,6 +34,8 @@ pub enum ReplicaRequest {
     RemoveBatch { id: BatchId },
     /// Empty a table on all shards.
     Truncate { table_id: u128 },
+    /// Read a range.
+    Read(ReadRequest),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,4 +44,5 @@ pub enum ReplicaResponse {
     /// The partition of a hint belongs to others.
     NotOwner,
     Forwarded(Result<(), ForwardedError>),
+    Read(ReadAnswer),
 }

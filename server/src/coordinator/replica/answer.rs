@@ -1,0 +1,201 @@
+//! A replica's part in a read: the versions of a range, or their digest, gathered from the shards of the node.
+//!
+//! Invariants:
+//! * The answer is canonical (see [`helenus_engine::Versions`]): replicas with equal contents and equally many shards give equal
+//!   answers to one request. Where the numbers of shards differ, answers may stop at different places; digests then differ
+//!   and data is compared instead.
+//! * A request of another epoch is not answered.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use helenus_engine::error::EngineError;
+use helenus_engine::key::{self, KeyRef};
+use helenus_engine::{DecodeError, Mutation, TableId, VersionLimit, VersionScanRequest, Versions};
+use serde::{Deserialize, Serialize};
+
+use super::digest::{Digest, digest};
+use super::epoch;
+use crate::internode::byte_string;
+use crate::internode::message::Failure;
+use crate::shard_thread::ShardContext;
+
+/// Bytes of rows that one read passes at most, whatever it finds.
+const SCANNED_BYTES: u64 = 16 << 20;
+/// Rows that every shard of a node is asked for at least, where all of them are.
+const SHARD_ROWS_MIN: u64 = 8;
+
+/// What a coordinator wants of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wants {
+    Data,
+    Digest,
+}
+
+/// Read the versions of a range of full keys; the limits are those of [`VersionLimit`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadRequest {
+    pub epoch: u64,
+    pub table_id: u128,
+    #[serde(with = "byte_string")]
+    pub start: Vec<u8>,
+    #[serde(with = "byte_string")]
+    pub end: Vec<u8>,
+    pub reversed: bool,
+    pub now_seconds: u32,
+    pub live_rows: u64,
+    pub bytes: u64,
+    pub tombstones: u64,
+    pub wants: Wants,
+}
+
+/// What a replica answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ReadAnswer {
+    Data {
+        /// Each partition's mutation behind its length (u32, little endian).
+        #[serde(with = "byte_string")]
+        partitions: Vec<u8>,
+        resume: Option<Vec<u8>>,
+    },
+    Digest(Digest),
+}
+
+/// The versions that one replica has of a range.
+#[derive(Debug, Clone, Default)]
+pub struct ReplicaVersions {
+    pub partitions: Vec<Mutation>,
+    pub resume: Option<Vec<u8>>,
+}
+
+impl ReplicaVersions {
+    pub fn digest(&self) -> Digest {
+        digest(&self.partitions, self.resume.as_deref())
+    }
+
+    fn encode(self) -> ReadAnswer {
+        let bytes = self.partitions.iter().map(|mutation| 4 + mutation.bytes().len()).sum();
+        let mut partitions = Vec::with_capacity(bytes);
+        for mutation in &self.partitions {
+            partitions.put_u32_le(mutation.bytes().len() as u32);
+            partitions.put_slice(mutation.bytes());
+        }
+        ReadAnswer::Data { partitions, resume: self.resume }
+    }
+
+    /// Takes what another node has sent apart; every byte of it is checked.
+    pub fn decode(partitions: Vec<u8>, resume: Option<Vec<u8>>) -> Result<Self, DecodeError> {
+        const CUT: DecodeError = DecodeError::Truncated { what: "an answer" };
+        let mut rest = Bytes::from(partitions);
+        let mut decoded = Vec::new();
+        while !rest.is_empty() {
+            let length = rest.try_get_u32_le().map_err(|_| CUT)? as usize;
+            if length > rest.len() {
+                return Err(CUT);
+            }
+            decoded.push(Mutation::from_bytes(rest.split_to(length))?);
+        }
+        Ok(Self { partitions: decoded, resume })
+    }
+}
+
+/// Answers a coordinator.
+pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReadAnswer, Failure> {
+    let wants = request.wants;
+    let versions = versions(context, request).await?;
+    Ok(match wants {
+        Wants::Data => versions.encode(),
+        Wants::Digest => ReadAnswer::Digest(versions.digest()),
+    })
+}
+
+/// What this node has of the range.
+pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReplicaVersions, Failure> {
+    let wait = Duration::from_millis(context.node.config.read_request_timeout_ms);
+    epoch::fence(context, request.epoch, wait).await?;
+    let shards = context.node.shard_count();
+    let versions = match token_of(&request.start, &request.end) {
+        _ if shards == 1 => scan_here(context, &request)?,
+        Some(token) => scan_on(context, context.node.shard_of(token), request).await?,
+        None => {
+            let mut part = request;
+            let reversed = part.reversed;
+            // Each shard has its share of the rows; a few more, as they are not spread evenly.
+            let share = part.live_rows / shards as u64 * 2 + SHARD_ROWS_MIN;
+            part.live_rows = part.live_rows.min(share);
+            let parts = (0..shards).map(|shard| scan_on(context, shard, part.clone()));
+            let parts = futures::future::try_join_all(parts).await?;
+            return join(parts, reversed).map_err(|error| Failure::Internal(error.to_string()));
+        }
+    };
+    Ok(ReplicaVersions { partitions: versions.partitions, resume: versions.resume })
+}
+
+/// The token of the partition that a range lies in; `None`: it is wider.
+pub fn token_of(start: &[u8], end: &[u8]) -> Option<i64> {
+    let prefix = start.get(..key::prefix_length(start)?)?;
+    if !end.starts_with(prefix) {
+        return None;
+    }
+    KeyRef::parse(prefix).ok().map(|key| key.token)
+}
+
+async fn scan_on(
+    context: &Rc<ShardContext>,
+    shard: usize,
+    request: ReadRequest,
+) -> Result<Versions, Failure> {
+    let scan = move |context: Rc<ShardContext>| {
+        let scanned = scan_here(&context, &request);
+        Box::pin(std::future::ready(scanned)) as futures::future::LocalBoxFuture<'static, _>
+    };
+    context.run_on(shard, scan).await.map_err(|error| Failure::Internal(error.to_string()))?
+}
+
+fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
+    // In the turn in which the data is read: ownership may have changed while the request was on its way.
+    epoch::refuse_stale(context, request.epoch)?;
+    let versions = context.shard.scan_versions(&VersionScanRequest {
+        table: TableId(request.table_id.to_be_bytes()),
+        start: &request.start,
+        end: &request.end,
+        reversed: request.reversed,
+        now_seconds: request.now_seconds,
+        keeps_purgeable: false,
+        limit: VersionLimit {
+            live_rows: request.live_rows,
+            bytes: request.bytes,
+            tombstones: request.tombstones,
+            scanned_bytes: SCANNED_BYTES,
+        },
+    });
+    versions.map_err(|error| match error {
+        EngineError::UnknownTable(_) => Failure::UnknownTable { table_id: request.table_id },
+        error => Failure::Internal(error.to_string()),
+    })
+}
+
+/// Joins what the shards have, up to where the first of them stopped: what lies behind is not known of all.
+fn join(parts: Vec<Versions>, reversed: bool) -> Result<ReplicaVersions, DecodeError> {
+    let bounds = parts.iter().filter_map(|part| part.resume.clone());
+    let resume = if reversed { bounds.max() } else { bounds.min() };
+    let mut partitions = Vec::new();
+    for mutation in parts.into_iter().flat_map(|part| part.partitions) {
+        let view = mutation.view()?;
+        let prefix = key::full_key(view.token, view.partition_key, &[])
+            .map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
+        // A partition is on one shard: the one that stopped inside of it has cut it there.
+        let is_known = resume.as_ref().is_none_or(|bound| {
+            bound.starts_with(&prefix) || if reversed { prefix > *bound } else { prefix < *bound }
+        });
+        if is_known {
+            partitions.push((prefix, mutation));
+        }
+    }
+    partitions.sort_by(|left, right| left.0.cmp(&right.0));
+    if reversed {
+        partitions.reverse();
+    }
+    Ok(ReplicaVersions { partitions: partitions.into_iter().map(|(_, mutation)| mutation).collect(), resume })
+}

@@ -1,0 +1,177 @@
+//! Which replicas answer which part of a range of keys: the ranges of the placement in token order, neighbours that the
+//! same replicas can answer joined.
+
+use std::sync::Arc;
+
+use helenus_engine::key::encode_token;
+use smallvec::SmallVec;
+
+use super::answer::token_of;
+use crate::cluster::view::ClusterView;
+use crate::coordinator::consistency::Demand;
+use crate::error::Result;
+use crate::ring::member::Member;
+use crate::ring::placement::{Placement, Replicas};
+
+/// The first part of a range, and the live replicas that have all of it.
+#[derive(Debug)]
+pub struct Group {
+    /// Behind the last full key.
+    pub end: Vec<u8>,
+    pub members: SmallVec<[Arc<Member>; 3]>,
+}
+
+/// Behind every key.
+const RING_END: &[u8] = &[0xFF; 9];
+
+/// The least key behind all keys with tokens up to this one.
+fn behind(token: i64) -> Vec<u8> {
+    token.checked_add(1).map_or_else(|| RING_END.to_vec(), |next| encode_token(next).to_vec())
+}
+
+/// Parts of the ring in key order: where each ends, and its replicas.
+fn segments(placement: &Placement) -> impl Iterator<Item = (Vec<u8>, &Replicas)> {
+    let first = placement.ranges().next().map(|(_, replicas)| replicas);
+    let ranges = placement.ranges().map(|(range, replicas)| (behind(range.end), replicas));
+    // What lies behind the last token belongs to the range of the first.
+    ranges.chain(first.map(|replicas| (RING_END.to_vec(), replicas)))
+}
+
+/// The part from its start of `[start, end)` that one set of live replicas can answer at the level; an error where the
+/// live replicas of the very first keys cannot.
+pub fn first_group(
+    view: &ClusterView,
+    placement: &Placement,
+    demand: &Demand,
+    start: &[u8],
+    end: &[u8],
+) -> Result<Group> {
+    let alive = |replicas: &Replicas| -> SmallVec<[Arc<Member>; 3]> {
+        replicas.read.iter().filter(|member| view.is_alive(&member.host_id)).cloned().collect()
+    };
+    if let Some(token) = token_of(start, end) {
+        let members = alive(placement.replicas(token));
+        demand.check_alive(members.iter().map(|member| &**member))?;
+        return Ok(Group { end: end.to_vec(), members });
+    }
+    let mut group: Option<Group> = None;
+    for (segment_end, replicas) in segments(placement) {
+        if segment_end.as_slice() <= start {
+            continue;
+        }
+        match &mut group {
+            None => {
+                let members = alive(replicas);
+                demand.check_alive(members.iter().map(|member| &**member))?;
+                group = Some(Group { end: segment_end, members });
+            }
+            Some(group) => {
+                let mut common = alive(replicas);
+                common.retain(|member| group.members.iter().any(|known| known.host_id == member.host_id));
+                if !demand.is_met(common.iter().map(|member| &**member)) {
+                    break;
+                }
+                group.end = segment_end;
+                group.members = common;
+            }
+        }
+        if group.as_ref().is_some_and(|group| group.end.as_slice() >= end) {
+            break;
+        }
+    }
+    let Some(mut group) = group else {
+        demand.check_alive(std::iter::empty::<&Member>())?;
+        return Ok(Group { end: end.to_vec(), members: SmallVec::new() });
+    };
+    if group.end.as_slice() > end {
+        group.end = end.to_vec();
+    }
+    Ok(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use cql_lite::frame::Consistency;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::coordinator::consistency::required;
+    use crate::error::RequestError;
+    use crate::ring::member::MemberState;
+    use crate::ring::topology::Topology;
+    use crate::schema::catalog::Replication;
+    use crate::schema::system_keyspaces::initial_catalog;
+
+    fn view(tokens: &[i64], alive: &[u8]) -> ClusterView {
+        let id = |number: u8| Uuid::from_bytes([number; 16]);
+        let members = tokens.iter().zip(1_u8..).map(|(&token, number)| {
+            let member = Member {
+                host_id: id(number),
+                internode_address: ([127, 0, 0, number], 7000).into(),
+                native_address: ([127, 0, 0, number], 9042).into(),
+                shard_aware_port: 19042,
+                shard_count: 1,
+                data_center: "dc".to_owned(),
+                rack: "rack".to_owned(),
+                tokens: vec![token],
+                state: MemberState::Normal,
+                release_version: String::new(),
+                protocol_version: 1,
+            };
+            (member.host_id, Arc::new(member))
+        });
+        let members: BTreeMap<_, _> = members.collect();
+        let topology = Topology { version: 1, epoch: 1, members, removed: BTreeSet::new() };
+        let alive = alive.iter().map(|&number| id(number)).collect();
+        ClusterView::new(Arc::new(topology), Arc::new(alive), &initial_catalog(Uuid::nil()))
+    }
+
+    /// The groups of the whole ring: the last token and the numbers of the members of each.
+    fn groups(view: &ClusterView, factor: u32, level: Consistency) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let replication = Replication::Simple { replication_factor: factor };
+        let placement = Placement::new(&view.topology, &replication);
+        let demand = required(level, &replication, "dc", Uuid::nil());
+        let mut start = Vec::new();
+        let mut groups = Vec::new();
+        while start.as_slice() < RING_END {
+            let group = first_group(view, &placement, &demand, &start, RING_END)?;
+            start.clone_from(&group.end);
+            let mut numbers: Vec<u8> = group.members.iter().map(|it| it.host_id.as_bytes()[0]).collect();
+            numbers.sort_unstable();
+            groups.push((group.end, numbers));
+        }
+        Ok(groups)
+    }
+
+    #[test]
+    fn one_set_of_replicas_answers_for_the_whole_ring_where_all_have_everything() {
+        let view = view(&[-100, 0, 100], &[1, 2, 3]);
+        let groups = groups(&view, 3, Consistency::Quorum).unwrap();
+        assert_eq!(groups, [(RING_END.to_vec(), vec![1, 2, 3])]);
+    }
+
+    #[test]
+    fn groups_end_where_common_replicas_run_out() {
+        let view = view(&[-100, 0, 100, 200], &[1, 2, 3, 4]);
+        let groups = groups(&view, 2, Consistency::Two).unwrap();
+        let expected = [
+            (behind(-100), vec![1, 2]),
+            (behind(0), vec![2, 3]),
+            (behind(100), vec![3, 4]),
+            (behind(200), vec![1, 4]),
+            (RING_END.to_vec(), vec![1, 2]),
+        ];
+        assert_eq!(groups, expected);
+    }
+
+    #[test]
+    fn a_range_without_enough_live_replicas_is_unavailable() {
+        let view = view(&[-100, 0, 100], &[1]);
+        match groups(&view, 3, Consistency::Quorum) {
+            Err(RequestError::Unavailable { required: 2, alive: 1, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}

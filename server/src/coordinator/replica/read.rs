@@ -1,0 +1,505 @@
+//! A coordinator reads a range from several replicas.
+//!
+//! Steps:
+//! 1. The live replicas that have the range are counted: UNAVAILABLE before anybody is asked.
+//! 2. The nearest is asked for data, the others that the level needs for digests. When they take longer than
+//!    `speculative_retry` says, or one fails, a further replica is asked.
+//! 3. All say the same: that is the answer. Otherwise all are asked for data, the versions are merged, what a replica
+//!    lacks is written to it ([`super::repair`]), and the merge is the answer.
+//!
+//! Invariants:
+//! * An answer ends where the first of the replicas that it was made of stopped (short reads): the caller reads on from
+//!   there, so that a replica full of deleted rows never hides rows of others.
+//! * Only answers of one epoch are joined: when a replica says that the ring has changed, the coordinator catches up and begins
+//!   anew.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::types::token::shard_of;
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use helenus_engine::read::reconcile_answers::{Answer, SeenRows, reconcile_answers};
+
+use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
+use super::digest::Digest;
+use super::message::{ReplicaRequest, ReplicaResponse};
+use super::ranges::{self, Group};
+use super::repair::{NotRepaired, repair};
+use super::{epoch, failure_reason};
+use crate::coordinator::consistency::{self, Demand};
+use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request, Response};
+use crate::internode::transport::CallError;
+use crate::ring::member::Member;
+use crate::schema::catalog::{Replication, Table};
+use crate::schema::options::ReadRepair;
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// Bytes that a replica answers at most.
+const ANSWER_BYTES: u64 = 1 << 20;
+
+/// What to read of a table.
+#[derive(Debug, Clone)]
+pub struct RangeRead<'a> {
+    pub table: &'a Table,
+    /// Full keys, half open.
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+    /// For ranges within one partition.
+    pub reversed: bool,
+    pub now_seconds: u32,
+    /// Rows that are wanted at most.
+    pub live_rows: u64,
+    pub consistency: Consistency,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Piece {
+    pub rows: SeenRows,
+    /// Where to read on: the new start, or reversed the new end. `None`: the range is done.
+    pub resume: Option<Vec<u8>>,
+}
+
+/// What one replica has said.
+enum Said {
+    Data(ReplicaVersions),
+    Digest(Digest),
+}
+
+/// What a round waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// Data of one replica, and anything of so many as the level needs.
+    Anything,
+    /// Data of so many as the level needs.
+    Data,
+}
+
+/// Why an attempt has no piece.
+enum Trouble {
+    Stale { epoch: u64 },
+    Failed(RequestError),
+}
+
+impl From<RequestError> for Trouble {
+    fn from(error: RequestError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What a level asks of reads of a table, as this node sees it.
+pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Result<Demand> {
+    let catalog = context.catalog_view();
+    let replication = catalog
+        .catalog
+        .keyspace(&table.keyspace)
+        .map(|keyspace| &keyspace.replication)
+        .ok_or_else(|| RequestError::invalid(format!("keyspace {} does not exist", table.keyspace)))?;
+    Ok(consistency::required(level, replication, &context.node.config.data_center, context.node.host_id))
+}
+
+/// Whether rows of these ranges (`None`: of the whole ring) must be asked of other nodes at this level. Where this node
+/// alone is enough, it answers from its shards as a single node does.
+pub fn needs_others(
+    context: &ShardContext,
+    table: &Table,
+    level: Consistency,
+    tokens: Option<&[i64]>,
+) -> bool {
+    let view = context.cluster_view();
+    if view.is_single {
+        return false;
+    }
+    let is_local = {
+        let catalog = context.catalog_view();
+        let keyspace = catalog.catalog.keyspace(&table.keyspace);
+        keyspace.is_none_or(|keyspace| keyspace.replication == Replication::Local)
+    };
+    let Some(placement) = view.placement(&table.keyspace).filter(|_| !is_local) else { return false };
+    if !matches!(level, Consistency::One | Consistency::LocalOne | Consistency::NodeLocal) {
+        return true;
+    }
+    let host_id = context.node.host_id;
+    let is_here = |member: &Arc<Member>| member.host_id == host_id;
+    match tokens {
+        Some(tokens) => !tokens.iter().all(|&token| placement.replicas(token).read.iter().any(is_here)),
+        None => !placement.ranges().all(|(_, replicas)| replicas.read.iter().any(is_here)),
+    }
+}
+
+/// The first parts of a range that go to different replicas: at most so many, in key order. For reading them at once.
+pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let demand = demand(context, read.table, read.consistency)?;
+    let view = context.cluster();
+    let Some(placement) = view.placement(&read.table.keyspace) else {
+        return Ok(vec![(read.start.clone(), read.end.clone())]);
+    };
+    let mut start = read.start.clone();
+    let mut split = Vec::new();
+    while split.len() < parts && start < read.end {
+        let group = match ranges::first_group(&view, placement, &demand, &start, &read.end) {
+            Ok(group) => group,
+            // Whoever gets there will be told.
+            Err(_) if !split.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        let next = group.end.clone();
+        split.push((std::mem::replace(&mut start, next), group.end));
+    }
+    Ok(split)
+}
+
+/// Reads the first rows of a range at the level. A piece may hold fewer rows than wanted, or none: its `resume` says whether
+/// there may be more.
+pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<Piece> {
+    let demand = demand(context, read.table, read.consistency)?;
+    let config = &context.node.config;
+    let timeout_ms = if token_of(&read.start, &read.end).is_some() {
+        config.read_request_timeout_ms
+    } else {
+        config.range_request_timeout_ms
+    };
+    let timeout = Duration::from_millis(timeout_ms);
+    let deadline = context.clock.monotonic() + timeout;
+    loop {
+        let (epoch, group) = {
+            let view = context.cluster_view();
+            let Some(placement) = view.placement(&read.table.keyspace) else {
+                return Err(RequestError::invalid(format!(
+                    "keyspace {} is not replicated any more",
+                    read.table.keyspace
+                )));
+            };
+            let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
+            (view.topology.epoch, group)
+        };
+        let round = Round::new(context, read, &demand, epoch, group, timeout, deadline);
+        match round.run().await {
+            Ok(piece) => return Ok(piece),
+            Err(Trouble::Failed(error)) => return Err(error),
+            Err(Trouble::Stale { epoch }) => {
+                let left = deadline.saturating_sub(context.clock.monotonic());
+                if left.is_zero() || !epoch::catch_up(context, epoch, left).await {
+                    return Err(RequestError::ReadTimeout {
+                        consistency: read.consistency,
+                        received: 0,
+                        required: demand.required(),
+                        data_present: false,
+                    });
+                }
+            }
+        }
+    }
+}
+
+type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Wants, Result<Said, PeerError>)>>;
+
+/// One group of replicas, asked in one epoch.
+struct Round<'a> {
+    context: &'a Rc<ShardContext>,
+    read: &'a RangeRead<'a>,
+    demand: &'a Demand,
+    request: ReadRequest,
+    timeout: Duration,
+    deadline: Duration,
+    /// Who is asked first, nearest first.
+    chosen: Vec<Arc<Member>>,
+    /// Who can be asked besides.
+    spares: VecDeque<Arc<Member>>,
+    asked: Asked,
+    /// Who has been asked for what and has not answered.
+    open: Vec<(Arc<Member>, Wants)>,
+    data: Vec<(Arc<Member>, ReplicaVersions)>,
+    digests: Vec<(Arc<Member>, Digest)>,
+    failures: Vec<(Arc<Member>, FailureReason)>,
+}
+
+impl<'a> Round<'a> {
+    fn new(
+        context: &'a Rc<ShardContext>,
+        read: &'a RangeRead<'a>,
+        demand: &'a Demand,
+        epoch: u64,
+        group: Group,
+        timeout: Duration,
+        deadline: Duration,
+    ) -> Self {
+        let Group { end, members } = group;
+        let mut near: Vec<Arc<Member>> = members.into_vec();
+        // Work is spread over those that are equally near.
+        let turn = context.random.borrow_mut().below(near.len().max(1) as u64) as usize;
+        near.rotate_left(turn);
+        let this_node = context.node.host_id;
+        let data_center = &context.node.config.data_center;
+        near.sort_by_key(|member| (member.host_id != this_node, member.data_center != *data_center));
+        let (chosen, spares) = demand.choose(near);
+        let request = ReadRequest {
+            epoch,
+            table_id: read.table.id.as_u128(),
+            start: read.start.clone(),
+            end,
+            reversed: read.reversed,
+            now_seconds: read.now_seconds,
+            live_rows: read.live_rows,
+            bytes: ANSWER_BYTES,
+            tombstones: context.node.config.max_page_tombstones as u64,
+            wants: Wants::Data,
+        };
+        Self {
+            context,
+            read,
+            demand,
+            request,
+            timeout,
+            deadline,
+            chosen,
+            spares: spares.into(),
+            asked: FuturesUnordered::new(),
+            open: Vec::new(),
+            data: Vec::new(),
+            digests: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    async fn run(mut self) -> Result<Piece, Trouble> {
+        let started = self.context.clock.monotonic();
+        for (index, member) in std::mem::take(&mut self.chosen).into_iter().enumerate() {
+            self.ask(member, if index == 0 { Wants::Data } else { Wants::Digest });
+        }
+        self.gather(Goal::Anything).await?;
+        let table_id = self.request.table_id;
+        self.context.replication.read_latencies.note(table_id, self.context.clock.monotonic() - started);
+        if !self.agree() {
+            self.context.metrics.digest_mismatches.increment();
+            for (member, _) in std::mem::take(&mut self.digests) {
+                self.ask(member, Wants::Data);
+            }
+            self.gather(Goal::Data).await?;
+        }
+        self.merge().await
+    }
+
+    fn ask(&mut self, member: Arc<Member>, wants: Wants) {
+        self.open.push((member.clone(), wants));
+        let request = ReadRequest { wants, ..self.request.clone() };
+        self.asked.push(Box::pin(ask(self.context.clone(), member, request, self.deadline)));
+    }
+
+    /// Those that have answered.
+    fn answered(&self) -> impl Iterator<Item = &Member> {
+        let data = self.data.iter().map(|(member, _)| &**member);
+        data.chain(self.digests.iter().map(|(member, _)| &**member))
+    }
+
+    fn has_reached(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Anything => !self.data.is_empty() && self.demand.is_met(self.answered()),
+            Goal::Data => self.demand.is_met(self.data.iter().map(|(member, _)| &**member)),
+        }
+    }
+
+    /// Takes answers in until there are enough.
+    async fn gather(&mut self, goal: Goal) -> Result<(), Trouble> {
+        let table = self.read.table;
+        let retry = &table.options.speculative_retry;
+        let delay = self.context.replication.read_latencies.delay(self.request.table_id, retry, self.timeout);
+        let mut alarm = delay.map(|delay| self.context.clock.sleep(delay));
+        while !self.has_reached(goal) {
+            if !self.can_be_enough() && !self.ask_another(goal) {
+                return Err(self.failure().into());
+            }
+            let speculates = alarm.is_some() && !self.spares.is_empty();
+            let rings = async {
+                match &mut alarm {
+                    Some(alarm) if speculates => alarm.await,
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = self.asked.next() => {
+                    if let Some((member, wants, said)) = answer {
+                        self.take(member, wants, said)?;
+                    }
+                }
+                () = rings => {
+                    alarm = None;
+                    self.context.metrics.speculative_reads.increment();
+                    self.ask_another(goal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        member: Arc<Member>,
+        wants: Wants,
+        said: Result<Said, PeerError>,
+    ) -> Result<(), Trouble> {
+        self.open.retain(|(open, wanted)| open.host_id != member.host_id || *wanted != wants);
+        match said {
+            Ok(Said::Data(versions)) => {
+                self.digests.retain(|(known, _)| known.host_id != member.host_id);
+                self.data.push((member, versions));
+            }
+            Ok(Said::Digest(digest)) => self.digests.push((member, digest)),
+            Err(PeerError::Failed(Failure::StaleRing { epoch })) => return Err(Trouble::Stale { epoch }),
+            Err(error) => {
+                tracing::debug!(node = %member.host_id, %error, "a replica has not answered a read");
+                self.failures.push((member, failure_reason(&error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the answers that are there and those that are awaited would be enough.
+    fn can_be_enough(&self) -> bool {
+        let awaits_data = self.open.iter().any(|(_, wants)| *wants == Wants::Data);
+        let all = self.answered().chain(self.open.iter().map(|(member, _)| &**member));
+        let mut distinct: Vec<&Member> = Vec::new();
+        for member in all {
+            if distinct.iter().all(|known| known.host_id != member.host_id) {
+                distinct.push(member);
+            }
+        }
+        (awaits_data || !self.data.is_empty()) && self.demand.is_met(distinct)
+    }
+
+    /// Asks a replica that was not asked before, or one that has given a digest for its data; false when there is none.
+    fn ask_another(&mut self, goal: Goal) -> bool {
+        let needs_data = self.data.is_empty() || goal == Goal::Data;
+        let awaits_data = self.open.iter().any(|(_, wants)| *wants == Wants::Data);
+        if let Some(member) = self.spares.pop_front() {
+            self.ask(member, if needs_data { Wants::Data } else { Wants::Digest });
+            return true;
+        }
+        if needs_data
+            && !awaits_data
+            && let Some((member, _)) = self.digests.pop()
+        {
+            self.ask(member, Wants::Data);
+            return true;
+        }
+        false
+    }
+
+    fn failure(&self) -> RequestError {
+        let consistency = self.read.consistency;
+        let (received, required) = (self.demand.count(self.answered()), self.demand.required());
+        let data_present = !self.data.is_empty();
+        if self.failures.iter().all(|(_, reason)| *reason == FailureReason::TimedOut) {
+            return RequestError::ReadTimeout { consistency, received, required, data_present };
+        }
+        let failures = self.failures.iter();
+        let failures = failures
+            .map(|(member, reason)| ReplicaFailure { address: member.native_address.ip(), reason: *reason });
+        RequestError::ReadFailure {
+            consistency,
+            received,
+            required,
+            failures: failures.collect(),
+            data_present,
+        }
+    }
+
+    /// Whether all that have answered say the same.
+    fn agree(&self) -> bool {
+        let Some(((_, first), others)) = self.data.split_first() else { return false };
+        if others.is_empty() && self.digests.is_empty() {
+            return true;
+        }
+        let digest = first.digest();
+        self.digests.iter().all(|(_, other)| *other == digest)
+            && others.iter().all(|(_, other)| other.digest() == digest)
+    }
+
+    async fn merge(self) -> Result<Piece, Trouble> {
+        let damaged = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
+        // Where all agree, one answer is as good as all.
+        let count = if self.agree() { 1 } else { self.data.len() };
+        let answers: Vec<Answer<'_>> = self
+            .data
+            .iter()
+            .take(count)
+            .map(|(_, data)| Answer { partitions: &data.partitions, resume: data.resume.as_deref() })
+            .collect();
+        let merged =
+            reconcile_answers(&answers, self.read.reversed, self.read.now_seconds).map_err(damaged)?;
+        if self.read.table.options.read_repair == ReadRepair::Blocking {
+            let members = self.data.iter().map(|(member, _)| member.clone());
+            let lacking: Vec<_> = members.zip(merged.lacking).collect();
+            let repaired = repair(self.context, self.request.epoch, &lacking, self.demand, self.deadline);
+            repaired.await.map_err(|reason| match reason {
+                NotRepaired::Stale { epoch } => Trouble::Stale { epoch },
+                NotRepaired::TooFew { received } => Trouble::Failed(RequestError::ReadTimeout {
+                    consistency: self.read.consistency,
+                    received,
+                    required: self.demand.required(),
+                    data_present: true,
+                }),
+            })?;
+        }
+        // The group may be only the first part of what is to be read.
+        let rest = (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
+        Ok(Piece { rows: merged.rows, resume: merged.resume.or(rest) })
+    }
+}
+
+/// Asks one replica; this node without the network.
+async fn ask(
+    context: Rc<ShardContext>,
+    member: Arc<Member>,
+    request: ReadRequest,
+    deadline: Duration,
+) -> (Arc<Member>, Wants, Result<Said, PeerError>) {
+    let wants = request.wants;
+    let said = if member.host_id == context.node.host_id {
+        let versions = answer::versions(&context, request).await;
+        versions.map_err(PeerError::from).map(|versions| match wants {
+            Wants::Data => Said::Data(versions),
+            Wants::Digest => Said::Digest(versions.digest()),
+        })
+    } else {
+        ask_remote(&context, &member, request, deadline).await
+    };
+    (member, wants, said)
+}
+
+async fn ask_remote(
+    context: &Rc<ShardContext>,
+    member: &Member,
+    request: ReadRequest,
+    deadline: Duration,
+) -> Result<Said, PeerError> {
+    let shard = match token_of(&request.start, &request.end) {
+        Some(token) => shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16,
+        None => context.index as u16,
+    };
+    let left = deadline.saturating_sub(context.clock.monotonic());
+    let (start, end) = (request.start.clone(), request.end.clone());
+    let request = Request::Replica(ReplicaRequest::Read(request));
+    let malformed = |reason: String| CallError::Malformed { address: member.internode_address, reason };
+    match context.ask(member, shard, &request, left).await? {
+        Response::Replica(ReplicaResponse::Read(ReadAnswer::Digest(digest))) => Ok(Said::Digest(digest)),
+        Response::Replica(ReplicaResponse::Read(ReadAnswer::Data { partitions, resume })) => {
+            if !resume.as_ref().is_none_or(|bound| start < *bound && *bound < end) {
+                return Err(
+                    malformed("an answer that goes on outside of what was asked for".to_owned()).into()
+                );
+            }
+            let versions = ReplicaVersions::decode(partitions, resume);
+            Ok(Said::Data(versions.map_err(|error| malformed(error.to_string()))?))
+        }
+        _ => Err(malformed("not the answer to a read".to_owned()).into()),
+    }
+}

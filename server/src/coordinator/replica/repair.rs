@@ -1,0 +1,83 @@
+//! Read repair: what the replicas of a read lack is written to them before the read is answered, so that a row which one
+//! reader has seen is seen by the next reader of a majority too.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::types::token::shard_of;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use helenus_engine::Mutation;
+
+use super::message::ReplicaRequest;
+use super::write::apply_at_replica;
+use crate::coordinator::consistency::Demand;
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request};
+use crate::ring::member::Member;
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// Why replicas were not repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotRepaired {
+    /// The ring has changed.
+    Stale { epoch: u64 },
+    /// So few replicas have everything.
+    TooFew { received: u32 },
+}
+
+/// Writes to each member what it lacks; returns when as many as the level needs have everything.
+pub async fn repair(
+    context: &Rc<ShardContext>,
+    epoch: u64,
+    lacking: &[(Arc<Member>, Vec<Mutation>)],
+    demand: &Demand,
+    deadline: Duration,
+) -> Result<(), NotRepaired> {
+    let mut complete: Vec<&Member> =
+        lacking.iter().filter(|(_, mutations)| mutations.is_empty()).map(|(member, _)| &**member).collect();
+    let mut writes: FuturesUnordered<_> = lacking
+        .iter()
+        .filter(|(_, mutations)| !mutations.is_empty())
+        .map(|(member, mutations)| async move {
+            let writes = mutations.iter().map(|mutation| write(context, epoch, member, mutation, deadline));
+            (&**member, futures::future::try_join_all(writes).await)
+        })
+        .collect();
+    while let Some((member, written)) = writes.next().await {
+        match written {
+            Ok(_) => complete.push(member),
+            Err(PeerError::Failed(Failure::StaleRing { epoch })) => return Err(NotRepaired::Stale { epoch }),
+            Err(error) => tracing::debug!(node = %member.host_id, %error, "a replica was not repaired"),
+        }
+        if demand.is_met(complete.iter().copied()) {
+            return Ok(());
+        }
+    }
+    if demand.is_met(complete.iter().copied()) {
+        return Ok(());
+    }
+    Err(NotRepaired::TooFew { received: demand.count(complete) })
+}
+
+async fn write(
+    context: &Rc<ShardContext>,
+    epoch: u64,
+    member: &Member,
+    mutation: &Mutation,
+    deadline: Duration,
+) -> Result<(), PeerError> {
+    let view = mutation.view().map_err(|error| Failure::Internal(error.to_string()))?;
+    let token = view.token;
+    context.metrics.read_repairs.increment();
+    if member.host_id == context.node.host_id {
+        return apply_at_replica(context, Some(epoch), mutation.bytes().clone())
+            .await
+            .map_err(PeerError::from);
+    }
+    let shard = shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16;
+    let request = Request::Replica(ReplicaRequest::Write { epoch, mutation: mutation.bytes().to_vec() });
+    let left = deadline.saturating_sub(context.clock.monotonic());
+    context.ask(member, shard, &request, left).await.map(|_| ())
+}

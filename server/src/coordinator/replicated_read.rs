@@ -1,0 +1,127 @@
+//! SELECT on tables whose rows must be asked of several nodes: pieces of ranges, read at the level, run through the SELECT.
+
+use std::rc::Rc;
+
+use helenus_engine::key::PARTITION_END;
+
+use super::read::{BLOCK_ROWS, KeyRange, RangeEnd};
+use super::replica::answer::token_of;
+use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
+use crate::error::Result;
+use crate::plan::select::SelectPlan;
+use crate::run::select::{Flow, SelectRun, SourceRow};
+use crate::shard_thread::ShardContext;
+use cql_lite::frame::Consistency;
+
+/// Parts of the ring that are read at once at most.
+const PARTS_MAX: usize = 16;
+
+/// Whether other nodes must be asked for these ranges at this level.
+pub fn is_needed(context: &ShardContext, plan: &SelectPlan, level: Consistency, ranges: &[KeyRange]) -> bool {
+    if context.cluster_view().is_single {
+        return false;
+    }
+    let tokens: Option<Vec<i64>> = ranges.iter().map(|range| token_of(&range.start, &range.end)).collect();
+    needs_others(context, &plan.table, level, tokens.as_deref())
+}
+
+/// Reads ranges for one page.
+pub struct ReplicatedRead<'a> {
+    context: &'a Rc<ShardContext>,
+    plan: &'a SelectPlan,
+    now_seconds: u32,
+    consistency: Consistency,
+    /// Parts of the ring to read at once next time: more and more while they do not fill the page.
+    parts: usize,
+}
+
+impl<'a> ReplicatedRead<'a> {
+    pub fn new(
+        context: &'a Rc<ShardContext>,
+        plan: &'a SelectPlan,
+        now_seconds: u32,
+        consistency: Consistency,
+    ) -> Self {
+        Self { context, plan, now_seconds, consistency, parts: 1 }
+    }
+
+    /// Takes the first rows of a range into the run.
+    pub(super) async fn read(&mut self, run: &mut SelectRun<'_>, range: KeyRange) -> Result<RangeEnd> {
+        let whole = RangeRead {
+            table: &self.plan.table,
+            start: range.start.clone(),
+            end: range.end.clone(),
+            reversed: range.reversed,
+            now_seconds: self.now_seconds,
+            live_rows: run.wanted_rows().min(BLOCK_ROWS) as u64,
+            consistency: self.consistency,
+        };
+        let is_partition = token_of(&range.start, &range.end).is_some();
+        if is_partition || range.reversed || self.parts == 1 {
+            self.parts += 1;
+            let piece = read_piece(self.context, &whole).await?;
+            return take(run, &piece, range, &mut None);
+        }
+        let parts = split(self.context, &whole, self.parts)?;
+        self.parts = (self.parts * 2).min(PARTS_MAX);
+        let reads: Vec<RangeRead<'_>> = parts
+            .iter()
+            .map(|(start, end)| RangeRead { start: start.clone(), end: end.clone(), ..whole.clone() })
+            .collect();
+        let pieces = futures::future::try_join_all(reads.iter().map(|read| read_piece(self.context, read)));
+        let pieces = pieces.await?;
+        let mut skip = None;
+        for (piece, (start, end)) in pieces.iter().zip(parts) {
+            let is_last = end == range.end;
+            let part = KeyRange { start, end: end.clone(), ..range.clone() };
+            match take(run, piece, part, &mut skip)? {
+                RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
+                RangeEnd::Complete => {}
+                // What was read behind it is read again.
+                RangeEnd::Turn(left) => return Ok(RangeEnd::Turn(KeyRange { end: range.end, ..left })),
+                RangeEnd::Finished(more) => return Ok(RangeEnd::Finished(more)),
+            }
+            if is_last {
+                return Ok(RangeEnd::Complete);
+            }
+        }
+        let start = reads.last().map_or(range.start, |read| read.end.clone());
+        Ok(RangeEnd::Turn(KeyRange { start, ..range }))
+    }
+}
+
+/// Takes the rows of a piece into the run. `skip`: the prefix of a partition of which nothing more is wanted.
+fn take(
+    run: &mut SelectRun<'_>,
+    piece: &Piece,
+    range: KeyRange,
+    skip: &mut Option<Vec<u8>>,
+) -> Result<RangeEnd> {
+    for row in piece.rows.iter() {
+        if skip.as_deref() == Some(row.prefix) {
+            continue;
+        }
+        let source = SourceRow { partition_key: row.partition_key(), position: row.position, row: row.row };
+        match run.row(&source)? {
+            Flow::Continue => {}
+            Flow::SkipPartition => *skip = Some(row.prefix.to_vec()),
+            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
+            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        }
+    }
+    let Some(bound) = &piece.resume else { return Ok(RangeEnd::Complete) };
+    let mut bound = bound.clone();
+    if let Some(prefix) = skip.as_ref().filter(|prefix| bound.starts_with(prefix)) {
+        if range.reversed {
+            bound.clone_from(prefix);
+        } else {
+            bound = [prefix, PARTITION_END].concat();
+        }
+    }
+    let is_done = if range.reversed { bound <= range.start } else { bound >= range.end };
+    Ok(match (is_done, range.reversed) {
+        (true, _) => RangeEnd::Complete,
+        (false, true) => RangeEnd::Turn(KeyRange { end: bound, ..range }),
+        (false, false) => RangeEnd::Turn(KeyRange { start: bound, ..range }),
+    })
+}
