@@ -8,6 +8,8 @@
 //!
 //! The part before the position is the *partition prefix*. Ranges are half open over whole keys or positions.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 use crate::codec::DecodeError;
@@ -46,6 +48,16 @@ pub fn encode_token(token: i64) -> [u8; 8] {
 #[inline]
 pub fn decode_token(bytes: [u8; 8]) -> i64 {
     (u64::from_be_bytes(bytes) ^ (1 << 63)) as i64
+}
+
+/// The half-open range of full keys that holds exactly the partitions of these tokens.
+pub fn token_bounds(tokens: &RangeInclusive<i64>) -> (Vec<u8>, Vec<u8>) {
+    let end = match tokens.end().checked_add(1) {
+        Some(next) => encode_token(next).to_vec(),
+        // Behind the last token: longer than what any key can begin with.
+        None => vec![0xFF; PREFIX_OVERHEAD_BYTES + MAX_PARTITION_KEY_BYTES + 1],
+    };
+    (encode_token(*tokens.start()).to_vec(), end)
 }
 
 /// Appends the partition prefix of a key.

@@ -260,6 +260,65 @@ fn a_full_disk_is_an_error_and_space_brings_the_shard_back() {
     }
 }
 
+/// The tokens of the generator's even partitions, all of which share their token with an odd one.
+const NOT_OWNED: std::ops::RangeInclusive<i64> = -4_500_000..=-3_500_000;
+
+#[test]
+fn a_cleanup_that_is_cut_anywhere_keeps_all_that_is_owned() {
+    let history = History { events: history(120).events, states: Vec::new() };
+    let owned = |rows: Vec<VisibleRow>| -> Vec<VisibleRow> {
+        let is_owned = |row: &VisibleRow| {
+            let token = helenus_engine::key::KeyRef::parse(&row.key).unwrap().token;
+            !NOT_OWNED.contains(&token)
+        };
+        rows.into_iter().filter(is_owned).collect()
+    };
+    let prepare = async |disk: &SimulatedDisk| {
+        let shard = open(disk).await.unwrap();
+        for event in &history.events {
+            if let Event::Write(mutation) = event {
+                shard.apply(&mutation.view().unwrap()).unwrap();
+            } else if matches!(event, Event::Flush) {
+                shard.flush(TABLE).await.unwrap();
+            }
+        }
+        shard.flush(TABLE).await.unwrap();
+        let rows = read_all(&shard, EVERYTHING, false, now_seconds()).unwrap();
+        (shard, rows)
+    };
+    let disk = SimulatedDisk::new(1);
+    let (first, last, expected) = run_local(async {
+        let (shard, rows) = prepare(&disk).await;
+        let first = disk.operations();
+        let dropped = shard.drop_ranges(TABLE, &[NOT_OWNED]).await.unwrap();
+        assert!(dropped.rewritten_files > 1 && dropped.busy_files == 0, "{dropped:?}");
+        let left = read_all(&shard, EVERYTHING, false, now_seconds()).unwrap();
+        assert_eq!(left, owned(rows.clone()));
+        assert!(left.len() < rows.len());
+        (first, disk.operations(), left)
+    });
+    for point in first..last {
+        for style in styles(point) {
+            let disk = SimulatedDisk::new(1);
+            run_local(async {
+                let (shard, _) = prepare(&disk).await;
+                disk.crash_at(point);
+                let _ = shard.drop_ranges(TABLE, &[NOT_OWNED]).await;
+            });
+            disk.restart(style, point);
+            run_local(async {
+                let shard = open(&disk).await.unwrap();
+                let rows = read_all(&shard, EVERYTHING, false, now_seconds()).unwrap();
+                assert_eq!(owned(rows), expected, "crash at {point}, {style:?}");
+                shard.flush(TABLE).await.unwrap();
+                shard.drop_ranges(TABLE, &[NOT_OWNED]).await.unwrap();
+                let rows = read_all(&shard, EVERYTHING, false, now_seconds()).unwrap();
+                assert_eq!(rows, expected, "done again after a crash at {point}, {style:?}");
+            });
+        }
+    }
+}
+
 fn table_files(disk: &SimulatedDisk) -> Vec<PathBuf> {
     run_local(async {
         let directory = Path::new(DIRECTORY).join("tables").join(TABLE.to_string());

@@ -345,6 +345,52 @@ fn files_of_no_use_are_removed_at_the_start() {
 }
 
 #[test]
+fn tokens_that_are_not_owned_any_more_are_removed_from_the_files() {
+    run_local(async {
+        let disk = SimulatedDisk::new(1);
+        let shard = open(&disk).await;
+        // Three files: both sides, only what is dropped, only what stays.
+        for tokens in [0..100, 40..60, 60..100] {
+            for token in tokens {
+                apply(&shard, &put(token, 1, 1, b"value"));
+                if token % 10 == 0 {
+                    let mut builder = MutationBuilder::new(TABLE, token, b"deleted").unwrap();
+                    builder.delete_partition(Deletion { timestamp: 5, local_deletion_time: NOW });
+                    apply(&shard, &builder.build());
+                }
+            }
+            shard.flush(TABLE).await.unwrap();
+        }
+        let before = shard.statistics(TABLE).unwrap();
+        let dropped = shard.drop_ranges(TABLE, &[40..=49, 50..=59, i64::MIN..=-1]).await.unwrap();
+        assert_eq!((dropped.rewritten_files, dropped.busy_files), (2, 0));
+        let after = shard.statistics(TABLE).unwrap();
+        assert_eq!(before.file_count - after.file_count, 1, "nothing was left of one file");
+        assert_eq!(before.tombstones - after.tombstones, 4);
+        assert_eq!(before.row_versions - after.row_versions, 40);
+        let tokens = |shard: &Shard| -> Vec<i64> {
+            let mut scan = shard.scan(&request(false)).unwrap();
+            let mut tokens = Vec::new();
+            while let Step::Row(view) = scan.next().unwrap() {
+                tokens.push(view.token);
+            }
+            tokens
+        };
+        let owned: Vec<i64> = (0..40).chain(60..100).collect();
+        assert_eq!(tokens(&shard), owned);
+        let again = shard.drop_ranges(TABLE, &[40..=59]).await.unwrap();
+        assert_eq!(again.rewritten_files, 0, "there is nothing left to remove");
+        // What is in memory is not a file's: it stays.
+        apply(&shard, &put(50, 1, 2, b"newer"));
+        shard.drop_ranges(TABLE, &[40..=59]).await.unwrap();
+        assert_eq!(tokens(&shard).len(), owned.len() + 1);
+        shard.close().await.unwrap();
+        drop(shard);
+        assert_eq!(tokens(&open(&disk).await as &Shard).len(), owned.len() + 1);
+    });
+}
+
+#[test]
 fn a_key_range_within_a_partition_reads_only_that() {
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;

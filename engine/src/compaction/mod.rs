@@ -1,6 +1,7 @@
 //! Compaction: which tables to merge (pure functions, one file a strategy), the merge itself ([`task`]), and
 //! how fast it may go ([`pace`]).
 
+mod dropped;
 mod leveled;
 mod options;
 mod pace;
@@ -9,6 +10,7 @@ mod task;
 mod time_window;
 mod unified;
 
+pub use dropped::DroppedRanges;
 pub use leveled::Leveled;
 pub use options::CompactionOptionsError;
 pub use pace::Pace;

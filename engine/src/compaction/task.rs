@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::dropped::DroppedRanges;
 use super::pace::Pace;
 use crate::io::{JobContext, yield_now};
 use crate::key;
@@ -24,6 +25,8 @@ pub struct CompactionTask {
     pub inputs: Vec<Arc<TableReader>>,
     /// The other files of the table, which may hold what deletions in the inputs shadow.
     pub others: Vec<Arc<TableReader>>,
+    /// Left out: partitions that the shard does not own any more.
+    pub dropped: DroppedRanges,
     /// What may be forgotten as far as memtables are concerned; `None`: nothing.
     pub purge: Option<Purge>,
     /// Generations and paths for the outputs, as many as can be needed.
@@ -76,6 +79,19 @@ impl CompactionTask {
     }
 }
 
+/// Moves every cursor to its first row at or behind `key`; those that have none are done.
+fn skip_to(cursors: &mut Vec<TableCursor>, key: &[u8]) -> Result<(), TableError> {
+    let mut index = 0;
+    while let Some(cursor) = cursors.get_mut(index) {
+        if cursor.key() < key && !cursor.seek(key)? {
+            cursors.swap_remove(index);
+        } else {
+            index += 1;
+        }
+    }
+    Ok(())
+}
+
 impl Merge {
     async fn merge(&mut self, cursors: &mut Vec<TableCursor>) -> Result<(), TableError> {
         let mut merged = Vec::new();
@@ -84,6 +100,10 @@ impl Merge {
         while let Some(least) = cursors.iter().map(TableCursor::key).min() {
             key.clear();
             key.extend_from_slice(least);
+            if let Some(end) = self.task.dropped.end_of(&key) {
+                skip_to(cursors, end)?;
+                continue;
+            }
             if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
                 self.enter_partition(&key).await?;
             }
@@ -196,6 +216,9 @@ impl Merge {
                 self.split_if_full().await?;
             }
             let mut spans = self.take_spans(&next);
+            if self.task.dropped.end_of(&next).is_some() {
+                continue;
+            }
             if let Some(purge) = self.purge_of(&next) {
                 spans.retain(|span| !purge.forgets(span.deletion));
             }

@@ -7,7 +7,7 @@ use super::Shard;
 use super::manifest::ManifestFile;
 use super::open::discard_file;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{Choice, CompactionTask, Pace};
+use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
 use crate::error::EngineError;
 use crate::io::run_in_background;
 use crate::mutation::TableId;
@@ -15,12 +15,12 @@ use crate::reconcile::Purge;
 use crate::table::TableReader;
 
 /// Marks files as read by a compaction, for as long as it lives.
-struct Busy {
-    files: Vec<Rc<LiveFile>>,
+pub(super) struct Busy {
+    pub files: Vec<Rc<LiveFile>>,
 }
 
 impl Busy {
-    fn new(files: Vec<Rc<LiveFile>>) -> Self {
+    pub fn new(files: Vec<Rc<LiveFile>>) -> Self {
         for file in &files {
             file.is_busy.set(true);
         }
@@ -72,21 +72,30 @@ impl Shard {
     }
 
     async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
-        let (inputs, others): (Vec<_>, Vec<_>) = table
-            .files
-            .borrow()
-            .iter()
-            .cloned()
-            .partition(|file| choice.inputs.contains(&file.place.generation));
-        let busy = Busy::new(inputs);
-        let (first, count) = self.reserve_generations(&choice, &busy.files);
-        let task = self.compaction_task(table, &choice, &busy.files, &others, first, count);
+        let files = table.files.borrow();
+        let inputs = files.iter().filter(|file| choice.inputs.contains(&file.place.generation));
+        let busy = Busy::new(inputs.cloned().collect());
+        drop(files);
+        self.rewrite(table, &choice, busy, DroppedRanges::default()).await
+    }
+
+    /// Merges the chosen files, which the caller has made busy, into one or more without the dropped ranges.
+    pub(super) async fn rewrite(
+        &self,
+        table: &TableState,
+        choice: &Choice,
+        busy: Busy,
+        dropped: DroppedRanges,
+    ) -> Result<(), EngineError> {
+        let (first, count) = self.reserve_generations(choice, &busy.files);
+        let mut task = self.compaction_task(table, choice, &busy.files, first, count);
+        task.dropped = dropped;
         let built = run_in_background(&*self.environment.background, move |context| {
             Box::pin(async move { task.run(context).await })
         })
         .await;
         let outcome = match built {
-            Ok(Ok(generations)) => self.install_compaction(table, &choice, &busy, &generations).await,
+            Ok(Ok(generations)) => self.install_compaction(table, choice, &busy, &generations).await,
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
@@ -112,7 +121,6 @@ impl Shard {
         table: &TableState,
         choice: &Choice,
         inputs: &[Rc<LiveFile>],
-        others: &[Rc<LiveFile>],
         first_generation: u64,
         generation_count: u64,
     ) -> CompactionTask {
@@ -125,9 +133,12 @@ impl Shard {
         };
         // Without the table's real grace period nothing may be forgotten.
         let purge = Some(purge).filter(|_| table.is_configured.get());
+        let files = table.files.borrow();
+        let others = files.iter().filter(|file| !choice.inputs.contains(&file.place.generation));
         CompactionTask {
             inputs: inputs.iter().map(|file| Arc::clone(&file.reader)).collect(),
-            others: others.iter().map(|file| Arc::clone(&file.reader)).collect(),
+            others: others.map(|file| Arc::clone(&file.reader)).collect(),
+            dropped: DroppedRanges::default(),
             purge,
             outputs: (0..generation_count)
                 .map(|index| (first_generation + index, table.path(first_generation + index)))

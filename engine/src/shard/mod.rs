@@ -16,6 +16,7 @@
 //! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the
 //!   shard refuses every further write.
 
+mod cleanup;
 mod compact;
 mod flush;
 mod manifest;
@@ -46,6 +47,7 @@ use crate::mutation::{MutationRef, TableId};
 use crate::read::{Bounds, Scan, ScanBuffers, ScanRequest, ScanSources, Source, TableSource};
 use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
 
+pub use self::cleanup::Dropped;
 pub use self::manifest::ManifestError;
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 

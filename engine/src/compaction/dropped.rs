@@ -1,0 +1,90 @@
+//! Ranges of keys that a rewriting of files leaves out: what the shard does not own any more.
+//!
+//! Invariant: the ranges are half open, sorted, disjoint and not empty, and each holds whole partitions.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::key::token_bounds;
+use crate::table::{TableCursor, TableError, TableReader};
+
+/// The keys of some tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DroppedRanges {
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl DroppedRanges {
+    /// Tokens in any order, overlapping or not.
+    pub fn new(tokens: &[RangeInclusive<i64>]) -> Self {
+        let mut sorted: Vec<_> = tokens.iter().filter(|range| !range.is_empty()).collect();
+        sorted.sort_by_key(|range| *range.start());
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(sorted.len());
+        for range in sorted {
+            let (start, end) = token_bounds(range);
+            match ranges.last_mut() {
+                Some(last) if start <= last.1 => {
+                    if end > last.1 {
+                        last.1 = end;
+                    }
+                }
+                _ => ranges.push((start, end)),
+            }
+        }
+        Self { ranges }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The end of the range that holds `key`, if any does.
+    #[inline]
+    pub fn end_of(&self, key: &[u8]) -> Option<&[u8]> {
+        let index = self.ranges.partition_point(|(_, end)| end.as_slice() <= key);
+        let (start, end) = self.ranges.get(index)?;
+        (start.as_slice() <= key).then_some(end)
+    }
+
+    /// Whether a file has a row or a span deletion in any of the ranges.
+    pub fn touch(&self, table: &Arc<TableReader>) -> Result<bool, TableError> {
+        let spans = table.spans();
+        if (0..spans.len()).filter_map(|index| spans.get(index)).any(|span| self.end_of(span.start).is_some())
+        {
+            return Ok(true);
+        }
+        let mut cursor = TableCursor::new(Arc::clone(table), None);
+        for (start, end) in &self.ranges {
+            if !table.statistics().may_overlap(start, end) {
+                continue;
+            }
+            if !cursor.seek(start)? {
+                return Ok(false);
+            }
+            if cursor.key() < end.as_slice() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::full_key;
+
+    #[test]
+    fn tokens_are_found_in_united_ranges() {
+        let dropped = DroppedRanges::new(&[10..=20, -5..=3, 15..=30, 31..=40, 7..=6, i64::MAX..=i64::MAX]);
+        let holds = |token| dropped.end_of(&full_key(token, b"key", &[2]).unwrap()).is_some();
+        for token in [-5, 0, 3, 10, 20, 30, 31, 40, i64::MAX] {
+            assert!(holds(token), "{token}");
+        }
+        for token in [i64::MIN, -6, 4, 7, 9, 41, i64::MAX - 1] {
+            assert!(!holds(token), "{token}");
+        }
+        assert_eq!(dropped.ranges.len(), 3);
+        assert!(DroppedRanges::new(&[]).is_empty());
+    }
+}
