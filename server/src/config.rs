@@ -80,6 +80,8 @@ pub struct Config {
     pub max_hints_bytes: u64,
     /// Bytes a second of hints that the node sends to one other node; 0: no bound.
     pub hinted_handoff_throttle_bytes_per_second: u64,
+    /// Bytes a second that the node fetches when it takes ranges over; 0: no bound.
+    pub stream_throughput_bytes_per_second: u64,
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
@@ -151,6 +153,7 @@ impl Default for Config {
             max_hint_window_ms: 3 * 60 * 60 * 1_000,
             max_hints_bytes: 1 << 30,
             hinted_handoff_throttle_bytes_per_second: 16 << 20,
+            stream_throughput_bytes_per_second: 0,
             cluster_name: "helenus".to_owned(),
             data_center: "datacenter1".to_owned(),
             rack: "rack1".to_owned(),

@@ -1,19 +1,62 @@
-//! Data that changes owners: ranges sent from shard to shard in checksummed, resumable pieces.
+//! Data that changes owners: ranges on their way from shard to shard in checksummed, resumable pieces.
+//!
+//! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`progress`]
+//! keeps how far it is. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
 
 pub mod message;
+pub mod plan;
+pub mod progress;
+pub mod ranges;
+pub mod receiver;
+pub mod sender;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 
-use self::message::{StreamRequest, StreamResponse};
+use helenus_engine::TableId;
+
+use self::message::{StreamRequest, StreamResponse, TransferStatus};
+use self::progress::StreamingReport;
 use crate::internode::message::Failure;
 use crate::ring::HostId;
+use crate::schema::catalog::{Keyspace, TableKind};
 use crate::shard_thread::ShardContext;
 
 /// Carries out what another node asks about streams.
 pub async fn handle(
-    _context: &Rc<ShardContext>,
-    _from: HostId,
+    context: &Rc<ShardContext>,
+    from: HostId,
     request: StreamRequest,
 ) -> Result<StreamResponse, Failure> {
-    match request {}
+    match request {
+        StreamRequest::Fetch(request) => {
+            sender::fetch(context, from, request).await.map(StreamResponse::Piece)
+        }
+        StreamRequest::Estimate { parts } => {
+            sender::estimate(context, &parts).map(|bytes| StreamResponse::Estimate { bytes })
+        }
+        StreamRequest::Status { epoch } => Ok(StreamResponse::Status(status(context, epoch))),
+    }
+}
+
+/// How far this node is with fetching what it gains at an epoch.
+pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
+    let transfers = &context.node.transfers;
+    TransferStatus {
+        epoch: context.cluster_view().topology.epoch,
+        is_done: transfers.is_done(epoch),
+        lost_ranges: u32::try_from(transfers.lost_ranges(epoch)).unwrap_or(u32::MAX),
+    }
+}
+
+/// The engine's tables of a keyspace whose data follows the ring.
+pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
+    let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
+    stored.map(|table| TableId(*table.id.as_bytes())).collect()
+}
+
+/// What is under way, for operators.
+pub fn progress(context: &ShardContext) -> StreamingReport {
+    context.node.transfers.report(context.clock.monotonic())
 }

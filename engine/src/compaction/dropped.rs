@@ -76,7 +76,14 @@ mod tests {
 
     #[test]
     fn tokens_are_found_in_united_ranges() {
-        let dropped = DroppedRanges::new(&[10..=20, -5..=3, 15..=30, 31..=40, 7..=6, i64::MAX..=i64::MAX]);
+        let dropped = DroppedRanges::new(&[
+            10..=20,
+            -5..=3,
+            15..=30,
+            31..=40,
+            RangeInclusive::new(7, 6),
+            i64::MAX..=i64::MAX,
+        ]);
         let holds = |token| dropped.end_of(&full_key(token, b"key", &[2]).unwrap()).is_some();
         for token in [-5, 0, 3, 10, 20, 30, 31, 40, i64::MAX] {
             assert!(holds(token), "{token}");

@@ -72,10 +72,8 @@ impl Shard {
     }
 
     async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
-        let files = table.files.borrow();
-        let inputs = files.iter().filter(|file| choice.inputs.contains(&file.place.generation));
-        let busy = Busy::new(inputs.cloned().collect());
-        drop(files);
+        let is_input = |file: &&Rc<LiveFile>| choice.inputs.contains(&file.place.generation);
+        let busy = Busy::new(table.files.borrow().iter().filter(is_input).cloned().collect());
         self.rewrite(table, &choice, busy, DroppedRanges::default()).await
     }
 

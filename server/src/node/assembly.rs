@@ -38,6 +38,7 @@ use crate::schema::system_keyspaces::initial_catalog;
 use crate::schema::virtual_tables::NodeInformation;
 use crate::session::prepared::Registry;
 use crate::shard_thread::{CatalogView, Message, QUEUE_LENGTH, ShardContext, ShardParts};
+use crate::streaming::progress::{self, Transfers};
 
 /// Events that a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
@@ -97,6 +98,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         stopping: watch::channel(false).0,
         shard_aware_port: addresses.shard_aware_port,
+        transfers: Transfers::default(),
         files,
         connections: AtomicUsize::new(0),
         config,
@@ -120,6 +122,7 @@ pub async fn open_shard(
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
     tables.push((batch_log::TABLE, batch_log::table_options()));
     tables.push((hints::TABLE, hints::table_options()));
+    tables.push((progress::TABLE, helenus_engine::TableOptions::default()));
     let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
     for id in shard.table_ids() {

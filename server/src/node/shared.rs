@@ -18,6 +18,7 @@ use crate::schema::store;
 use crate::schema::virtual_tables::NodeInformation;
 use crate::session::prepared::Registry;
 use crate::shard_thread::{IGNORE_MSB, ShardLink};
+use crate::streaming::progress::Transfers;
 
 /// The file of the catalog.
 pub const CATALOG_FILE: &str = "catalog";
@@ -34,6 +35,8 @@ pub struct NodeShared {
     /// True once the node is to stop.
     pub stopping: watch::Sender<bool>,
     pub shard_aware_port: u16,
+    /// What this node fetches from others and sends to them because ranges change owners.
+    pub transfers: Transfers,
     /// The node's own small files.
     pub files: NodeFiles,
     pub(super) connections: AtomicUsize,

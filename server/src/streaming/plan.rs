@@ -1,0 +1,429 @@
+//! Who fetches what from whom while a member joins or leaves. Pure.
+//!
+//! For each range of tokens there are the replicas before the transition and those after it. A replica that *gains* the range
+//! is paired with one that *gives it up* (of the same data center) and takes exactly its place:
+//!
+//! * It fetches from the one that gives the range up. Any quorum of the old replicas that has a write is then, place by place, a
+//!   quorum of the new ones that has it.
+//! * Is that one dead, it fetches from so many of the other old replicas that at least one of them has every write which a
+//!   quorum has acknowledged: of `n` old replicas with a quorum of `q`, from `n - q + 1` (and likewise within the data
+//!   center, for its local quorums).
+//! * Gains nobody's place (the keyspace has more replicas than the cluster had members): any two quorums of the old replicas and
+//!   itself meet among the old ones anyway; it fetches from one of them, so that it has the data.
+//! * A place that nobody takes (the cluster becomes smaller than the keyspace's replicas): what only that replica has goes
+//!   to one that stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState, Phase};
+use crate::ring::placement::{Placement, TokenRange};
+use crate::ring::topology::Topology;
+use crate::schema::catalog::Replication;
+
+/// What one member has to fetch for the keyspaces of one replication.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FetchPlan {
+    /// By the member that is asked. A range may be fetched from several: the union of what they have is needed.
+    pub sources: BTreeMap<HostId, Vec<TokenRange>>,
+    /// Ranges that cannot be fetched before more of their replicas are alive.
+    pub blocked: Vec<TokenRange>,
+    /// Ranges of which no other replica than the dead one has ever had the data.
+    pub lost: Vec<TokenRange>,
+}
+
+/// The members before and after the transition under way.
+#[derive(Debug, Clone)]
+pub struct Sides {
+    pub before: Topology,
+    pub after: Topology,
+}
+
+impl Sides {
+    /// `None`: no member joins or leaves.
+    pub fn of(topology: &Topology) -> Option<Self> {
+        let member = topology.in_transition()?;
+        let mut with = topology.clone();
+        with.members
+            .insert(member.host_id, Arc::new(Member { state: MemberState::Normal, ..Member::clone(member) }));
+        let mut without = topology.clone();
+        without.members.remove(&member.host_id);
+        match member.state {
+            MemberState::Leaving(Phase::WriteBoth | Phase::ReadNew) => {
+                Some(Self { before: with, after: without })
+            }
+            MemberState::Joining(_) | MemberState::Normal => Some(Self { before: without, after: with }),
+        }
+    }
+
+    /// What every member that gains something fetches, with these members alive.
+    pub fn plan(&self, replication: &Replication, alive: &BTreeSet<HostId>) -> BTreeMap<HostId, FetchPlan> {
+        let before = Placement::new(&self.before, replication);
+        let after = Placement::new(&self.after, replication);
+        let mut plans: BTreeMap<HostId, FetchPlan> = BTreeMap::new();
+        for range in common_ranges(&before, &after) {
+            let old = &before.replicas(range.end).read;
+            let new = &after.replicas(range.end).read;
+            plan_range(range, old, new, replication, alive, &mut plans);
+        }
+        for plan in plans.values_mut() {
+            for ranges in plan.sources.values_mut().chain([&mut plan.blocked, &mut plan.lost]) {
+                join_neighbours(ranges);
+            }
+        }
+        plans
+    }
+}
+
+/// The ranges within which neither placement changes.
+fn common_ranges(before: &Placement, after: &Placement) -> Vec<TokenRange> {
+    let ends: BTreeSet<i64> = before.ranges().chain(after.ranges()).map(|(range, _)| range.end).collect();
+    let Some(&last) = ends.last() else { return Vec::new() };
+    let starts = std::iter::once(last).chain(ends.iter().copied());
+    starts.zip(&ends).map(|(start, &end)| TokenRange { start, end }).collect()
+}
+
+/// Joins ranges that follow each other; they are in the order of their ends.
+fn join_neighbours(ranges: &mut Vec<TokenRange>) {
+    let mut joined: Vec<TokenRange> = Vec::with_capacity(ranges.len());
+    for range in ranges.drain(..) {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start && last.start != last.end => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    *ranges = joined;
+}
+
+fn plan_range(
+    range: TokenRange,
+    old: &[Arc<Member>],
+    new: &[Arc<Member>],
+    replication: &Replication,
+    alive: &BTreeSet<HostId>,
+    plans: &mut BTreeMap<HostId, FetchPlan>,
+) {
+    let is_in = |members: &[Arc<Member>], member: &Member| {
+        members.iter().any(|known| known.host_id == member.host_id)
+    };
+    let mut given_up: Vec<&Arc<Member>> = old.iter().filter(|member| !is_in(new, member)).collect();
+    let by_center = matches!(replication, Replication::NetworkTopology { .. });
+    for gaining in new.iter().filter(|member| !is_in(old, member)) {
+        let place = given_up
+            .iter()
+            .position(|member| !by_center || member.data_center == gaining.data_center)
+            .map(|index| given_up.remove(index));
+        let plan = plans.entry(gaining.host_id).or_default();
+        match place {
+            Some(place) if alive.contains(&place.host_id) => plan.fetch(range, place),
+            Some(place) => plan.fetch_from_others(range, old, place, gaining, replication, alive),
+            None => match nearest(old, gaining, alive) {
+                Some(source) => plan.fetch(range, source),
+                // Nobody has had it before: a keyspace that has no replica in the cluster.
+                None if old.is_empty() => {}
+                None => plan.blocked.push(range),
+            },
+        }
+    }
+    for place in given_up.into_iter().filter(|place| alive.contains(&place.host_id)) {
+        let stays = new.iter().find(|member| is_in(old, member) && member.data_center == place.data_center);
+        if let Some(heir) = stays.or_else(|| new.iter().find(|member| is_in(old, member))) {
+            plans.entry(heir.host_id).or_default().fetch(range, place);
+        }
+    }
+}
+
+/// The living member that is nearest to `to`: of its rack, its data center, or any.
+fn nearest<'a>(members: &'a [Arc<Member>], to: &Member, alive: &BTreeSet<HostId>) -> Option<&'a Arc<Member>> {
+    members
+        .iter()
+        .filter(|member| alive.contains(&member.host_id))
+        .min_by_key(|member| (member.data_center != to.data_center, member.rack != to.rack))
+}
+
+impl FetchPlan {
+    fn fetch(&mut self, range: TokenRange, source: &Member) {
+        self.sources.entry(source.host_id).or_default().push(range);
+    }
+
+    /// Fetches from so many old replicas besides `place`, which is dead, that what quorums have acknowledged is among them.
+    fn fetch_from_others(
+        &mut self,
+        range: TokenRange,
+        old: &[Arc<Member>],
+        place: &Member,
+        gaining: &Member,
+        replication: &Replication,
+        alive: &BTreeSet<HostId>,
+    ) {
+        let in_center = |member: &Member| member.data_center == place.data_center;
+        let (wanted, mut wanted_local) = match replication {
+            Replication::Local => (0, 0),
+            Replication::Simple { replication_factor } => {
+                (enough(old.len(), *replication_factor as usize), 0)
+            }
+            Replication::NetworkTopology { data_centers } => {
+                let all: u32 = data_centers.values().sum();
+                let local = data_centers.get(&place.data_center).copied().unwrap_or(0);
+                let old_local = old.iter().filter(|member| in_center(member)).count();
+                (enough(old.len(), all as usize), enough(old_local, local as usize))
+            }
+        };
+        let others: Vec<_> = old.iter().filter(|member| member.host_id != place.host_id).collect();
+        if others.is_empty() {
+            self.lost.push(range);
+            return;
+        }
+        // A lone replica of its data center has acknowledged its local quorums alone: they are gone with it.
+        wanted_local = wanted_local.min(others.iter().filter(|member| in_center(member)).count());
+        let wanted = wanted.clamp(1, others.len());
+        let mut living: Vec<_> =
+            others.into_iter().filter(|member| alive.contains(&member.host_id)).collect();
+        // The sort is stable: among equals the order of the ring stays.
+        living.sort_by_key(|member| (!in_center(member), member.rack != gaining.rack));
+        let living_local = living.iter().filter(|member| in_center(member)).count();
+        if living.len() < wanted || living_local < wanted_local {
+            self.blocked.push(range);
+            return;
+        }
+        for source in living.into_iter().take(wanted.max(wanted_local)) {
+            self.fetch(range, source);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.blocked.is_empty() && self.lost.is_empty()
+    }
+}
+
+/// How many of `count` replicas hold, between them, every write that a quorum of `factor` has acknowledged.
+fn enough(count: usize, factor: usize) -> usize {
+    let quorum = factor / 2 + 1;
+    (count + 1).saturating_sub(quorum)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn member(number: u128, state: MemberState, center: u8, rack: u8, tokens: Vec<i64>) -> Arc<Member> {
+        let address = "127.0.0.1:1".parse().unwrap();
+        Arc::new(Member {
+            host_id: Uuid::from_u128(number),
+            internode_address: address,
+            native_address: address,
+            shard_aware_port: 0,
+            shard_count: 1,
+            data_center: format!("dc{center}"),
+            rack: format!("rack{rack}"),
+            tokens,
+            state,
+            release_version: String::new(),
+            protocol_version: 1,
+        })
+    }
+
+    fn topology(members: Vec<Arc<Member>>) -> Topology {
+        Topology {
+            members: members.into_iter().map(|member| (member.host_id, member)).collect(),
+            ..Topology::default()
+        }
+    }
+
+    fn subsets(items: &[HostId], size: usize) -> Vec<BTreeSet<HostId>> {
+        (0_u32..1 << items.len())
+            .filter(|bits| bits.count_ones() as usize == size)
+            .map(|bits| {
+                let chosen = items.iter().enumerate().filter(|(index, _)| bits & (1 << index) != 0);
+                chosen.map(|(_, id)| *id).collect()
+            })
+            .collect()
+    }
+
+    fn ids<'a>(members: impl IntoIterator<Item = &'a Arc<Member>>) -> Vec<HostId> {
+        members.into_iter().map(|member| member.host_id).collect()
+    }
+
+    #[derive(Debug, Clone)]
+    struct Case {
+        topology: Topology,
+        replication: Replication,
+        dead: BTreeSet<HostId>,
+    }
+
+    fn case() -> impl Strategy<Value = Case> {
+        let members = prop::collection::vec((0_u8..2, 0_u8..3, 1_usize..4), 1..8);
+        let tokens = prop::collection::btree_set(-1000_i64..1000, 32).prop_map(|set| Vec::from_iter(set));
+        let replication = prop_oneof![
+            (1_u32..6).prop_map(|replication_factor| Replication::Simple { replication_factor }),
+            (1_u32..4, 0_u32..4).prop_map(|(first, second)| Replication::NetworkTopology {
+                data_centers: [("dc0", first), ("dc1", second)]
+                    .into_iter()
+                    .filter(|(_, factor)| *factor > 0)
+                    .map(|(name, factor)| (name.to_owned(), factor))
+                    .collect()
+            }),
+        ];
+        (members, tokens.prop_shuffle(), replication, any::<bool>(), prop::collection::vec(0_u128..8, 0..2))
+            .prop_map(|(members, tokens, replication, joins, dead)| {
+                let mut tokens = tokens.into_iter();
+                let mut count = 0_u128;
+                let members = members.into_iter().map(|(center, rack, token_count)| {
+                    let state = match (count, joins) {
+                        (0, true) => MemberState::Joining(Phase::WriteBoth),
+                        (0, false) => MemberState::Leaving(Phase::WriteBoth),
+                        _ => MemberState::Normal,
+                    };
+                    let tokens = tokens.by_ref().take(token_count).collect();
+                    let made = member(count, state, center, rack, tokens);
+                    count += 1;
+                    made
+                });
+                let topology = topology(members.collect());
+                let dead = dead.into_iter().filter(|number| *number < count && (!joins || *number > 0));
+                Case { topology, replication, dead: dead.map(Uuid::from_u128).collect() }
+            })
+    }
+
+    /// Who has a write that these replicas have acknowledged, when all has been fetched.
+    fn holders(
+        acknowledged: &BTreeSet<HostId>,
+        token: i64,
+        plans: &BTreeMap<HostId, FetchPlan>,
+    ) -> BTreeSet<HostId> {
+        let mut holders = acknowledged.clone();
+        for (receiver, plan) in plans {
+            for (source, ranges) in &plan.sources {
+                if acknowledged.contains(source) && ranges.iter().any(|range| range.contains(token)) {
+                    holders.insert(*receiver);
+                }
+            }
+        }
+        holders
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Whatever a quorum of the old replicas has acknowledged, every quorum of the new ones reads: overall, and in each
+        /// data center.
+        #[test]
+        fn a_quorum_before_is_seen_by_every_quorum_after(case in case()) {
+            let Some(sides) = Sides::of(&case.topology) else { return Ok(()) };
+            let alive: BTreeSet<_> =
+                case.topology.members.keys().copied().filter(|id| !case.dead.contains(id)).collect();
+            let plans = sides.plan(&case.replication, &alive);
+            let before = Placement::new(&sides.before, &case.replication);
+            let after = Placement::new(&sides.after, &case.replication);
+            let quorums: Vec<(Option<String>, usize)> = match &case.replication {
+                Replication::Local => vec![],
+                Replication::Simple { replication_factor } => vec![(None, *replication_factor as usize / 2 + 1)],
+                Replication::NetworkTopology { data_centers } => data_centers
+                    .iter()
+                    .map(|(name, factor)| (Some(name.clone()), *factor as usize / 2 + 1))
+                    .chain([(None, data_centers.values().sum::<u32>() as usize / 2 + 1)])
+                    .collect(),
+            };
+            for range in common_ranges(&before, &after) {
+                let token = range.end;
+                let stopped = plans.values().any(|plan| {
+                    plan.blocked.iter().chain(&plan.lost).any(|range| range.contains(token))
+                });
+                for (center, quorum) in &quorums {
+                    let of = |placement: &Placement| -> Vec<HostId> {
+                        let members = placement.replicas(token).read.iter();
+                        ids(members.filter(|m| center.as_ref().is_none_or(|name| m.data_center == *name)))
+                    };
+                    let (old, new) = (of(&before), of(&after));
+                    // The only replica of its data center has died: nobody else has its local quorums.
+                    let is_gone = center.is_some() && old.len() == 1 && old.iter().all(|id| case.dead.contains(id));
+                    if stopped || is_gone || new.len() < *quorum {
+                        continue;
+                    }
+                    for acknowledged in subsets(&old, *quorum) {
+                        let holders = holders(&acknowledged, token, &plans);
+                        for read in subsets(&new, *quorum) {
+                            prop_assert!(
+                                !read.is_disjoint(&holders),
+                                "token {token} {center:?}: written to {acknowledged:?}, read from {read:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+
+        /// With everyone alive nothing is blocked or lost, everyone who gains a range gets it from someone who had it, and
+        /// together the new replicas have all that the old ones had.
+        #[test]
+        fn with_all_alive_nothing_is_missing(case in case()) {
+            let Some(sides) = Sides::of(&case.topology) else { return Ok(()) };
+            let plans = sides.plan(&case.replication, &case.topology.members.keys().copied().collect());
+            let before = Placement::new(&sides.before, &case.replication);
+            let after = Placement::new(&sides.after, &case.replication);
+            prop_assert!(plans.values().all(|plan| plan.blocked.is_empty() && plan.lost.is_empty()));
+            for range in common_ranges(&before, &after) {
+                let (old, new) = (ids(&before.replicas(range.end).read), ids(&after.replicas(range.end).read));
+                for plan in plans.values() {
+                    for (source, ranges) in &plan.sources {
+                        prop_assert!(!ranges.iter().any(|r| r.contains(range.end)) || old.contains(source));
+                    }
+                }
+                for holder in &old {
+                    let holders = holders(&BTreeSet::from([*holder]), range.end, &plans);
+                    prop_assert!(new.is_empty() || new.iter().any(|id| holders.contains(id)));
+                }
+                let everyone: BTreeSet<_> = old.iter().copied().collect();
+                let holders = holders(&everyone, range.end, &plans);
+                prop_assert!(old.is_empty() || new.iter().all(|id| holders.contains(id)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_joiner_fetches_from_those_who_give_up() {
+        let normal = |number, token| member(number, MemberState::Normal, 0, 0, vec![token]);
+        let joining = member(4, MemberState::Joining(Phase::WriteBoth), 0, 0, vec![15]);
+        let topology = topology(vec![normal(1, 10), normal(2, 20), normal(3, 30), joining]);
+        let sides = Sides::of(&topology).unwrap();
+        let replication = Replication::Simple { replication_factor: 1 };
+        let alive: BTreeSet<_> = topology.members.keys().copied().collect();
+        let plans = sides.plan(&replication, &alive);
+        let expected = FetchPlan {
+            sources: BTreeMap::from([(Uuid::from_u128(2), vec![TokenRange { start: 10, end: 15 }])]),
+            ..FetchPlan::default()
+        };
+        assert_eq!(plans, BTreeMap::from([(Uuid::from_u128(4), expected)]));
+        let without: BTreeSet<_> = alive.into_iter().filter(|id| *id != Uuid::from_u128(2)).collect();
+        let lost = &sides.plan(&replication, &without)[&Uuid::from_u128(4)].lost;
+        assert_eq!(*lost, [TokenRange { start: 10, end: 15 }]);
+    }
+
+    #[test]
+    fn a_dead_replica_is_replaced_by_a_majority_of_the_others() {
+        let normal = |number, token| member(number, MemberState::Normal, 0, 0, vec![token]);
+        let leaving = member(1, MemberState::Leaving(Phase::WriteBoth), 0, 0, vec![10]);
+        let topology = topology(vec![leaving, normal(2, 20), normal(3, 30), normal(4, 40)]);
+        let sides = Sides::of(&topology).unwrap();
+        let replication = Replication::Simple { replication_factor: 3 };
+        let alive: BTreeSet<_> = [2, 3, 4].map(Uuid::from_u128).into();
+        let plans = sides.plan(&replication, &alive);
+        // Of the range that ends at 10, members 1, 2 and 3 were replicas; member 4 comes in.
+        let fourth = &plans[&Uuid::from_u128(4)];
+        let from: Vec<_> = fourth
+            .sources
+            .iter()
+            .filter(|(_, ranges)| ranges.iter().any(|range| range.contains(5)))
+            .map(|(source, _)| *source)
+            .collect();
+        assert_eq!(from, [2, 3].map(Uuid::from_u128));
+        let too_few: BTreeSet<_> = [3, 4].map(Uuid::from_u128).into();
+        assert!(!sides.plan(&replication, &too_few)[&Uuid::from_u128(4)].blocked.is_empty());
+    }
+}

@@ -1,0 +1,420 @@
+//! How far transfers are: for operators (in memory), and for the next start (in an engine table of the first shard).
+//!
+//! A *unit* is what one table's ranges have on one shard of one holder. Its progress is stored after what it says is durable, so
+//! after a crash it says too little at most; pieces that are fetched twice change nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use helenus_engine::key::{PARTITION_START, REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, TableId};
+use md5::{Digest, Md5};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{RequestError, Result};
+use crate::ring::HostId;
+use crate::ring::placement::TokenRange;
+use crate::shard_thread::ShardContext;
+
+/// The engine's id of the table of stored progress.
+pub const TABLE: TableId = TableId(*b"helenus-transfer");
+const COLUMN: u32 = 1;
+/// Present when everything of the partition's epoch is there.
+const DONE: &[u8] = b"done";
+
+/// Names a unit within the transition of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitKey([u8; 16]);
+
+impl UnitKey {
+    /// `ranges` belong to it: other ranges are another unit.
+    pub fn new(source: HostId, shard: u16, table: TableId, ranges: &[TokenRange]) -> Self {
+        let mut digest = Md5::new();
+        digest.update(source.as_bytes());
+        digest.update(shard.to_be_bytes());
+        digest.update(table.0);
+        for range in ranges {
+            digest.update(range.start.to_be_bytes());
+            digest.update(range.end.to_be_bytes());
+        }
+        Self(digest.finalize().into())
+    }
+}
+
+/// How far a unit is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitProgress {
+    /// Where the next piece goes on; `None`: at the beginning (or, if it is done, nowhere).
+    pub resume: Option<Vec<u8>>,
+    pub bytes: u64,
+    pub is_done: bool,
+}
+
+/// What is stored about the transition of an epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredProgress {
+    pub units: BTreeMap<UnitKey, UnitProgress>,
+    /// This node has everything that it gains.
+    pub is_done: bool,
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Server(format!("the stored progress of a transfer is damaged: {error}"))
+}
+
+fn position(name: &[u8]) -> Vec<u8> {
+    [&[REGULAR_TAG], name].concat()
+}
+
+/// Reads what is stored about an epoch. On the first shard.
+pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
+    let key = |position: &[u8]| full_key(0, &epoch.to_be_bytes(), position).map_err(|error| damaged(&error));
+    let mut stored = StoredProgress::default();
+    let mut scan = context.shard.scan(&ScanRequest {
+        table: TABLE,
+        start: &key(REGULAR_START)?,
+        end: &key(REGULAR_END)?,
+        reversed: false,
+        now_seconds: context.now_seconds(),
+        budget: Budget::UNLIMITED,
+    })?;
+    while let Step::Row(view) = scan.next()? {
+        let name = view.position.get(1..).unwrap_or_default();
+        if name == DONE {
+            stored.is_done = true;
+            continue;
+        }
+        let Some(cell) = view.row.cells().next() else { continue };
+        let unit = name.try_into().map_err(|error| damaged(&error))?;
+        let progress = postcard::from_bytes(cell.value).map_err(|error| damaged(&error))?;
+        stored.units.insert(UnitKey(unit), progress);
+    }
+    Ok(stored)
+}
+
+/// Stores how far a unit is. On the first shard; not awaited until durable: too little is no harm.
+pub async fn store_unit(
+    context: &Rc<ShardContext>,
+    epoch: u64,
+    unit: UnitKey,
+    progress: &UnitProgress,
+) -> Result<()> {
+    let value = postcard::to_stdvec(progress).map_err(|error| damaged(&error))?;
+    write(context, epoch, &unit.0, &value).await.map(|_| ())
+}
+
+/// Stores that this node has everything, durably. On the first shard.
+pub async fn store_done(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
+    let position = write(context, epoch, DONE, &[]).await?;
+    Ok(context.shard.durable(position).await?)
+}
+
+async fn write(
+    context: &Rc<ShardContext>,
+    epoch: u64,
+    name: &[u8],
+    value: &[u8],
+) -> Result<helenus_engine::LogPosition> {
+    let mut builder =
+        MutationBuilder::new(TABLE, 0, &epoch.to_be_bytes()).map_err(|error| damaged(&error))?;
+    let mut row = RowBuilder::new();
+    let timestamp = context.next_timestamp();
+    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value });
+    builder.row(&position(name), &mut row);
+    apply(context, builder).await
+}
+
+async fn apply(context: &Rc<ShardContext>, builder: MutationBuilder) -> Result<helenus_engine::LogPosition> {
+    let mutation = builder.build();
+    context.shard.admit().await?;
+    let view = mutation.view().map_err(|error| damaged(&error))?;
+    let position = context.shard.apply(&view)?;
+    context.note_append(position);
+    Ok(position)
+}
+
+/// Forgets what is stored about other epochs: their transitions are over. On the first shard.
+pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
+    let mut epochs = Vec::new();
+    {
+        let mut scan = context.shard.scan(&ScanRequest {
+            table: TABLE,
+            start: PARTITION_START,
+            end: &[0xFF; 9],
+            reversed: false,
+            now_seconds: context.now_seconds(),
+            budget: Budget::UNLIMITED,
+        })?;
+        while let Step::Row(view) = scan.next()? {
+            epochs.push(view.partition_key.to_vec());
+            scan.skip_partition()?;
+        }
+    }
+    for other in epochs.into_iter().filter(|known| known.as_slice() != epoch.to_be_bytes()) {
+        let mut builder = MutationBuilder::new(TABLE, 0, &other).map_err(|error| damaged(&error))?;
+        builder.delete_partition(Deletion {
+            timestamp: context.next_timestamp(),
+            local_deletion_time: context.now_seconds(),
+        });
+        apply(context, builder).await?;
+    }
+    Ok(())
+}
+
+/// What a transfer of this node came to so far.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TransferProgress {
+    /// Who joins or leaves.
+    pub member: HostId,
+    pub epoch: u64,
+    pub peers: Vec<PeerProgress>,
+    pub bytes: u64,
+    pub estimated_bytes: u64,
+    pub percent: f64,
+    /// On average, in this run of the node.
+    pub bytes_per_second: u64,
+    /// `None`: cannot be said yet.
+    pub seconds_left: Option<u64>,
+    pub is_done: bool,
+    /// Why it does not go on, if it does not.
+    pub waiting_for: Option<String>,
+}
+
+/// What comes from one member.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeerProgress {
+    pub peer: HostId,
+    pub bytes: u64,
+    pub estimated_bytes: u64,
+    /// Tables on shards of the peer.
+    pub units: usize,
+    pub units_done: usize,
+}
+
+/// All that an operator is told.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StreamingReport {
+    pub receiving: Option<TransferProgress>,
+    /// Bytes sent to each member since the start of the node.
+    pub sent_bytes: BTreeMap<HostId, u64>,
+}
+
+/// A unit as the board sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct UnitState {
+    pub source: HostId,
+    pub bytes: u64,
+    /// What its holder has said.
+    pub estimated_bytes: u64,
+    /// The share of its tokens that has been passed.
+    pub share_done: f64,
+    pub is_done: bool,
+}
+
+impl UnitState {
+    /// What it will come to: the holder's word, later what the pieces so far promise.
+    fn expected_bytes(&self) -> u64 {
+        if self.is_done {
+            self.bytes
+        } else if self.share_done > 0.05 {
+            (self.bytes as f64 / self.share_done) as u64
+        } else {
+            self.estimated_bytes.max(self.bytes)
+        }
+    }
+}
+
+struct Receiving {
+    member: HostId,
+    epoch: u64,
+    units: BTreeMap<UnitKey, UnitState>,
+    /// Bytes that earlier runs had brought.
+    bytes_before: u64,
+    began: Duration,
+    is_done: bool,
+    /// Ranges whose only replica is dead, when all else is there.
+    lost_ranges: usize,
+    waiting_for: Option<String>,
+}
+
+/// The transfers of a node, shared by its shards.
+#[derive(Default)]
+pub struct Transfers {
+    board: Mutex<Board>,
+}
+
+#[derive(Default)]
+struct Board {
+    receiving: Option<Receiving>,
+    sent_bytes: BTreeMap<HostId, u64>,
+    /// Dead members that an operator has asked this node to remove.
+    asked_removals: BTreeSet<HostId>,
+}
+
+impl Transfers {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // Numbers for people: whoever panicked while holding it has left them whole.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transfer begins, or begins anew with other units.
+    pub fn begin(&self, member: HostId, epoch: u64, units: BTreeMap<UnitKey, UnitState>, now: Duration) {
+        let bytes_before = units.values().map(|unit| unit.bytes).sum();
+        self.board().receiving = Some(Receiving {
+            member,
+            epoch,
+            units,
+            bytes_before,
+            began: now,
+            is_done: false,
+            lost_ranges: 0,
+            waiting_for: None,
+        });
+    }
+
+    fn with_receiving(&self, epoch: u64, change: impl FnOnce(&mut Receiving)) {
+        if let Some(receiving) = self.board().receiving.as_mut().filter(|known| known.epoch == epoch) {
+            change(receiving);
+        }
+    }
+
+    pub fn note_unit(&self, epoch: u64, unit: UnitKey, bytes: u64, share_done: f64, is_done: bool) {
+        self.with_receiving(epoch, |receiving| {
+            if let Some(state) = receiving.units.get_mut(&unit) {
+                *state = UnitState { bytes, share_done, is_done, ..*state };
+            }
+        });
+    }
+
+    /// Why the transfer waits, or that it does not.
+    pub fn note_waiting(&self, epoch: u64, reason: Option<String>) {
+        self.with_receiving(epoch, |receiving| receiving.waiting_for = reason);
+    }
+
+    /// Everything is there but ranges whose only replica is dead.
+    pub fn note_lost(&self, epoch: u64, ranges: usize) {
+        self.with_receiving(epoch, |receiving| receiving.lost_ranges = ranges);
+    }
+
+    pub fn note_done(&self, epoch: u64) {
+        self.with_receiving(epoch, |receiving| {
+            receiving.is_done = true;
+            receiving.waiting_for = None;
+        });
+    }
+
+    /// No transition is under way any more.
+    pub fn end(&self) {
+        self.board().receiving = None;
+    }
+
+    pub fn note_sent(&self, to: HostId, bytes: u64) {
+        *self.board().sent_bytes.entry(to).or_default() += bytes;
+    }
+
+    pub fn is_done(&self, epoch: u64) -> bool {
+        self.board().receiving.as_ref().is_some_and(|known| known.epoch == epoch && known.is_done)
+    }
+
+    /// Not 0: everything is there but so many ranges whose only replica is dead.
+    pub fn lost_ranges(&self, epoch: u64) -> usize {
+        let board = self.board();
+        board.receiving.as_ref().filter(|known| known.epoch == epoch).map_or(0, |known| known.lost_ranges)
+    }
+
+    /// An operator has asked this node to remove a dead member, whatever is lost with it.
+    pub fn ask_removal(&self, host_id: HostId) {
+        self.board().asked_removals.insert(host_id);
+    }
+
+    pub fn forget_removal(&self, host_id: &HostId) {
+        self.board().asked_removals.remove(host_id);
+    }
+
+    pub fn is_removal_asked(&self, host_id: &HostId) -> bool {
+        self.board().asked_removals.contains(host_id)
+    }
+
+    /// `now`: [`helenus_engine::io::Clock::monotonic`].
+    pub fn report(&self, now: Duration) -> StreamingReport {
+        let board = self.board();
+        StreamingReport {
+            receiving: board.receiving.as_ref().map(|receiving| receiving.progress(now)),
+            sent_bytes: board.sent_bytes.clone(),
+        }
+    }
+}
+
+impl Receiving {
+    fn progress(&self, now: Duration) -> TransferProgress {
+        let mut peers: BTreeMap<HostId, PeerProgress> = BTreeMap::new();
+        for unit in self.units.values() {
+            let peer = peers.entry(unit.source).or_insert(PeerProgress {
+                peer: unit.source,
+                bytes: 0,
+                estimated_bytes: 0,
+                units: 0,
+                units_done: 0,
+            });
+            peer.bytes += unit.bytes;
+            peer.estimated_bytes += unit.expected_bytes();
+            peer.units += 1;
+            peer.units_done += usize::from(unit.is_done);
+        }
+        let bytes: u64 = peers.values().map(|peer| peer.bytes).sum();
+        let estimated_bytes: u64 = peers.values().map(|peer| peer.estimated_bytes).sum();
+        let seconds = now.saturating_sub(self.began).as_secs_f64();
+        let speed = (bytes.saturating_sub(self.bytes_before)) as f64 / seconds.max(0.001);
+        let left = estimated_bytes.saturating_sub(bytes);
+        let is_known = speed >= 1.0 && !self.is_done;
+        TransferProgress {
+            member: self.member,
+            epoch: self.epoch,
+            bytes,
+            estimated_bytes,
+            percent: if self.is_done {
+                100.0
+            } else {
+                // 100 is for what is done.
+                (100.0 * bytes as f64 / estimated_bytes.max(1) as f64).min(99.9)
+            },
+            bytes_per_second: speed as u64,
+            seconds_left: is_known.then_some((left as f64 / speed) as u64),
+            is_done: self.is_done,
+            waiting_for: self.waiting_for.clone(),
+            peers: peers.into_values().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_how_much_is_left() {
+        let transfers = Transfers::default();
+        let source = Uuid::from_u128(7);
+        let key = |number: u16| UnitKey::new(source, number, TABLE, &[]);
+        let unit = UnitState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
+        let units = BTreeMap::from([(key(0), unit), (key(1), unit)]);
+        transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));
+        transfers.note_unit(3, key(0), 500, 0.25, false);
+        transfers.note_unit(2, key(1), 999, 1.0, true);
+        let report = transfers.report(Duration::from_secs(15));
+        let receiving = report.receiving.unwrap();
+        // The first has a quarter: it will be 2,000; of the other one only the estimate is known.
+        assert_eq!((receiving.bytes, receiving.estimated_bytes), (500, 3_000));
+        assert_eq!((receiving.bytes_per_second, receiving.seconds_left), (100, Some(25)));
+        assert_eq!((receiving.peers.len(), receiving.peers[0].units), (1, 2));
+        assert!(!transfers.is_done(3));
+        transfers.note_done(3);
+        assert!(transfers.is_done(3) && !transfers.is_done(4));
+        assert!((transfers.report(Duration::from_secs(20)).receiving.unwrap().percent - 100.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,107 @@
+//! Token ranges as intervals of tokens and as ranges of keys.
+
+use std::ops::RangeInclusive;
+
+use crate::ring::placement::TokenRange;
+
+/// The same tokens as sorted, disjoint intervals: ranges are `(start, end]` and may wrap around.
+pub fn intervals(ranges: &[TokenRange]) -> Vec<RangeInclusive<i64>> {
+    let mut all: Vec<RangeInclusive<i64>> = Vec::with_capacity(ranges.len() + 1);
+    for range in ranges {
+        if range.start < range.end {
+            all.push(range.start + 1..=range.end);
+            continue;
+        }
+        if let Some(first) = range.start.checked_add(1) {
+            all.push(first..=i64::MAX);
+        }
+        all.push(i64::MIN..=range.end);
+    }
+    all.sort_by_key(|interval| *interval.start());
+    let mut joined: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
+    for interval in all {
+        match joined.last_mut() {
+            Some(last) if last.end().checked_add(1).is_none_or(|next| *interval.start() <= next) => {
+                *last = *last.start()..=*last.end().max(interval.end());
+            }
+            _ => joined.push(interval),
+        }
+    }
+    joined
+}
+
+/// Every token that these sorted, disjoint intervals leave out.
+pub fn complement(intervals: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
+    let mut left = Vec::with_capacity(intervals.len() + 1);
+    let mut next = Some(i64::MIN);
+    for interval in intervals {
+        let Some(start) = next else { break };
+        if start < *interval.start() {
+            left.push(start..=*interval.start() - 1);
+        }
+        next = interval.end().checked_add(1);
+    }
+    left.extend(next.map(|start| start..=i64::MAX));
+    left
+}
+
+fn width(interval: &RangeInclusive<i64>) -> f64 {
+    (i128::from(*interval.end()) - i128::from(*interval.start()) + 1) as f64
+}
+
+/// The share of these intervals, from 0 to 1, that lies before a token.
+pub fn share_before(intervals: &[RangeInclusive<i64>], token: i64) -> f64 {
+    let all: f64 = intervals.iter().map(width).sum();
+    let before: f64 = intervals
+        .iter()
+        .filter(|interval| *interval.start() < token)
+        .map(|interval| width(&(*interval.start()..=(*interval.end()).min(token - 1))))
+        .sum();
+    if all > 0.0 { before / all } else { 1.0 }
+}
+
+/// The share of the ring, from 0 to 1, that these intervals take.
+pub fn share_of_ring(intervals: &[RangeInclusive<i64>]) -> f64 {
+    intervals.iter().map(width).sum::<f64>() / 2_f64.powi(64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn intervals_hold_the_same_tokens_and_their_complement_the_others(
+            bounds in prop::collection::vec((-20_i64..20, -20_i64..20), 0..5),
+            extremes in any::<bool>(),
+        ) {
+            let stretch = |bound: i64| match bound {
+                -20 if extremes => i64::MIN,
+                19 if extremes => i64::MAX,
+                other => other,
+            };
+            let ranges: Vec<_> = bounds
+                .into_iter()
+                .map(|(start, end)| TokenRange { start: stretch(start), end: stretch(end) })
+                .collect();
+            let inside = intervals(&ranges);
+            let outside = complement(&inside);
+            for token in (-25..25).chain([i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX]) {
+                let expected = ranges.iter().any(|range| range.contains(token));
+                prop_assert_eq!(inside.iter().any(|interval| interval.contains(&token)), expected);
+                prop_assert_eq!(outside.iter().any(|interval| interval.contains(&token)), !expected);
+            }
+            prop_assert!(inside.windows(2).all(|pair| pair[0].end() < pair[1].start()));
+        }
+    }
+
+    #[test]
+    fn shares_grow_with_the_token() {
+        let intervals = [0..=9, 20..=29];
+        let shares = [-5, 0, 5, 15, 25, 40].map(|token| share_before(&intervals, token));
+        assert_eq!(shares, [0.0, 0.0, 0.25, 0.5, 0.75, 1.0]);
+        assert!((share_of_ring(&[i64::MIN..=-1]) - 0.5).abs() < 1e-9);
+    }
+}

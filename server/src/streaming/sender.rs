@@ -1,0 +1,149 @@
+//! The holder's side: pieces of a table's ranges, read as versions.
+//!
+//! Invariants:
+//! * A piece is read only when this shard has applied the epoch of the transition. From then on every write that this shard
+//!   accepts was sent to the receiver too; what it accepted before is in the piece, or behind its end.
+//! * Deletions and expired cells travel as they are, also those past their grace period: a replica that takes another's place
+//!   forgets nothing that the other one knew.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::key::token_bounds;
+use helenus_engine::read::{VersionLimit, VersionScanRequest};
+use helenus_engine::{EngineError, TableId};
+
+use super::message::{FetchRequest, Piece};
+use super::ranges::{intervals, share_of_ring};
+use crate::internode::message::Failure;
+use crate::ring::HostId;
+use crate::ring::placement::TokenRange;
+use crate::shard_thread::ShardContext;
+
+/// What is read in one turn of the thread: others must have theirs.
+const TURN_BYTES: u64 = 64 << 10;
+/// No piece is larger, whatever is asked for, but for its last turn.
+const PIECE_BYTES_MAX: u32 = 8 << 20;
+/// How long a holder that has not applied the epoch yet lets the receiver wait.
+const CATCH_UP: Duration = Duration::from_secs(3);
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
+/// A piece ends after so many turns, also when it has found little.
+const PIECE_TURNS_MAX: u32 = 256;
+
+/// Reads the next piece.
+pub async fn fetch(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    request: FetchRequest,
+) -> Result<Piece, Failure> {
+    if usize::from(request.shard) != context.index {
+        return Err(Failure::Malformed(format!(
+            "shard {} was asked for shard {}",
+            context.index, request.shard
+        )));
+    }
+    check_epoch(context, request.epoch).await?;
+    let table = TableId(request.table_id.to_be_bytes());
+    let limit = u64::from(request.max_bytes.min(PIECE_BYTES_MAX));
+    let mut piece = Piece { mutations: Vec::new(), crc32: 0, count: 0, resume: None };
+    let mut next = request.resume_from.unwrap_or_default();
+    let mut turns = 0;
+    'ranges: for interval in intervals(&request.ranges) {
+        let (start, end) = token_bounds(&interval);
+        next = next.max(start);
+        while next < end {
+            if piece.mutations.len() as u64 >= limit || turns >= PIECE_TURNS_MAX {
+                piece.resume = Some(next);
+                break 'ranges;
+            }
+            let resume = read_turn(context, table, &next, &end, &mut piece)?;
+            next = resume.unwrap_or_else(|| end.clone());
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+    }
+    piece.crc32 = crc32fast::hash(&piece.mutations);
+    context.node.transfers.note_sent(from, piece.mutations.len() as u64);
+    Ok(piece)
+}
+
+/// Appends what one turn reads; where the next one goes on in the range, if it does.
+fn read_turn(
+    context: &ShardContext,
+    table: TableId,
+    start: &[u8],
+    end: &[u8],
+    piece: &mut Piece,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let limit = VersionLimit { bytes: TURN_BYTES, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
+    let versions = context
+        .shard
+        .scan_versions(&VersionScanRequest {
+            table,
+            start,
+            end,
+            reversed: false,
+            now_seconds: context.now_seconds(),
+            keeps_purgeable: true,
+            limit,
+        })
+        .map_err(|error| failure(&error))?;
+    for mutation in &versions.partitions {
+        let bytes = mutation.bytes();
+        piece.mutations.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        piece.mutations.extend_from_slice(bytes);
+        piece.count += 1;
+    }
+    Ok(versions.resume)
+}
+
+/// Roughly how many bytes of these ranges are on this shard.
+pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Result<Vec<u64>, Failure> {
+    let view = context.cluster();
+    let catalog = context.catalog();
+    parts
+        .iter()
+        .map(|(table_id, ranges)| {
+            let statistics = match context.shard.statistics(TableId(table_id.to_be_bytes())) {
+                Ok(statistics) => statistics,
+                // It will be asked for it, and say so.
+                Err(EngineError::UnknownTable(_)) => return Ok(0),
+                Err(error) => return Err(failure(&error)),
+            };
+            let keyspace = catalog
+                .keyspaces
+                .values()
+                .find(|keyspace| keyspace.tables.values().any(|table| table.id.as_u128() == *table_id));
+            let held: Vec<TokenRange> = keyspace
+                .and_then(|keyspace| view.placement(&keyspace.name))
+                .map(|placement| {
+                    let ranges = placement.ranges();
+                    let own = ranges.filter(|(_, replicas)| replicas.contains(&context.node.host_id));
+                    own.map(|(range, _)| range).collect()
+                })
+                .unwrap_or_default();
+            let share = |intervals: &[RangeInclusive<i64>]| share_of_ring(intervals);
+            let (asked, held) = (share(&intervals(ranges)), share(&intervals(&held)));
+            let part = if held > 0.0 { (asked / held).min(1.0) } else { asked };
+            Ok(((statistics.disk_bytes + statistics.memtable_bytes as u64) as f64 * part) as u64)
+        })
+        .collect()
+}
+
+/// Waits until this shard has applied the epoch; refuses one that is over.
+async fn check_epoch(context: &Rc<ShardContext>, epoch: u64) -> Result<(), Failure> {
+    let deadline = context.clock.monotonic() + CATCH_UP;
+    while context.cluster_view().topology.epoch < epoch && context.clock.monotonic() < deadline {
+        context.clock.sleep(CATCH_UP_PAUSE).await;
+    }
+    let present = context.cluster_view().topology.epoch;
+    if present == epoch { Ok(()) } else { Err(Failure::StaleRing { epoch: present }) }
+}
+
+fn failure(error: &EngineError) -> Failure {
+    match error {
+        EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },
+        other => Failure::Internal(other.to_string()),
+    }
+}

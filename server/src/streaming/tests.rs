@@ -1,0 +1,223 @@
+//! Transfers between nodes of one thread, over a network in memory: everything arrives, whoever dies on the way.
+
+mod cluster;
+
+use helenus_engine::io::CrashStyle;
+
+use self::cluster::{Cluster, run_local};
+use super::receiver::{self, TransferError};
+use crate::ring::member::{MemberState, Phase};
+
+const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
+const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);
+
+/// The joiner, or whoever gains something, fetches until it has everything.
+async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {
+    receiver::run(&cluster.first_shard(number)).await
+}
+
+/// The same where a dead member was the only replica of some system tables' ranges.
+async fn fetch_rest(cluster: &Cluster, number: usize) {
+    match fetch(cluster, number).await {
+        Ok(()) | Err(TransferError::Lost(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
+    run_local(async {
+        for factor in [1, 2, 3] {
+            let mut cluster = Cluster::new(7, factor).await;
+            for shards in [2, 3, 1] {
+                cluster.add(shards, MemberState::Normal).await;
+            }
+            cluster.write(600, 200).await;
+            let joiner = cluster.add(4, WRITE_BOTH).await;
+            fetch(&cluster, joiner).await.unwrap();
+            let gained = cluster.check_receiver(joiner);
+            assert!(gained > 100, "{gained} partitions of factor {factor}");
+            let report = super::progress(&cluster.first_shard(joiner)).receiving.unwrap();
+            assert!(report.is_done && report.bytes > 0, "{report:?}");
+            assert!(report.peers.iter().all(|peer| peer.units_done == peer.units));
+        }
+    });
+}
+
+#[test]
+fn those_who_stay_get_what_a_leaving_member_has() {
+    run_local(async {
+        let mut cluster = Cluster::new(8, 2).await;
+        for shards in [2, 1, 2, 3] {
+            cluster.add(shards, MemberState::Normal).await;
+        }
+        cluster.write(500, 100).await;
+        cluster.set_state(1, LEAVING);
+        let mut gained = 0;
+        for number in [0, 2, 3] {
+            fetch(&cluster, number).await.unwrap();
+            gained += cluster.check_receiver(number);
+        }
+        assert!(gained > 100, "{gained}");
+    });
+}
+
+#[test]
+fn a_dead_member_is_replaced_by_what_the_others_have() {
+    run_local(async {
+        let mut cluster = Cluster::new(9, 3).await;
+        for shards in [1, 2, 1, 2] {
+            cluster.add(shards, MemberState::Normal).await;
+        }
+        cluster.write(400, 100).await;
+        cluster.stop(1);
+        cluster.set_state(1, LEAVING);
+        for number in [0, 2, 3] {
+            fetch_rest(&cluster, number).await;
+            cluster.check_receiver(number);
+        }
+    });
+}
+
+#[test]
+fn with_one_replica_nobody_takes_a_dead_members_place() {
+    run_local(async {
+        let mut cluster = Cluster::new(10, 1).await;
+        for _ in 0..2 {
+            cluster.add(1, MemberState::Normal).await;
+        }
+        cluster.write(100, 10).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        for number in 0..2 {
+            cluster.stop(number);
+        }
+        let error = fetch(&cluster, joiner).await.unwrap_err();
+        assert!(matches!(error, TransferError::Lost(_) | TransferError::Blocked(_)), "{error}");
+        for number in 0..2 {
+            cluster.restart(number).await;
+        }
+        fetch(&cluster, joiner).await.unwrap();
+        cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
+    run_local(async {
+        let mut cluster = Cluster::new(11, 1).await;
+        cluster.add(2, MemberState::Normal).await;
+        cluster.write(800, 20_000).await;
+        let joiner = cluster.add(2, WRITE_BOTH).await;
+        cluster.network.fail_after(0, 6);
+        let error = fetch(&cluster, joiner).await.unwrap_err();
+        assert!(matches!(error, TransferError::Peer { .. } | TransferError::Cancelled), "{error}");
+        let first = cluster.received_bytes(joiner);
+        assert!(first > 0);
+        cluster.stop(0);
+        cluster.restart(0).await;
+        fetch(&cluster, joiner).await.unwrap();
+        cluster.check_receiver(joiner);
+        let all = cluster.received_bytes(joiner);
+        let again = cluster.sent_bytes(0);
+        assert!(again < all, "{again} bytes were sent after the restart, of {all}");
+    });
+}
+
+#[test]
+fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
+    run_local(async {
+        for style in CrashStyle::ALL {
+            let mut cluster = Cluster::new(12, 1).await;
+            cluster.add(2, MemberState::Normal).await;
+            cluster.write(800, 20_000).await;
+            let joiner = cluster.add(2, WRITE_BOTH).await;
+            cluster.network.fail_after(0, 8);
+            fetch(&cluster, joiner).await.unwrap_err();
+            let before = cluster.sent_bytes(0);
+            cluster.crash(joiner, style).await;
+            cluster.network.heal(0);
+            fetch(&cluster, joiner).await.unwrap();
+            cluster.check_receiver(joiner);
+            let again = cluster.sent_bytes(0) - before;
+            let all = cluster.received_bytes(joiner);
+            assert!(again < all, "{again} bytes were sent after the crash ({style:?}), of {all}");
+        }
+    });
+}
+
+#[test]
+fn a_damaged_piece_is_not_applied_but_fetched_again() {
+    run_local(async {
+        let mut cluster = Cluster::new(13, 1).await;
+        cluster.add(1, MemberState::Normal).await;
+        cluster.write(200, 20_000).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        cluster.network.damage_next_piece();
+        fetch(&cluster, joiner).await.unwrap();
+        cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn another_holder_is_asked_when_one_dies_on_the_way() {
+    run_local(async {
+        let mut cluster = Cluster::new(14, 3).await;
+        for _ in 0..4 {
+            cluster.add(1, MemberState::Normal).await;
+        }
+        cluster.write(300, 5_000).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        cluster.network.fail_after(0, 2);
+        fetch(&cluster, joiner).await.unwrap_err();
+        cluster.stop(0);
+        fetch_rest(&cluster, joiner).await;
+        cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn what_is_written_meanwhile_to_both_sides_stays() {
+    run_local(async {
+        let mut cluster = Cluster::new(15, 1).await;
+        cluster.add(1, MemberState::Normal).await;
+        cluster.write(300, 10_000).await;
+        let joiner = cluster.add(2, WRITE_BOTH).await;
+        let (fetched, ()) = futures::join!(fetch(&cluster, joiner), cluster.write(300, 500));
+        fetched.unwrap();
+        cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn a_holder_that_has_another_epoch_sends_nothing() {
+    run_local(async {
+        let mut cluster = Cluster::new(16, 1).await;
+        cluster.add(1, MemberState::Normal).await;
+        cluster.write(50, 10).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        // The holder has applied the next step, or the one before.
+        cluster.install_on(0, 1_000);
+        assert!(matches!(fetch(&cluster, joiner).await, Err(TransferError::RingChanged)));
+        cluster.install_on(0, 1);
+        assert!(matches!(fetch(&cluster, joiner).await, Err(TransferError::Peer { .. })));
+        assert_eq!(cluster.sent_bytes(0), 0);
+    });
+}
+
+#[test]
+fn a_transfer_that_is_done_is_not_done_again_after_a_restart() {
+    run_local(async {
+        let mut cluster = Cluster::new(17, 1).await;
+        cluster.add(1, MemberState::Normal).await;
+        cluster.write(50, 10).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        fetch(&cluster, joiner).await.unwrap();
+        let sent = cluster.sent_bytes(0);
+        cluster.crash(joiner, CrashStyle::LoseAll).await;
+        fetch(&cluster, joiner).await.unwrap();
+        assert_eq!(cluster.sent_bytes(0), sent);
+        let epoch = cluster.first_shard(joiner).cluster().topology.epoch;
+        assert!(cluster.first_shard(joiner).node.transfers.is_done(epoch));
+        cluster.check_receiver(joiner);
+    });
+}
