@@ -18,3 +18,6 @@ pub mod message;
 pub mod tcp;
 pub mod transport;
 mod wire;
+
+#[cfg(test)]
+mod tests;

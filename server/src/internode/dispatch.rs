@@ -111,13 +111,10 @@ impl ShardContext {
         }
         tokio::select! {
             biased;
-            response = receiver => match response {
-                Ok(response) => response.map_err(PeerError::from),
-                Err(_) => {
-                    let reason = "this node is shutting down".to_owned();
-                    Err(CallError::Unreachable { address, reason }.into())
-                }
-            },
+            response = receiver => {
+                let reason = || "this node is shutting down".to_owned();
+                Ok(response.map_err(|_| CallError::Unreachable { address, reason: reason() })??)
+            }
             () = self.clock.sleep(deadline) => {
                 let after_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
                 Err(CallError::TimedOut { address, after_ms }.into())

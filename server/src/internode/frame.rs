@@ -226,8 +226,8 @@ mod tests {
             "da0cbc92",
             "72696e67"
         );
-        let hex: String = encoded(&request()).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, golden);
+        let hex: Vec<String> = encoded(&request()).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex.concat(), golden);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!
 //! HELLO: lowest version u16, highest version u16, node, wanted shard u16. WELCOME: chosen version u16, node, serving
 //! shard u16. Node: host id (16 bytes), run id u64, shard count u16, wall clock i64 (microseconds), cluster name. REFUSAL: code
-//! u16, text. Texts are a length u16 and UTF-8.
+//! u16, text. Texts are a length u16, at most 2048, and UTF-8.
 //!
 //! Both sides check the other ([`Local::check`]): no side relies on the other's honesty, only on its own eyes.
 //! Who is a member is not asked here: a node that joins must be able to talk first.
@@ -242,7 +242,7 @@ impl Opening {
             3 => refusal(&mut body),
             _ => return Err(HandshakeError::Malformed("its kind is not known")),
         };
-        decoded.ok_or(HandshakeError::Malformed("a field is cut off or not UTF-8"))
+        decoded.ok_or(HandshakeError::Malformed("a field is cut off, too long or not UTF-8"))
     }
 
     /// Reads one message, and not a byte more.
@@ -307,8 +307,11 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn take_text(body: &mut &[u8]) -> Option<String> {
-    let length = body.try_get_u16_le().ok()?;
-    let bytes = body.split_off(..usize::from(length))?;
+    let length = usize::from(body.try_get_u16_le().ok()?);
+    if length > TEXT_BYTES_MAX {
+        return None;
+    }
+    let bytes = body.split_off(..length)?;
     String::from_utf8(bytes.to_vec()).ok()
 }
 
@@ -329,7 +332,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_hello() {
-        let hex: String =
+        let hex: Vec<String> =
             local().hello(1_000_000, 3).encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let golden = concat!(
             "484c4e534c494e4b",
@@ -345,7 +348,7 @@ mod tests {
             "0300",
             "57712893"
         );
-        assert_eq!(hex, golden);
+        assert_eq!(hex.concat(), golden);
     }
 
     #[test]

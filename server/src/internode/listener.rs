@@ -21,7 +21,7 @@ use crate::ring::HostId;
 /// Handshakes at a time.
 const HANDSHAKES_MAX: usize = 256;
 /// The same refusal of the same address is logged again after this time.
-const LOG_PAUSE: Duration = Duration::from_secs(60);
+const LOG_PAUSE: Duration = Duration::from_mins(1);
 /// Refusals that are remembered for that.
 const LOGGED_MAX: usize = 256;
 

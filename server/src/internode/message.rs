@@ -85,3 +85,17 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Bytes, postcard::Error> {
 pub fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, postcard::Error> {
     postcard::from_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::message::ClusterRequest;
+
+    #[test]
+    fn the_lane_of_a_request_is_told_by_its_first_byte() {
+        let control = encode(&Request::Cluster(ClusterRequest::Version)).unwrap();
+        assert_eq!(control.first(), Some(&1));
+        assert_eq!(Lane::of(&control), Lane::Control);
+        assert_eq!([Lane::of(&[0]), Lane::of(&[2]), Lane::of(&[])], [Lane::Data, Lane::Stream, Lane::Data]);
+    }
+}

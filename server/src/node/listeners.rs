@@ -56,7 +56,7 @@ pub fn accept_links(
         is_removed: Box::new(move |host_id| members.cluster_view().topology.removed.contains(host_id)),
         hand_over: Box::new(move |shard, stream, peer| {
             let link = links.links.get(usize::from(shard));
-            if !link.is_some_and(|link| link.try_send(Message::Link(stream, peer)).is_ok()) {
+            if link.is_none_or(|link| link.try_send(Message::Link(stream, peer)).is_err()) {
                 tracing::warn!(address = %peer.address, shard, "a link is closed: its shard has too much to do");
             }
         }),
