@@ -1,23 +1,63 @@
 //! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
+//!
+//! [`metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
+//! [`propose`] puts changes to it.
 
+pub mod applying;
+pub mod join;
 pub mod message;
 pub mod metadata;
+pub mod propose;
+pub mod raft;
+pub mod start;
+pub mod stored;
 pub mod view;
+mod voters;
+
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use self::message::{ClusterRequest, ClusterResponse};
+pub use self::propose::{
+    applied_version, catch_up, catch_up_with_leader, propose, wait_applied, wait_applied_everywhere,
+};
 use crate::internode::message::Failure;
 use crate::ring::HostId;
 use crate::shard_thread::ShardContext;
 
+/// The longest that another node may have this one wait on its behalf.
+const PATIENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Carries out what another node asks about the cluster.
 pub async fn handle(
-    _context: &Rc<ShardContext>,
+    context: &Rc<ShardContext>,
     _from: HostId,
     request: ClusterRequest,
 ) -> Result<ClusterResponse, Failure> {
+    let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
+    let patience = |patience_ms: u64| Duration::from_millis(patience_ms).min(PATIENCE_MAX);
     match request {
         ClusterRequest::Version => Ok(ClusterResponse::Version(env!("CARGO_PKG_VERSION").to_owned())),
+        ClusterRequest::Raft { call, payload } => {
+            let log = context.metadata_log().map_err(failed)?;
+            raft::network::handle(&log.raft, call, &payload).await.map(ClusterResponse::Raft)
+        }
+        ClusterRequest::Propose { command, forward, patience_ms } => {
+            propose::handle_propose(context, &command, forward, patience(patience_ms)).await
+        }
+        ClusterRequest::Applied { version, patience_ms } => {
+            Ok(propose::handle_applied(context, version, patience(patience_ms)).await)
+        }
+        ClusterRequest::Join(request) => join::handle(context, *request).await,
+        ClusterRequest::NewestVersion => {
+            let log = context.metadata_log().map_err(failed)?;
+            if log.leader() != Some(context.node.host_id) {
+                return Ok(ClusterResponse::NoLeader);
+            }
+            Ok(ClusterResponse::Applied { version: applied_version(context) })
+        }
     }
 }

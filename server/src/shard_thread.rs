@@ -19,6 +19,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use crate::cluster;
+use crate::cluster::raft::MetadataLog;
 use crate::cluster::view::ClusterView;
 use crate::coordinator::replica::ReplicationState;
 use crate::error::{RequestError, Result};
@@ -81,6 +83,7 @@ pub struct ShardContext {
     planted_bug: Option<PlantedBug>,
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
+    metadata_log: RefCell<Option<Rc<MetadataLog>>>,
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     last_timestamp: Cell<i64>,
@@ -123,6 +126,7 @@ impl ShardContext {
             uuids: parts.uuids,
             planted_bug: parts.planted_bug,
             schema_turn: tokio::sync::Mutex::new(()),
+            metadata_log: RefCell::new(None),
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
             last_timestamp: Cell::new(0),
@@ -146,6 +150,21 @@ impl ShardContext {
     /// The same without another owner of it.
     pub fn cluster_view(&self) -> std::cell::Ref<'_, Arc<ClusterView>> {
         self.cluster.borrow()
+    }
+
+    /// The metadata log; on the first shard of a node that has started and is not stopping.
+    pub fn metadata_log(&self) -> Result<Rc<MetadataLog>> {
+        let log = self.metadata_log.borrow().clone();
+        log.ok_or_else(|| RequestError::Server("the metadata log is not open here".to_owned()))
+    }
+
+    pub fn begin_metadata_log(&self, log: Rc<MetadataLog>) {
+        *self.metadata_log.borrow_mut() = Some(log);
+    }
+
+    /// Takes the metadata log away, so that nothing uses it any more.
+    pub fn end_metadata_log(&self) -> Option<Rc<MetadataLog>> {
+        self.metadata_log.borrow_mut().take()
     }
 
     /// Takes a new view of the cluster over.
@@ -238,7 +257,7 @@ pub async fn run_on<T: Send + 'static>(
     receiver.await.map_err(|_| stopped())
 }
 
-/// Serves the queue of a shard until it is told to stop.
+/// Serves the queue of a shard until it is told to stop, or nobody can tell it anything any more.
 pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {
     while let Some(message) = queue.recv().await {
         match message {
@@ -256,9 +275,10 @@ pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>
                     tracing::warn!(address = %peer.address, %error, "cannot serve a link");
                 }
             }
-            Message::Stop => return,
+            Message::Stop => break,
         }
     }
+    cluster::start::stop(&context).await;
 }
 
 fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {

@@ -199,7 +199,14 @@ impl CommitLog {
     /// Resolves when everything up to and including the record at `position` is durable (in periodic mode at once),
     /// or the log has failed.
     pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
-        Durable { log: Rc::clone(self), position, ticket: None }
+        let at_once = matches!(self.options.sync, SyncMode::Periodic { .. });
+        Durable { log: Rc::clone(self), position, at_once, ticket: None }
+    }
+
+    /// Resolves when everything up to and including the record at `position` is on disk, in every mode, or the log has
+    /// failed.
+    pub fn on_disk(self: &Rc<Self>, position: LogPosition) -> Durable {
+        Durable { log: Rc::clone(self), position, at_once: false, ticket: None }
     }
 
     /// Waits while too much is appended but not written: call it before work that will append.
@@ -293,6 +300,11 @@ impl CommitLog {
     fn has_work(&self) -> bool {
         let state = self.state.borrow();
         state.records > 0 || !state.closed.is_empty()
+    }
+
+    /// Whether anybody waits for records to be on disk.
+    fn has_waiters(&self) -> bool {
+        !self.state.borrow().waiters.is_empty()
     }
 
     fn is_closing(&self) -> bool {
@@ -464,18 +476,22 @@ impl Writer<'_> {
             SyncMode::Periodic { period } => {
                 while self.durable_sequence < self.next_sequence && !log.has_work() && !log.is_closing() {
                     let due = (self.last_sync + period).saturating_sub(log.clock.monotonic());
-                    if due.is_zero() {
+                    if due.is_zero() || log.has_waiters() {
                         self.sync().await?;
                     } else {
-                        let work = std::pin::pin!(wait());
+                        let wait = log.work.wait(|| log.has_work() || log.is_closing() || log.has_waiters());
+                        let work = std::pin::pin!(wait);
                         select(work, log.clock.sleep(due)).await;
                     }
                 }
                 wait().await;
                 log.wake_at_bytes.set(PERIODIC_WRITE_BYTES);
-                let enough = log
-                    .work
-                    .wait(|| log.state.borrow().unwritten_bytes >= PERIODIC_WRITE_BYTES || log.is_closing());
+                let enough = log.work.wait(|| {
+                    let state = log.state.borrow();
+                    state.unwritten_bytes >= PERIODIC_WRITE_BYTES
+                        || state.closing
+                        || !state.waiters.is_empty()
+                });
                 let enough = std::pin::pin!(enough);
                 if let Either::Left(_) = select(enough, log.clock.sleep(PERIODIC_WRITE_INTERVAL)).await {
                     yield_now().await;
@@ -560,6 +576,8 @@ impl Drop for StopGuard {
 pub struct Durable {
     log: Rc<CommitLog>,
     position: LogPosition,
+    /// Not to be waited for, unless the log has failed.
+    at_once: bool,
     ticket: Option<u64>,
 }
 
@@ -575,7 +593,7 @@ impl Future for Durable {
         if let Some(failure) = &state.failure {
             return Poll::Ready(Err(failure.clone()));
         }
-        if matches!(log.options.sync, SyncMode::Periodic { .. }) {
+        if self.at_once {
             return Poll::Ready(Ok(()));
         }
         let known =
@@ -588,6 +606,10 @@ impl Future for Durable {
             let waker = context.waker().clone();
             state.waiters.push_back(Waiter { ticket, position: self.position, waker });
             self.ticket = Some(ticket);
+            drop(state);
+            if matches!(log.options.sync, SyncMode::Periodic { .. }) {
+                log.work.notify();
+            }
         }
         Poll::Pending
     }

@@ -111,6 +111,33 @@ fn records_come_back_in_order_at_their_positions() {
 }
 
 #[test]
+fn what_must_be_on_disk_does_not_wait_for_the_period() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(0));
+    let written = block_on(async {
+        let (log, _) = recover(&disk, options(PERIODIC), &clock).await.unwrap();
+        let mut written = Vec::new();
+        beside(&log, async {
+            for number in 0..10 {
+                let position = log.append(&record(number)).unwrap();
+                written.push((position, Bytes::from(record(number))));
+                log.durable(position).await.unwrap();
+                log.on_disk(position).await.unwrap();
+                log.on_disk(position).await.unwrap();
+            }
+            // Nobody waits for this one, and the clock stands still.
+            log.append(b"late").unwrap();
+            disk.crash_at(disk.operations());
+        })
+        .await
+        .unwrap();
+        written
+    });
+    disk.restart(CrashStyle::LoseAll, 0);
+    assert_eq!(replayed(&disk).unwrap(), written);
+}
+
+#[test]
 fn many_waiters_share_one_group() {
     block_on(async {
         let disk = SimulatedDisk::new(1);

@@ -131,6 +131,13 @@ impl Shard {
         async move { durable.await.map_err(EngineError::from) }
     }
 
+    /// Resolves when everything up to and including the mutation at `position` is on disk, in every mode, or can no
+    /// longer come there.
+    pub fn on_disk(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let on_disk = self.log.on_disk(position);
+        async move { on_disk.await.map_err(EngineError::from) }
+    }
+
     /// Waits while the memtable budget is spent or the log has too much to write. An error means that waiting
     /// longer would not help.
     pub async fn admit(&self) -> Result<(), EngineError> {

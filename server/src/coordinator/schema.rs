@@ -1,33 +1,47 @@
-//! Statements about the schema: one at a time on the first shard, acknowledged when every shard has the result.
+//! Statements about the schema: planned on the newest catalog that this node knows, put into the metadata log, acknowledged
+//! when every live member works with the result.
 //!
-//! Order of a change: tables are created or altered in every shard's engine, the catalog is made durable, every shard takes it
-//! over, then tables are dropped from the engines. A crash in between leaves at most engine tables that the catalog does
-//! not name; they are dropped at the next start.
+//! The log takes a change only where the schema is the one that it was planned on; otherwise it is planned again. How a node
+//! takes a change over: [`crate::cluster::applying`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
 use cql_lite::syntax::ast::{self, Statement};
 use helenus_engine::TableId;
 use helenus_engine::TableWriterOptions;
 use helenus_engine::compaction::CompactionOptions;
 use helenus_engine::shard::TableOptions as EngineTableOptions;
 use helenus_engine::table::Compression as EngineCompression;
-use uuid::Uuid;
 
 use super::replica::truncate::truncate_everywhere;
 use super::transaction::write_cell;
 use super::{Outcome, RequestOptions};
+use crate::cluster;
+use crate::cluster::applying::protocol_change;
+use crate::cluster::metadata::{self, Command, SchemaChangeCommand};
 use crate::error::{RequestError, Result};
 use crate::plan::selection::ResultColumn;
 use crate::run::select::ResultPage;
 use crate::schema::catalog::{Catalog, Table, TableKind};
-use crate::schema::ddl::{self, ChangeTarget, ChangeType, DdlContext, SchemaChangeEvent, TableAction};
+use crate::schema::ddl::{self, DdlContext};
 use crate::schema::describe::{ClusterFacts, describe as describe_catalog};
+use crate::schema::document::CatalogDocument;
 use crate::schema::options::Compressor;
-use crate::shard_thread::{CatalogView, ShardContext};
+use crate::shard_thread::ShardContext;
+
+/// Plans of one change, each on a newer catalog.
+const PLANS_MAX: usize = 50;
+/// How long a change may take to get into the metadata log.
+const PROPOSE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long to wait for live members that have not applied a change.
+const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the newest catalog before a statement is refused or found to have no effect.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
+/// The longest pause after another member's change came first.
+const CONFLICT_PAUSE_MS_MAX: u64 = 50;
 
 /// The settings that the engine has of a table.
 pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
@@ -66,7 +80,13 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
         now_micros: context.next_timestamp(),
         new_table_id: context.time_uuid(),
         new_version: context.random_uuid(),
-        data_centers: BTreeMap::from([(context.node.config.data_center.clone(), 1)]),
+        data_centers: context
+            .cluster_view()
+            .topology
+            .data_centers()
+            .into_iter()
+            .map(|(name, members)| (name, members as usize))
+            .collect(),
     }
 }
 
@@ -91,68 +111,48 @@ async fn change_here(
     statement: Statement,
     keyspace: Option<Arc<str>>,
 ) -> Result<Outcome> {
-    // One change at a time: each starts from the catalog that the one before has made.
-    let _turn = context.schema_turn.lock().await;
-    let change = ddl::execute(&context.catalog(), &statement, keyspace.as_deref(), &ddl_context(&context))?;
-    let Some(effect) = change.effect else { return Ok(Outcome::Void) };
-    let mut changed: Vec<Arc<Table>> = Vec::new();
-    let mut dropped: Vec<Uuid> = Vec::new();
-    for action in change.table_actions {
-        match action {
-            TableAction::Create(table) | TableAction::Alter(table) => changed.push(table),
-            TableAction::Drop(id) => dropped.push(id),
+    // One at a time: others of this node would only have to be planned again.
+    let turn = context.schema_turn.lock().await;
+    for attempt in 0..PLANS_MAX {
+        let catalog = context.catalog();
+        let planned = ddl::execute(&catalog, &statement, keyspace.as_deref(), &ddl_context(&context));
+        if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
+            // Nothing will be proposed, so that the log cannot say whether this is the newest catalog. Where nobody leads
+            // it is as new as any.
+            let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
+            if context.catalog().version != catalog.version {
+                continue;
+            }
+        }
+        let change = planned?;
+        let Some(effect) = change.effect else { return Ok(Outcome::Void) };
+        // What the engine would refuse must not come into the log.
+        engine_tables(&change.catalog)?;
+        let dropped = catalog.keyspaces.keys().filter(|name| !change.catalog.keyspaces.contains_key(*name));
+        let command = Command::ChangeSchema(SchemaChangeCommand {
+            base: catalog.version,
+            changed: CatalogDocument::difference(&catalog, &change.catalog),
+            dropped: dropped.cloned().collect(),
+            event: effect.clone(),
+        });
+        match cluster::propose(&context, command, PROPOSE_DEADLINE).await? {
+            metadata::Outcome::Applied { version } => {
+                drop(turn);
+                cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
+                return Ok(Outcome::SchemaChange(protocol_change(effect)));
+            }
+            metadata::Outcome::Conflict { .. } => {
+                // Rivals of other members would otherwise meet again.
+                let pause_ms = context.random.borrow_mut().below(CONFLICT_PAUSE_MS_MAX);
+                context.clock.sleep(Duration::from_millis(pause_ms)).await;
+            }
+            metadata::Outcome::Busy { .. } => {}
+            metadata::Outcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
         }
     }
-    let catalog = change.catalog;
-    let mut prepared = Vec::with_capacity(changed.len());
-    for table in &changed {
-        let is_logged = catalog.keyspace(&table.keyspace).is_none_or(|keyspace| keyspace.durable_writes);
-        prepared.push((TableId(*table.id.as_bytes()), engine_options(table, is_logged)?));
-    }
-    if let Statement::AlterKeyspace(_) = &statement {
-        // durable_writes decides whether the tables' writes are logged.
-        prepared = engine_tables(&catalog)?;
-    }
-    on_every_shard(&context, move |context| {
-        let prepared = prepared.clone();
-        Box::pin(async move {
-            for (id, options) in prepared {
-                if context.shard.table_ids().contains(&id) {
-                    context.shard.alter_table(id, options)?;
-                } else {
-                    context.shard.create_table(id, options).await?;
-                }
-            }
-            Ok(())
-        })
-    })
-    .await?;
-    context.node.store_catalog(&catalog).await?;
-    let view = CatalogView { generation: context.catalog_view().generation + 1, catalog };
-    on_every_shard(&context, move |context| {
-        let view = view.clone();
-        Box::pin(async move {
-            context.install(view);
-            Ok(())
-        })
-    })
-    .await?;
-    if !dropped.is_empty() {
-        on_every_shard(&context, move |context| {
-            let dropped = dropped.clone();
-            Box::pin(async move {
-                for id in dropped {
-                    context.shard.drop_table(TableId(*id.as_bytes())).await?;
-                }
-                Ok(())
-            })
-        })
-        .await?;
-    }
-    let change = protocol_change(effect);
-    // Nobody may be listening.
-    let _ = context.node.events.send(cql_lite::frame::Event::SchemaChange(change.clone()));
-    Ok(Outcome::SchemaChange(change))
+    Err(RequestError::Server(format!(
+        "the schema was changed by others {PLANS_MAX} times while this change was under way"
+    )))
 }
 
 /// Has a job done on all shards of the node, on all of them at the same time.
@@ -169,25 +169,6 @@ pub async fn on_every_shard(
     });
     futures::future::try_join_all(jobs).await?;
     Ok(())
-}
-
-fn protocol_change(effect: SchemaChangeEvent) -> SchemaChange {
-    let SchemaChangeEvent { change_type, target, keyspace, name, arguments } = effect;
-    SchemaChange {
-        kind: match change_type {
-            ChangeType::Created => SchemaChangeKind::Created,
-            ChangeType::Updated => SchemaChangeKind::Updated,
-            ChangeType::Dropped => SchemaChangeKind::Dropped,
-        },
-        keyspace,
-        target: match target {
-            ChangeTarget::Keyspace => SchemaTarget::Keyspace,
-            ChangeTarget::Table => SchemaTarget::Table { name },
-            ChangeTarget::Type => SchemaTarget::Type { name },
-            ChangeTarget::Function => SchemaTarget::Function { name, argument_types: arguments },
-            ChangeTarget::Aggregate => SchemaTarget::Aggregate { name, argument_types: arguments },
-        },
-    }
 }
 
 /// Empties a table on every shard of every node.

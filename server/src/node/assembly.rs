@@ -23,17 +23,19 @@ use super::files::NodeFiles;
 use super::identity::Identity;
 use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
+use crate::cluster;
+use crate::cluster::raft::log_store;
+use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
 use crate::config::{CommitLogMode, Config};
 use crate::coordinator::replica::{self, hints};
 use crate::coordinator::schema::engine_tables;
-use crate::error::Result;
+use crate::error::{RequestError, Result};
 use crate::internode::message::PROTOCOL_VERSION;
 use crate::observe::metrics::ShardMetrics;
 use crate::ring::member::{Member, MemberState};
 use crate::ring::topology::Topology;
 use crate::schema::catalog::Catalog;
-use crate::schema::store;
 use crate::schema::system_keyspaces::initial_catalog;
 use crate::schema::virtual_tables::NodeInformation;
 use crate::session::prepared::Registry;
@@ -44,6 +46,9 @@ use crate::streaming::progress::{self, Transfers};
 const EVENT_BACKLOG: usize = 1_024;
 /// Bytes appended to a commit log and not yet written above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+
+/// How long a new node asks its seeds to let it in.
+const JOIN_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Where a node is reached.
 #[derive(Debug, Clone, Copy)]
@@ -79,16 +84,26 @@ pub struct Assembled {
 /// Reads what is stored and joins it with the parts.
 pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let NodeParts { config, identity, addresses, files, started_seconds, catalog_version } = parts;
-    let catalog = match files.load(CATALOG_FILE).await? {
-        None => initial_catalog(catalog_version),
-        Some(bytes) => store::decode(&bytes).map_err(|error| StartError::Damaged {
+    let contents = match files.load(CATALOG_FILE).await? {
+        None => Contents::Catalog(initial_catalog(catalog_version)),
+        Some(bytes) => decode_file(&bytes).map_err(|error| StartError::Damaged {
             path: files.path(CATALOG_FILE),
             message: error.to_string(),
         })?,
     };
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
-    let cluster = Arc::new(alone(&information, &addresses, identity.shards, &catalog));
+    let (catalog, cluster) = match contents {
+        Contents::Catalog(catalog) => {
+            let cluster = alone(&information, &addresses, identity.shards, &catalog);
+            (Arc::new(catalog), cluster)
+        }
+        Contents::State(Stored { state, .. }) => {
+            let alive = Arc::new(BTreeSet::from([identity.host_id]));
+            let cluster = ClusterView::new(state.topology, alive, &state.catalog);
+            (state.catalog, cluster)
+        }
+    };
     let shared = Arc::new(NodeShared {
         host_id: identity.host_id,
         links,
@@ -99,12 +114,13 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         stopping: watch::channel(false).0,
         shard_aware_port: addresses.shard_aware_port,
         transfers: Transfers::default(),
+        applied: watch::channel(cluster.topology.version).0,
         files,
         connections: AtomicUsize::new(0),
         config,
     });
-    let catalog = CatalogView { generation: 1, catalog: Arc::new(catalog) };
-    Ok(Assembled { shared, queues, catalog, cluster })
+    let catalog = CatalogView { generation: 1, catalog };
+    Ok(Assembled { shared, queues, catalog, cluster: Arc::new(cluster) })
 }
 
 /// Opens a shard: recovery, and the tables that the catalog names.
@@ -123,6 +139,9 @@ pub async fn open_shard(
     tables.push((batch_log::TABLE, batch_log::table_options()));
     tables.push((hints::TABLE, hints::table_options()));
     tables.push((progress::TABLE, helenus_engine::TableOptions::default()));
+    if index == 0 {
+        tables.push((log_store::TABLE, helenus_engine::TableOptions::default()));
+    }
     let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
     for id in shard.table_ids() {
@@ -136,6 +155,13 @@ pub async fn open_shard(
 
 /// What a shard does when all shards are served, before clients come.
 pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
+    if context.index == 0 {
+        let seeds = context.node.config.seeds.clone();
+        if !cluster::start::start(context, &seeds).await? {
+            let joined = cluster::join::join(context, &seeds, JOIN_DEADLINE).await;
+            joined.map_err(|error| RequestError::Server(error.to_string()))?;
+        }
+    }
     let replayed = batch_log::replay(context).await?;
     if replayed > 0 {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
@@ -203,7 +229,7 @@ fn information(
     }
 }
 
-/// The cluster of a node that is alone.
+/// The cluster of a node that has not founded or joined one yet: itself.
 fn alone(
     information: &NodeInformation,
     addresses: &Addresses,
@@ -225,8 +251,8 @@ fn alone(
         protocol_version: PROTOCOL_VERSION,
     };
     let topology = Topology {
-        version: 1,
-        epoch: 1,
+        version: 0,
+        epoch: 0,
         members: BTreeMap::from([(host_id, Arc::new(member))]),
         removed: BTreeSet::new(),
     };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use cql_lite::frame::Event;
 use cql_lite::types::token;
 use tokio::sync::{broadcast, watch};
@@ -11,16 +10,13 @@ use uuid::Uuid;
 
 use super::files::NodeFiles;
 use crate::config::Config;
-use crate::error::{RequestError, Result};
 use crate::observe::metrics::ShardMetrics;
-use crate::schema::catalog::Catalog;
-use crate::schema::store;
 use crate::schema::virtual_tables::NodeInformation;
 use crate::session::prepared::Registry;
 use crate::shard_thread::{IGNORE_MSB, ShardLink};
 use crate::streaming::progress::Transfers;
 
-/// The file of the catalog.
+/// The file of the applied state of the cluster, catalog included.
 pub const CATALOG_FILE: &str = "catalog";
 
 /// What all threads of a node know.
@@ -37,6 +33,8 @@ pub struct NodeShared {
     pub shard_aware_port: u16,
     /// What this node fetches from others and sends to them because ranges change owners.
     pub transfers: Transfers,
+    /// The version of the topology that every shard works with: what the metadata log has brought so far.
+    pub applied: watch::Sender<u64>,
     /// The node's own small files.
     pub files: NodeFiles,
     pub(super) connections: AtomicUsize,
@@ -51,15 +49,6 @@ impl NodeShared {
     #[inline]
     pub fn shard_of(&self, token: i64) -> usize {
         token::shard_of(token, self.links.len() as u32, IGNORE_MSB) as usize
-    }
-
-    /// Makes a catalog the one that the next start reads.
-    pub async fn store_catalog(&self, catalog: &Catalog) -> Result<()> {
-        let bytes = store::encode(catalog).map_err(|error| RequestError::Server(error.to_string()))?;
-        self.files
-            .replace(CATALOG_FILE, Bytes::from(bytes))
-            .await
-            .map_err(|error| RequestError::Server(format!("the schema could not be stored: {error}")))
     }
 
     /// Counts a client's connection; false when there are too many.

@@ -34,12 +34,14 @@ pub enum StoreError {
     Catalog(#[from] DocumentError),
 }
 
-/// The catalog as bytes of version 1.
+/// The catalog as bytes of version 1, as earlier programs wrote it.
+#[cfg(test)]
 pub fn encode(catalog: &Catalog) -> Result<Vec<u8>, StoreError> {
     Ok(frame(CATALOG_VERSION, &serde_json::to_vec(&CatalogDocument::of(catalog))?))
 }
 
 /// The catalog of version 1, with the system keyspaces of this program.
+#[cfg(test)]
 pub fn decode(bytes: &[u8]) -> Result<Catalog, StoreError> {
     match checked_document(bytes)? {
         (CATALOG_VERSION, document) => decode_document(document),

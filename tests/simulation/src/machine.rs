@@ -6,6 +6,7 @@
 //!   that node.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +15,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use helenus::cluster::view::ClusterView;
 use helenus::config::Config;
 use helenus::node::StartError;
 use helenus::node::assembly::{self, Addresses, Assembled, NodeParts};
@@ -63,7 +63,7 @@ pub struct Machine {
     tasks: RefCell<Option<Pin<Box<LocalSet>>>>,
     poller: RefCell<Option<AbortHandle>>,
     contexts: RefCell<Vec<Rc<ShardContext>>>,
-    cluster: RefCell<Option<Arc<ClusterView>>>,
+    alive: RefCell<Option<Arc<BTreeSet<HostId>>>>,
     is_serving: Cell<bool>,
     is_paused: Cell<bool>,
     paused: RefCell<Option<Waker>>,
@@ -96,7 +96,7 @@ impl Machine {
             tasks: RefCell::default(),
             poller: RefCell::default(),
             contexts: RefCell::default(),
-            cluster: RefCell::default(),
+            alive: RefCell::default(),
             is_serving: Cell::new(false),
             is_paused: Cell::new(false),
             paused: RefCell::default(),
@@ -142,12 +142,13 @@ impl Machine {
         Arc::new(PacedDisk::new(self.index, self.disk.clone(), self.pace.clone(), self.trace.clone()))
     }
 
-    /// Makes this the cluster that the node knows of, now and after every start.
-    pub fn set_cluster(&self, view: Arc<ClusterView>) {
+    /// Makes these the members that the node believes to be alive, now and after every start.
+    pub fn set_alive(&self, alive: Arc<BTreeSet<HostId>>) {
         for context in self.contexts.borrow().iter() {
-            context.install_cluster(view.clone());
+            let view = context.cluster().with_alive(alive.clone());
+            context.install_cluster(Arc::new(view));
         }
-        *self.cluster.borrow_mut() = Some(view);
+        *self.alive.borrow_mut() = Some(alive);
     }
 
     /// Adds a task to the node; it is dropped when the node is down or crashes.
@@ -219,7 +220,10 @@ impl Machine {
             catalog_version,
         };
         let Assembled { shared, queues, catalog, cluster } = assembly::assemble(parts).await?;
-        let cluster = self.cluster.borrow().clone().unwrap_or(cluster);
+        let cluster = match &*self.alive.borrow() {
+            Some(alive) => Arc::new(cluster.with_alive(alive.clone())),
+            None => cluster,
+        };
         let mut contexts = Vec::with_capacity(queues.len());
         for (index, queue) in queues.into_iter().enumerate() {
             let environment = Environment {

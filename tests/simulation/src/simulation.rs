@@ -1,18 +1,16 @@
 //! One seed from its first event to its verdict.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use cql_lite::frame::Consistency;
-use helenus::cluster::view::ClusterView;
+use helenus::cluster;
+use helenus::cluster::metadata::{Command, Outcome};
 use helenus::config::Config;
-use helenus::node::files::NodeFiles;
-use helenus::node::shared::CATALOG_FILE;
-use helenus::ring::topology::Topology;
+use helenus::ring::member::{MemberState, Phase};
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -30,6 +28,9 @@ use crate::world::{World, pause_ms};
 
 /// How long replicas may take to become equal once everything is well.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long one step of the founding of the cluster may take.
+const FOUNDING_MAX: Duration = Duration::from_secs(30);
 
 /// What became of a seed.
 #[derive(Debug, Clone)]
@@ -106,6 +107,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         shards: plan.shards.get(index).copied(),
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
+        seeds: vec![address(0)],
         // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
         memtable_bytes: 256 << 10,
         commit_log_segment_bytes: 64 << 10,
@@ -125,28 +127,28 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
         let question = Question::new(statement, Consistency::One);
         ask(first, 0, question).await.map_err(|error| error.to_string())?;
     }
-    let catalog = {
-        let files = NodeFiles::open(first.node_disk(), first.config.data_dir.clone()).await;
-        let files = files.map_err(|error| error.to_string())?;
-        files.load(CATALOG_FILE).await.map_err(|error| error.to_string())?.unwrap_or_else(Bytes::new)
-    };
     for machine in &world.machines[1..] {
-        let files = NodeFiles::open(machine.node_disk(), machine.config.data_dir.clone()).await;
-        let files = files.map_err(|error| error.to_string())?;
-        files.replace(CATALOG_FILE, catalog.clone()).await.map_err(|error| error.to_string())?;
         machine.boot().await?;
+        for phase in [Phase::WriteBoth, Phase::ReadNew] {
+            let context = machine.context(0).ok_or("a node is down")?;
+            let from = MemberState::Joining(phase);
+            let command = Command::Advance { host_id: machine.host_id, from };
+            let outcome = cluster::propose(&context, command, FOUNDING_MAX).await;
+            match outcome.map_err(|error| error.to_string())? {
+                Outcome::Applied { .. } => {}
+                other => return Err(format!("{other:?}")),
+            }
+        }
     }
-    let mut members = BTreeMap::new();
+    let alive: Arc<BTreeSet<_>> = Arc::new(world.machines.iter().map(|machine| machine.host_id).collect());
     for machine in &world.machines {
+        machine.set_alive(alive.clone());
+    }
+    for machine in &world.machines[1..] {
+        let newest = first.context(0).ok_or("a node is down")?.cluster().topology.version;
         let context = machine.context(0).ok_or("a node is down")?;
-        members.extend(context.cluster().topology.members.clone());
-    }
-    let alive: Arc<BTreeSet<_>> = Arc::new(members.keys().copied().collect());
-    let topology = Arc::new(Topology { version: 1, epoch: 1, members, removed: BTreeSet::new() });
-    let context = first.context(0).ok_or("a node is down")?;
-    let view = Arc::new(ClusterView::new(topology, alive, &context.catalog()));
-    for machine in &world.machines {
-        machine.set_cluster(view.clone());
+        let applied = cluster::wait_applied(&context, newest, FOUNDING_MAX).await;
+        applied.map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -141,7 +141,7 @@ pub fn with_cluster<F>(count: usize, config: Config, test: impl FnOnce(Cluster) 
 where
     F: Future<Output = ()>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         test(Cluster::new(count, &config).await).await;
     });

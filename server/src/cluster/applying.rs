@@ -1,0 +1,243 @@
+//! A new state of the cluster, taken over by this node.
+//!
+//! Order: tables are created or altered in every shard's engine; the state is made durable; every shard works with it; tables
+//! that are gone leave the engines; clients are told. A crash in between leaves at most engine tables that the
+//! catalog does not name; they are dropped at the next start.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql_lite::frame::{Event, SchemaChange, SchemaChangeKind, SchemaTarget};
+use helenus_engine::TableId;
+use helenus_engine::shard::TableOptions;
+
+use super::metadata::ClusterState;
+use super::view::ClusterView;
+use crate::coordinator::schema::{engine_options, on_every_shard};
+use crate::error::Result;
+use crate::ring::member::MemberState;
+use crate::schema::catalog::{Catalog, Keyspace, TableKind};
+use crate::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
+use crate::shard_thread::{CatalogView, ShardContext};
+
+/// What clients are told of the schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Nothing,
+    Event(SchemaChangeEvent),
+    /// Several changes at once, whose events nobody has kept: everything that is different now.
+    Difference,
+}
+
+/// Takes a state over. `store` makes it durable. Runs on the first shard; one at a time.
+pub async fn take_over(
+    context: &Rc<ShardContext>,
+    old: &ClusterState,
+    new: &ClusterState,
+    told: Told,
+    store: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let prepared = tables_to_prepare(&old.catalog, &new.catalog)?;
+    if !prepared.is_empty() {
+        on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
+    }
+    store.await?;
+    install(context, new).await?;
+    let kept = table_ids(&new.catalog);
+    let dropped: Vec<TableId> =
+        table_ids(&old.catalog).into_iter().filter(|table| !kept.contains(table)).collect();
+    if !dropped.is_empty() {
+        on_every_shard(context, move |context| {
+            let dropped = dropped.clone();
+            Box::pin(async move {
+                for table in dropped {
+                    context.shard.drop_table(table).await?;
+                }
+                Ok(())
+            })
+        })
+        .await?;
+    }
+    context.node.applied.send_replace(new.topology.version);
+    for event in events(old, new, told) {
+        // Nobody may be listening.
+        let _ = context.node.events.send(event);
+    }
+    Ok(())
+}
+
+/// Has every shard work with a state.
+async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()> {
+    let present = context.catalog_view().clone();
+    let is_same = Arc::ptr_eq(&present.catalog, &state.catalog);
+    let generation = present.generation + u64::from(!is_same);
+    let catalog = CatalogView { generation, catalog: state.catalog.clone() };
+    let alive = context.cluster().alive.clone();
+    let cluster = Arc::new(ClusterView::new(state.topology.clone(), alive, &state.catalog));
+    on_every_shard(context, move |context| {
+        let (catalog, cluster) = (catalog.clone(), cluster.clone());
+        Box::pin(async move {
+            // Who is alive may have become known since.
+            let alive = context.cluster().alive.clone();
+            context.install(catalog);
+            context.install_cluster(if Arc::ptr_eq(&alive, &cluster.alive) {
+                cluster
+            } else {
+                Arc::new(cluster.with_alive(alive))
+            });
+            Ok(())
+        })
+    })
+    .await
+}
+
+async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>) -> Result<()> {
+    let known: BTreeSet<TableId> = context.shard.table_ids().into_iter().collect();
+    let (known, missing): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(id, _)| known.contains(id));
+    for (id, options) in known {
+        context.shard.alter_table(id, options)?;
+    }
+    if !missing.is_empty() {
+        context.shard.create_tables(&missing).await?;
+    }
+    Ok(())
+}
+
+/// The tables of the keyspaces that are not the same as before, with their engine settings.
+fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, TableOptions)>> {
+    let mut tables = Vec::new();
+    for keyspace in new.keyspaces.values() {
+        if old.keyspace(&keyspace.name).is_some_and(|known| Arc::ptr_eq(known, keyspace)) {
+            continue;
+        }
+        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+            tables.push((TableId(*table.id.as_bytes()), engine_options(table, keyspace.durable_writes)?));
+        }
+    }
+    Ok(tables)
+}
+
+fn table_ids(catalog: &Catalog) -> BTreeSet<TableId> {
+    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    tables
+        .filter(|table| table.kind == TableKind::Stored)
+        .map(|table| TableId(*table.id.as_bytes()))
+        .collect()
+}
+
+fn events(old: &ClusterState, new: &ClusterState, told: Told) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (host_id, member) in &new.topology.members {
+        let was_normal = old.topology.member(host_id).is_some_and(|known| !is_joining(known.state));
+        if !is_joining(member.state) && !was_normal && old.is_founded() {
+            events.push(Event::NodeAdded(member.native_address));
+        }
+    }
+    for (host_id, member) in &old.topology.members {
+        if !is_joining(member.state) && new.topology.member(host_id).is_none() {
+            events.push(Event::NodeRemoved(member.native_address));
+        }
+    }
+    match told {
+        Told::Nothing => {}
+        Told::Event(event) => events.push(Event::SchemaChange(protocol_change(event))),
+        Told::Difference => {
+            let changes = schema_difference(&old.catalog, &new.catalog);
+            events.extend(changes.into_iter().map(|change| Event::SchemaChange(protocol_change(change))));
+        }
+    }
+    events
+}
+
+fn is_joining(state: MemberState) -> bool {
+    matches!(state, MemberState::Joining(_))
+}
+
+/// The events of the changes that may have led from one catalog to another.
+fn schema_difference(old: &Catalog, new: &Catalog) -> Vec<SchemaChangeEvent> {
+    let mut events = Vec::new();
+    for (name, keyspace) in &new.keyspaces {
+        match old.keyspace(name) {
+            None => {
+                events.push(event(ChangeType::Created, ChangeTarget::Keyspace, name, ""));
+                keyspace_difference(None, keyspace, &mut events);
+            }
+            Some(known) if Arc::ptr_eq(known, keyspace) => {}
+            Some(known) => {
+                let settings = |keyspace: &Keyspace| (keyspace.replication.clone(), keyspace.durable_writes);
+                if settings(known) != settings(keyspace) {
+                    events.push(event(ChangeType::Updated, ChangeTarget::Keyspace, name, ""));
+                }
+                keyspace_difference(Some(known), keyspace, &mut events);
+            }
+        }
+    }
+    let gone = old.keyspaces.keys().filter(|name| !new.keyspaces.contains_key(*name));
+    events.extend(gone.map(|name| event(ChangeType::Dropped, ChangeTarget::Keyspace, name, "")));
+    events
+}
+
+fn keyspace_difference(old: Option<&Arc<Keyspace>>, new: &Keyspace, events: &mut Vec<SchemaChangeEvent>) {
+    let known = |change, target, name: &str| event(change, target, &new.name, name);
+    for (name, user_type) in &new.types {
+        match old.and_then(|old| old.types.get(name)) {
+            None => events.push(known(ChangeType::Created, ChangeTarget::Type, name)),
+            Some(before) if before != user_type => {
+                events.push(known(ChangeType::Updated, ChangeTarget::Type, name));
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, table) in &new.tables {
+        match old.and_then(|old| old.tables.get(name)) {
+            None => events.push(known(ChangeType::Created, ChangeTarget::Table, name)),
+            Some(before) if before.id != table.id => {
+                events.push(known(ChangeType::Dropped, ChangeTarget::Table, name));
+                events.push(known(ChangeType::Created, ChangeTarget::Table, name));
+            }
+            Some(before) if before.columns != table.columns || before.options != table.options => {
+                events.push(known(ChangeType::Updated, ChangeTarget::Table, name));
+            }
+            Some(_) => {}
+        }
+    }
+    let Some(old) = old else { return };
+    for name in old.tables.keys().filter(|name| !new.tables.contains_key(*name)) {
+        events.push(known(ChangeType::Dropped, ChangeTarget::Table, name));
+    }
+    for name in old.types.keys().filter(|name| !new.types.contains_key(*name)) {
+        events.push(known(ChangeType::Dropped, ChangeTarget::Type, name));
+    }
+}
+
+fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &str) -> SchemaChangeEvent {
+    SchemaChangeEvent {
+        change_type,
+        target,
+        keyspace: keyspace.to_owned(),
+        name: name.to_owned(),
+        arguments: Vec::new(),
+    }
+}
+
+/// A change as the protocol reports it.
+pub fn protocol_change(effect: SchemaChangeEvent) -> SchemaChange {
+    let SchemaChangeEvent { change_type, target, keyspace, name, arguments } = effect;
+    SchemaChange {
+        kind: match change_type {
+            ChangeType::Created => SchemaChangeKind::Created,
+            ChangeType::Updated => SchemaChangeKind::Updated,
+            ChangeType::Dropped => SchemaChangeKind::Dropped,
+        },
+        keyspace,
+        target: match target {
+            ChangeTarget::Keyspace => SchemaTarget::Keyspace,
+            ChangeTarget::Table => SchemaTarget::Table { name },
+            ChangeTarget::Type => SchemaTarget::Type { name },
+            ChangeTarget::Function => SchemaTarget::Function { name, argument_types: arguments },
+            ChangeTarget::Aggregate => SchemaTarget::Aggregate { name, argument_types: arguments },
+        },
+    }
+}

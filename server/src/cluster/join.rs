@@ -1,0 +1,186 @@
+//! How a node becomes a member: it asks its seeds, whoever leads takes it in.
+//!
+//! Steps: the leader checks the node (name of the cluster, clock, protocol, id, addresses, tokens), adds it to the log as one
+//! who does not vote, and puts the join into the log; the node receives the log and applies it. From then on it is `Joining`, and
+//! gets its ranges' data ([`crate::streaming`]).
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use openraft::EmptyNode;
+
+use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
+use super::metadata::{self, Command, Outcome, Refusal};
+use super::propose::{commit, forward_to, wait_applied, within};
+use super::start::own_member;
+use crate::error::RequestError;
+use crate::internode::message::{self, Failure, PROTOCOL_VERSION, Request, Response};
+use crate::internode::transport::Destination;
+use crate::ring::HostId;
+use crate::ring::member::{MemberState, Phase};
+use crate::shard_thread::ShardContext;
+
+/// Clocks of members may be this far apart: timestamps order writes.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
+/// How long a seed may take.
+const SEED_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before the seeds are asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Added to the time that a seed may take, for the way there and back.
+const WAY: Duration = Duration::from_secs(1);
+
+/// Why a node did not become a member.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error("the cluster refuses this node: {0}")]
+    Refused(#[from] Refusal),
+    #[error("no seed has let this node in within {} s; the last said: {last}", deadline.as_secs())]
+    TimedOut { deadline: Duration, last: String },
+    #[error(transparent)]
+    Node(#[from] RequestError),
+}
+
+/// Becomes a member, in state `Joining(WriteBoth)`, through whichever seed answers. On the first shard. Resolves with the
+/// version of the topology in which the node is a member, when the node works with it.
+pub async fn join(
+    context: &Rc<ShardContext>,
+    seeds: &[SocketAddr],
+    deadline: Duration,
+) -> Result<u64, JoinError> {
+    let end = context.clock.monotonic() + deadline;
+    let member = own_member(context, MemberState::Joining(Phase::WriteBoth));
+    let mut last = "there are no seeds".to_owned();
+    loop {
+        for seed in seeds.iter().filter(|seed| **seed != member.internode_address) {
+            let left = end.saturating_sub(context.clock.monotonic());
+            let patience = left.min(SEED_PATIENCE);
+            let request = JoinRequest {
+                cluster_name: context.node.config.cluster_name.clone(),
+                member: member.clone(),
+                clock_micros: context.clock.now_micros(),
+                forward: true,
+                patience_ms: patience.as_millis() as u64,
+            };
+            match ask_seed(context, *seed, request, patience + WAY).await {
+                Ok(ClusterResponse::Outcome(Outcome::Applied { version })) => {
+                    let left = end.saturating_sub(context.clock.monotonic()).max(SEED_PATIENCE);
+                    wait_applied(context, version, left).await?;
+                    return Ok(version);
+                }
+                Ok(
+                    ClusterResponse::Refused(refusal) | ClusterResponse::Outcome(Outcome::Refused(refusal)),
+                ) => return Err(refusal.into()),
+                Ok(ClusterResponse::Outcome(Outcome::Busy { host_id })) => {
+                    last = format!("{seed}: member {host_id} is joining or leaving");
+                    tracing::info!(%host_id, "another member is joining or leaving; waiting for its end");
+                }
+                Ok(ClusterResponse::NoLeader) => {
+                    last = format!("{seed}: the metadata log has no leader");
+                }
+                Ok(_) => last = format!("{seed}: an answer to another question"),
+                Err(error) => {
+                    tracing::warn!(%seed, %error, "a seed did not answer");
+                    last = format!("{seed}: {error}");
+                }
+            }
+        }
+        let left = end.saturating_sub(context.clock.monotonic());
+        if left.is_zero() {
+            return Err(JoinError::TimedOut { deadline, last });
+        }
+        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+    }
+}
+
+async fn ask_seed(
+    context: &Rc<ShardContext>,
+    seed: SocketAddr,
+    request: JoinRequest,
+    deadline: Duration,
+) -> Result<ClusterResponse, String> {
+    let request = Request::Cluster(ClusterRequest::Join(Box::new(request)));
+    let bytes = message::encode(&request).map_err(|error| error.to_string())?;
+    let to = Destination { host_id: None, address: seed, shard: 0 };
+    let answer = context.transport.call(to, bytes, deadline).await.map_err(|error| error.to_string())?;
+    match message::decode::<Response>(&answer).map_err(|error| error.to_string())? {
+        Response::Cluster(response) => Ok(response),
+        Response::Failed(failure) => Err(failure.to_string()),
+        _ => Err("an answer to another question".to_owned()),
+    }
+}
+
+/// Carries out [`ClusterRequest::Join`].
+pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<ClusterResponse, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
+    let patience = Duration::from_millis(request.patience_ms).min(SEED_PATIENCE);
+    let leader = context.metadata_log().map_err(|error| failed(&error))?.leader();
+    if leader != Some(context.node.host_id) {
+        let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
+        let (true, Some(member)) = (request.forward, member) else { return Ok(ClusterResponse::NoLeader) };
+        // The leader compares clocks with who stands between.
+        if let Err(refusal) = check_node(context, &request) {
+            return Ok(ClusterResponse::Refused(refusal));
+        }
+        let clock_micros = context.clock.now_micros();
+        let request = JoinRequest { forward: false, clock_micros, ..request };
+        return forward_to(context, &member, ClusterRequest::Join(Box::new(request)), patience).await;
+    }
+    if let Err(refusal) = check_node(context, &request) {
+        return Ok(ClusterResponse::Refused(refusal));
+    }
+    take_in(context, &request, patience).await
+}
+
+/// What can be said without the log.
+fn check_node(context: &ShardContext, request: &JoinRequest) -> Result<(), Refusal> {
+    let ours = &context.node.config.cluster_name;
+    if *ours != request.cluster_name {
+        return Err(Refusal::OtherCluster { ours: ours.clone(), theirs: request.cluster_name.clone() });
+    }
+    let theirs = request.member.protocol_version;
+    if theirs == 0 || theirs > PROTOCOL_VERSION {
+        return Err(Refusal::ProtocolVersion { ours: PROTOCOL_VERSION, theirs });
+    }
+    let skew = Duration::from_micros(context.clock.now_micros().abs_diff(request.clock_micros));
+    if skew > CLOCK_SKEW_MAX {
+        return Err(Refusal::ClockSkew {
+            skew_ms: skew.as_millis() as u64,
+            allowed_ms: CLOCK_SKEW_MAX.as_millis() as u64,
+        });
+    }
+    Ok(())
+}
+
+async fn take_in(
+    context: &Rc<ShardContext>,
+    request: &JoinRequest,
+    patience: Duration,
+) -> Result<ClusterResponse, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
+    let log = context.metadata_log().map_err(|error| failed(&error))?;
+    let member = request.member.clone();
+    let host_id: HostId = member.host_id;
+    let command = Command::Join { member };
+    // What the log would refuse now need not be told to the new node's log first.
+    let state = log.state();
+    let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
+    if !matches!(expected, Outcome::Applied { .. }) {
+        return Ok(ClusterResponse::Outcome(expected));
+    }
+    log.addresses.borrow_mut().insert(host_id, request.member.internode_address);
+    let (voters, learners) = log.participants();
+    if !voters.contains(&host_id) && !learners.contains(&host_id) {
+        let added = within(context, patience, log.raft.add_learner(host_id, EmptyNode::new(), false)).await;
+        match added {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                tracing::debug!(%host_id, %error, "a new node could not be added to the metadata log");
+                return Ok(ClusterResponse::NoLeader);
+            }
+            None => return Ok(ClusterResponse::NoLeader),
+        }
+    }
+    let outcome = commit(context, &command, patience).await.map_err(|error| failed(&error))?;
+    Ok(outcome.map_or(ClusterResponse::NoLeader, ClusterResponse::Outcome))
+}

@@ -1,0 +1,301 @@
+//! Commands on their way into the metadata log, and waiting for what is applied.
+//!
+//! A command is put to the leader, wherever it is, until somebody says what it came to or the deadline has passed. It may
+//! reach the log more than once; the log's commands are made so that this does no harm ([`super::metadata`]).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::errors::{ClientWriteError, RaftError};
+
+use super::message::{ClusterRequest, ClusterResponse};
+use super::metadata::{Command, Outcome};
+use crate::error::{RequestError, Result};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request, Response};
+use crate::ring::HostId;
+use crate::ring::member::Member;
+use crate::shard_thread::ShardContext;
+
+/// How long to wait before a command is put again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The longest wait for one answer of another member.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// The longest wait of one question whether a member has applied a version.
+const APPLIED_PATIENCE: Duration = Duration::from_secs(1);
+/// Added to the time that another member may take, for the way there and back.
+const WAY: Duration = Duration::from_millis(500);
+
+/// The version of the topology that every shard of this node works with.
+pub fn applied_version(context: &ShardContext) -> u64 {
+    *context.node.applied.borrow()
+}
+
+/// Waits until every shard of this node works with a version of the topology, or a later one.
+pub async fn wait_applied(context: &Rc<ShardContext>, version: u64, deadline: Duration) -> Result<()> {
+    wait_until(context, deadline, |context| applied_version(context) >= version).await.map_err(|()| {
+        RequestError::Server(format!(
+            "this node has not applied version {version} of the cluster's metadata within {} ms",
+            deadline.as_millis()
+        ))
+    })
+}
+
+/// Waits until this shard works with an epoch of the topology, or a later one.
+pub async fn catch_up(context: &Rc<ShardContext>, epoch: u64, deadline: Duration) -> Result<()> {
+    wait_until(context, deadline, |context| context.cluster_view().topology.epoch >= epoch).await.map_err(
+        |()| {
+            RequestError::Server(format!(
+                "this node has not reached epoch {epoch} of the ring within {} ms",
+                deadline.as_millis()
+            ))
+        },
+    )
+}
+
+async fn wait_until(
+    context: &Rc<ShardContext>,
+    deadline: Duration,
+    is_reached: impl Fn(&ShardContext) -> bool,
+) -> Result<(), ()> {
+    if is_reached(context) {
+        return Ok(());
+    }
+    let mut applied = context.node.applied.subscribe();
+    let reached = async {
+        // An error means that the node is gone, and this with it.
+        let _ = applied.wait_for(|_| is_reached(context)).await;
+    };
+    within(context, deadline, reached).await.ok_or(())
+}
+
+/// A future's result, unless time runs out first.
+pub async fn within<F: Future>(context: &ShardContext, deadline: Duration, future: F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = context.clock.sleep(deadline) => None,
+    }
+}
+
+/// Waits until every live member has applied a version, each for at most `patience`. Returns those that have not: they were
+/// alive, but did not answer in time.
+pub async fn wait_applied_everywhere(
+    context: &Rc<ShardContext>,
+    version: u64,
+    patience: Duration,
+) -> Vec<HostId> {
+    let cluster = context.cluster();
+    if cluster.is_single {
+        return Vec::new();
+    }
+    let others = cluster.topology.members.values().filter(|member| member.host_id != context.node.host_id);
+    let waits = others.filter(|member| cluster.is_alive(&member.host_id)).map(|member| async move {
+        let end = context.clock.monotonic() + patience;
+        loop {
+            // Who is found dead meanwhile is not waited for, and asks for what it has missed when it is back.
+            if !context.cluster_view().is_alive(&member.host_id) {
+                return None;
+            }
+            let left = end.saturating_sub(context.clock.monotonic());
+            if left.is_zero() {
+                return Some(member.host_id);
+            }
+            match applied_at(context, member, version, left.min(APPLIED_PATIENCE)).await {
+                Ok(applied) if applied >= version => return None,
+                Ok(_) => {}
+                Err(_) => context.clock.sleep(RETRY_PAUSE).await,
+            }
+        }
+    });
+    let behind: Vec<HostId> = futures::future::join_all(waits).await.into_iter().flatten().collect();
+    for host_id in &behind {
+        tracing::warn!(%host_id, version, "a live member has not applied a change of the metadata in time");
+    }
+    behind
+}
+
+async fn applied_at(
+    context: &Rc<ShardContext>,
+    member: &Member,
+    version: u64,
+    patience: Duration,
+) -> Result<u64, PeerError> {
+    let request = ClusterRequest::Applied { version, patience_ms: patience.as_millis() as u64 };
+    match context.ask(member, 0, &Request::Cluster(request), patience + WAY).await? {
+        Response::Cluster(ClusterResponse::Applied { version }) => Ok(version),
+        _ => Err(Failure::Internal("an answer to another question".to_owned()).into()),
+    }
+}
+
+/// Waits until this node has applied what the leader had applied when asked.
+pub async fn catch_up_with_leader(context: &Rc<ShardContext>, deadline: Duration) -> Result<()> {
+    if context.cluster_view().is_single {
+        return Ok(());
+    }
+    let newest = context.run_on(0, move |context| Box::pin(newest_version(context, deadline))).await??;
+    wait_applied(context, newest, deadline).await
+}
+
+async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result<u64> {
+    let end = context.clock.monotonic() + deadline;
+    loop {
+        let left = end.saturating_sub(context.clock.monotonic());
+        let leader = context.metadata_log()?.leader();
+        let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
+        if leader == Some(context.node.host_id) {
+            return Ok(applied_version(&context));
+        } else if let Some(member) = member {
+            let request = Request::Cluster(ClusterRequest::NewestVersion);
+            if let Ok(Response::Cluster(ClusterResponse::Applied { version })) =
+                context.ask(&member, 0, &request, left.min(ANSWER_PATIENCE)).await
+            {
+                return Ok(version);
+            }
+        }
+        if left.is_zero() {
+            return Err(no_leader(deadline));
+        }
+        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+    }
+}
+
+fn no_leader(deadline: Duration) -> RequestError {
+    RequestError::Server(format!(
+        "no leader of the cluster's metadata answered within {} ms; a majority of the voting members must be alive",
+        deadline.as_millis()
+    ))
+}
+
+/// Puts a command into the metadata log and resolves with what it came to. From any shard of any member. When it is `Applied`,
+/// this node has applied it as well.
+pub async fn propose(context: &Rc<ShardContext>, command: Command, deadline: Duration) -> Result<Outcome> {
+    let end = context.clock.monotonic() + deadline;
+    let outcome = context
+        .run_on(0, move |context| {
+            Box::pin(async move { propose_here(&context, Arc::new(command), deadline).await })
+        })
+        .await??;
+    if let Outcome::Applied { version } | Outcome::Conflict { version } = outcome {
+        let left = end.saturating_sub(context.clock.monotonic()).max(ANSWER_PATIENCE);
+        wait_applied(context, version, left).await?;
+    }
+    Ok(outcome)
+}
+
+async fn propose_here(
+    context: &Rc<ShardContext>,
+    command: Arc<Command>,
+    deadline: Duration,
+) -> Result<Outcome> {
+    let end = context.clock.monotonic() + deadline;
+    let mut attempts = 0;
+    loop {
+        let left = end.saturating_sub(context.clock.monotonic());
+        if left.is_zero() {
+            return Err(no_leader(deadline));
+        }
+        let patience = left.min(ANSWER_PATIENCE);
+        let leader = context.metadata_log()?.leader();
+        if leader == Some(context.node.host_id) {
+            if let Some(outcome) = commit(context, &command, patience).await? {
+                return Ok(outcome);
+            }
+        } else if let Some(member) = whom_to_ask(context, leader, attempts) {
+            let request = ClusterRequest::Propose {
+                command: serde_json::to_vec(&*command)
+                    .map_err(|error| RequestError::Server(error.to_string()))?,
+                // Who does not know the leader asks others, who may.
+                forward: leader.is_none(),
+                patience_ms: patience.as_millis() as u64,
+            };
+            match context.ask(&member, 0, &Request::Cluster(request), patience + WAY).await {
+                Ok(Response::Cluster(ClusterResponse::Outcome(outcome))) => return Ok(outcome),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(member = %member.host_id, %error, "a command was not taken"),
+            }
+        }
+        attempts += 1;
+        let left = end.saturating_sub(context.clock.monotonic());
+        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+    }
+}
+
+/// The leader; the others in turn where it is not known.
+fn whom_to_ask(context: &ShardContext, leader: Option<HostId>, attempts: usize) -> Option<Arc<Member>> {
+    let cluster = context.cluster_view();
+    if let Some(leader) = leader {
+        return cluster.topology.member(&leader).cloned();
+    }
+    let others: Vec<_> =
+        cluster.topology.members.values().filter(|member| member.host_id != context.node.host_id).collect();
+    others.get(attempts % others.len().max(1)).map(|member| Arc::clone(member))
+}
+
+/// Has the log of this node commit a command. `None`: this node does not lead (any more), or a majority is missing.
+pub async fn commit(
+    context: &Rc<ShardContext>,
+    command: &Command,
+    patience: Duration,
+) -> Result<Option<Outcome>> {
+    let log = context.metadata_log()?;
+    match within(context, patience, log.raft.client_write(command.clone())).await {
+        Some(Ok(response)) => Ok(response.data),
+        Some(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) | None => Ok(None),
+        Some(Err(RaftError::APIError(error))) => {
+            tracing::debug!(%error, "a command was not committed");
+            Ok(None)
+        }
+        Some(Err(RaftError::Fatal(error))) => {
+            Err(RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
+        }
+    }
+}
+
+/// Carries out [`ClusterRequest::Propose`].
+pub async fn handle_propose(
+    context: &Rc<ShardContext>,
+    command: &[u8],
+    forward: bool,
+    patience: Duration,
+) -> Result<ClusterResponse, Failure> {
+    let decoded: Command =
+        serde_json::from_slice(command).map_err(|error| Failure::Malformed(error.to_string()))?;
+    let failed = |error: RequestError| Failure::Internal(error.to_string());
+    let leader = context.metadata_log().map_err(failed)?.leader();
+    if leader == Some(context.node.host_id) {
+        let outcome = commit(context, &decoded, patience).await.map_err(failed)?;
+        return Ok(outcome.map_or(ClusterResponse::NoLeader, ClusterResponse::Outcome));
+    }
+    let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
+    let (true, Some(member)) = (forward, member) else { return Ok(ClusterResponse::NoLeader) };
+    let request = ClusterRequest::Propose {
+        command: command.to_vec(),
+        forward: false,
+        patience_ms: patience.as_millis() as u64,
+    };
+    forward_to(context, &member, request, patience).await
+}
+
+/// The answer of another member, as this one's.
+pub async fn forward_to(
+    context: &Rc<ShardContext>,
+    member: &Member,
+    request: ClusterRequest,
+    patience: Duration,
+) -> Result<ClusterResponse, Failure> {
+    match context.ask(member, 0, &Request::Cluster(request), patience + WAY).await {
+        Ok(Response::Cluster(response)) => Ok(response),
+        Ok(_) => Err(Failure::Internal("an answer to another question".to_owned())),
+        Err(PeerError::Failed(failure)) => Err(failure),
+        Err(PeerError::Call(_)) => Ok(ClusterResponse::NoLeader),
+    }
+}
+
+/// Carries out [`ClusterRequest::Applied`].
+pub async fn handle_applied(context: &Rc<ShardContext>, version: u64, patience: Duration) -> ClusterResponse {
+    // Whether it was reached shows in the answer.
+    let _ = wait_applied(context, version, patience).await;
+    ClusterResponse::Applied { version: applied_version(context) }
+}

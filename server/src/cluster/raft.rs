@@ -1,0 +1,97 @@
+//! The metadata log of a node: Raft (`openraft`) on the first shard's thread.
+//!
+//! [`log_store`] keeps entries and vote, [`state_machine`] applies what is committed, [`network`] is the way to the others,
+//! [`runtime`] what all of it runs on.
+
+pub mod log_store;
+pub mod network;
+pub mod runtime;
+pub mod state_machine;
+pub mod types;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Config, SnapshotPolicy};
+
+use self::log_store::LogStore;
+use self::network::{AddressBook, Network};
+use self::state_machine::{AppliedState, NodeStateMachine};
+use self::types::Raft;
+use super::metadata::ClusterState;
+use super::stored::Stored;
+use crate::error::{RequestError, Result};
+use crate::ring::HostId;
+use crate::shard_thread::ShardContext;
+
+/// How often a leader lets the others know of it.
+const HEARTBEAT_MS: u64 = 500;
+/// A member that has heard of no leader for so long wants to become it; drawn between these.
+const ELECTION_TIMEOUT_MS: std::ops::Range<u64> = 1_500..3_000;
+/// The longest that a snapshot may take.
+const SNAPSHOT_TIMEOUT_MS: u64 = 30_000;
+/// Entries after which the log is replaced by a snapshot; about as many are kept for members that are a little behind.
+const SNAPSHOT_ENTRIES: u64 = 64;
+/// Entries of one message: each may hold a whole keyspace.
+const ENTRIES_PER_MESSAGE: u64 = 16;
+
+/// The log as the first shard has it.
+pub struct MetadataLog {
+    pub raft: Raft,
+    applied: AppliedState,
+    /// Where nodes are that are to become members.
+    pub addresses: AddressBook,
+}
+
+impl MetadataLog {
+    /// Opens what is on disk and starts to take part. `stored`: the applied state of the file.
+    pub async fn open(context: &Rc<ShardContext>, stored: Option<Stored>) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| {
+            RequestError::Server(format!("the metadata log cannot be opened: {error}"))
+        };
+        let config = Config {
+            cluster_name: context.node.config.cluster_name.clone(),
+            heartbeat_interval: HEARTBEAT_MS,
+            election_timeout_min: ELECTION_TIMEOUT_MS.start,
+            election_timeout_max: ELECTION_TIMEOUT_MS.end,
+            install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
+            max_payload_entries: ENTRIES_PER_MESSAGE,
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_ENTRIES),
+            max_in_snapshot_log_to_keep: SNAPSHOT_ENTRIES,
+            replication_lag_threshold: 4 * SNAPSHOT_ENTRIES,
+            enable_pre_vote: Some(true),
+            ..Config::default()
+        };
+        let config = Arc::new(config.validate().map_err(|error| failed(&error))?);
+        let store = LogStore::open(context.shard.clone(), context.clock.clone())
+            .await
+            .map_err(|error| failed(&error))?;
+        let state_machine = NodeStateMachine::new(context.clone(), stored);
+        let addresses = AddressBook::default();
+        let network = Network { context: context.clone(), addresses: addresses.clone() };
+        let applied = state_machine.applied.clone();
+        let seed = context.random.borrow_mut().next_u64();
+        let new = Raft::new(context.node.host_id, config, network, store, state_machine);
+        let raft = runtime::seeded(seed, new).await.map_err(|error| failed(&error))?;
+        Ok(Self { raft, applied, addresses })
+    }
+
+    /// The state as of the last entry that this node has applied.
+    pub fn state(&self) -> ClusterState {
+        self.applied.borrow().state.clone()
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<HostId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Who votes, and who else takes part.
+    pub fn participants(&self) -> (BTreeSet<HostId>, BTreeSet<HostId>) {
+        let membership = self.raft.metrics().borrow_watched().membership_config.clone();
+        let learners = membership.membership().learner_ids().collect();
+        (membership.voter_ids().collect(), learners)
+    }
+}

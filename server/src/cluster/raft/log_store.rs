@@ -1,0 +1,321 @@
+//! The metadata log on disk: an engine table of the first shard, so that an entry is as durable as any write.
+//!
+//! All rows are in one partition, which no client ever reads:
+//!
+//! ```text
+//! position                                   value
+//! 'e' | index (u64) | part (u32)             number of parts (u32) | a part of the entry (JSON)
+//! 'h'                                        the last entry that was purged (JSON)
+//! 'v'                                        the vote (JSON)
+//! ```
+//!
+//! Invariants:
+//! * Each write carries the number after that of the write before it as the timestamp of all its cells and deletions, so that
+//!   entries which are written where others were truncated are not hidden by the truncation, whatever the clock says. The
+//!   next start finds the highest number again: a write that only deletes has the head row beside it.
+//! * What is acknowledged is on disk, in every mode of the commit log.
+//! * Entries are also in memory (the log is short: it is purged behind each snapshot), and nothing else is read.
+//! * An entry whose parts are not all there was never acknowledged: a crash has cut the log off in it, and it is dropped.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io;
+use std::ops::RangeBounds;
+use std::rc::Rc;
+
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::error::EngineError;
+use helenus_engine::io::Clock;
+use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, Shard, TableId};
+use openraft::entry::RaftEntry;
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+
+use super::types::{Entry, LogId, MetadataTypes, Vote};
+
+/// The engine's id of the metadata log.
+pub const TABLE: TableId = TableId(*b"helenus-metadata");
+const PARTITION: &[u8] = b"log";
+const COLUMN: u32 = 1;
+/// Bytes of a part of an entry. A part fits into a mutation however small the segments of the commit log are.
+const PART_BYTES: usize = 16 << 10;
+
+const ENTRY: u8 = b'e';
+const HEAD: u8 = b'h';
+const VOTE: u8 = b'v';
+
+/// The log of this node. Clones share it.
+#[derive(Clone)]
+pub struct LogStore {
+    shard: Rc<Shard>,
+    clock: Rc<dyn Clock>,
+    log: Rc<RefCell<Log>>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    entries: BTreeMap<u64, Entry>,
+    vote: Option<Vote>,
+    purged: Option<LogId>,
+    /// Of the last write.
+    number: i64,
+    /// The highest index of which there is any part on disk, as found at the start.
+    last_found: Option<u64>,
+}
+
+/// An entry that is being put together from its parts.
+#[derive(Debug, Default)]
+struct Parts {
+    index: u64,
+    expected: u32,
+    found: u32,
+    bytes: Vec<u8>,
+}
+
+impl LogStore {
+    /// Reads the log of a shard whose engine has the [`TABLE`].
+    pub async fn open(shard: Rc<Shard>, clock: Rc<dyn Clock>) -> Result<Self, io::Error> {
+        let mut log = Log::default();
+        let start = key(REGULAR_START)?;
+        let end = key(REGULAR_END)?;
+        let now_seconds = clock.now_seconds();
+        {
+            let request = ScanRequest {
+                table: TABLE,
+                start: &start,
+                end: &end,
+                reversed: false,
+                now_seconds,
+                budget: Budget::UNLIMITED,
+            };
+            let mut parts = Parts::default();
+            let mut scan = shard.scan(&request).map_err(failed)?;
+            while let Step::Row(view) = scan.next().map_err(failed)? {
+                for cell in view.row.cells() {
+                    log.number = log.number.max(cell.timestamp);
+                    log.take(view.position, cell.value, &mut parts)?;
+                }
+            }
+        }
+        let cut_off = log.drop_what_is_cut_off();
+        let purged = log.purged;
+        let store = Self { shard, clock, log: Rc::new(RefCell::new(log)) };
+        if let Some(first) = cut_off {
+            // Parts of it must not meet those of a later entry.
+            store.delete_entries(entry_position(first), vec![REGULAR_TAG, ENTRY + 1], purged, |_| {}).await?;
+        }
+        Ok(store)
+    }
+
+    /// Deletes the rows of entries from one position up to another.
+    async fn delete_entries(
+        &self,
+        start: Vec<u8>,
+        end: Vec<u8>,
+        purged: Option<LogId>,
+        change: impl FnOnce(&mut Log),
+    ) -> Result<(), io::Error> {
+        // Without a row beside it the deletion would leave no trace of its number.
+        let head = (vec![REGULAR_TAG, HEAD], serde_json::to_vec(&purged)?);
+        self.write(vec![head], Some((start, end)), change).await
+    }
+
+    /// Writes rows and deletions with the next number, and waits until they are on disk. `change` happens in memory in the
+    /// same turn as the (last) write.
+    async fn write(
+        &self,
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+        deleted: Option<(Vec<u8>, Vec<u8>)>,
+        change: impl FnOnce(&mut Log),
+    ) -> Result<(), io::Error> {
+        self.shard.admit().await.map_err(failed)?;
+        let mut log = self.log.borrow_mut();
+        log.number += 1;
+        let timestamp = log.number;
+        let mut builder = builder()?;
+        if let Some((start, end)) = &deleted {
+            let local_deletion_time = self.clock.now_seconds();
+            builder.delete_span(start, end, Deletion { timestamp, local_deletion_time });
+        }
+        let mut bytes = 0;
+        let mut last: Option<LogPosition> = None;
+        for (position, value) in rows {
+            if bytes > 0 && bytes + value.len() > PART_BYTES {
+                let full = std::mem::replace(&mut builder, self::builder()?);
+                last = Some(self.apply(full)?);
+                bytes = 0;
+            }
+            bytes += value.len();
+            let mut row = RowBuilder::new();
+            row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: &value });
+            builder.row(&position, &mut row);
+        }
+        if !builder.is_empty() {
+            last = Some(self.apply(builder)?);
+        }
+        change(&mut log);
+        drop(log);
+        match last {
+            Some(position) => self.shard.on_disk(position).await.map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    fn apply(&self, builder: MutationBuilder) -> Result<LogPosition, io::Error> {
+        let mutation = builder.build();
+        let view = mutation.view().map_err(io::Error::other)?;
+        self.shard.apply(&view).map_err(failed)
+    }
+}
+
+impl Log {
+    fn take(&mut self, position: &[u8], value: &[u8], parts: &mut Parts) -> Result<(), io::Error> {
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the metadata log is damaged");
+        match position {
+            [REGULAR_TAG, HEAD] => self.purged = serde_json::from_slice(value)?,
+            [REGULAR_TAG, VOTE] => self.vote = Some(serde_json::from_slice(value)?),
+            [REGULAR_TAG, ENTRY, rest @ ..] => {
+                let (index, part) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+                let index = u64::from_be_bytes(*index);
+                self.last_found = Some(index);
+                let part = u32::from_be_bytes(part.try_into().map_err(|_| damaged())?);
+                let (expected, bytes) = value.split_first_chunk::<4>().ok_or_else(damaged)?;
+                if part == 0 {
+                    *parts = Parts { index, expected: u32::from_be_bytes(*expected), ..Parts::default() };
+                }
+                if (parts.index, parts.found) != (index, part) {
+                    return Ok(());
+                }
+                parts.found += 1;
+                parts.bytes.extend_from_slice(bytes);
+                if parts.found == parts.expected {
+                    self.entries.insert(index, serde_json::from_slice(&parts.bytes)?);
+                }
+            }
+            _ => return Err(damaged()),
+        }
+        Ok(())
+    }
+
+    /// Keeps the entries that follow each other. Returns the index of the first of which there is something else on disk.
+    fn drop_what_is_cut_off(&mut self) -> Option<u64> {
+        let mut next = match &self.purged {
+            Some(purged) => purged.index() + 1,
+            None => self.entries.keys().next().copied().unwrap_or(0),
+        };
+        self.entries.retain(|index, _| {
+            let follows = *index == next;
+            next += u64::from(follows);
+            follows
+        });
+        self.last_found.filter(|last| *last >= next).map(|_| next)
+    }
+}
+
+fn builder() -> Result<MutationBuilder, io::Error> {
+    MutationBuilder::new(TABLE, 0, PARTITION).map_err(io::Error::other)
+}
+
+fn key(position: &[u8]) -> Result<Vec<u8>, io::Error> {
+    full_key(0, PARTITION, position).map_err(io::Error::other)
+}
+
+fn failed(error: EngineError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The position where the rows of an entry begin.
+fn entry_position(index: u64) -> Vec<u8> {
+    let mut position = vec![REGULAR_TAG, ENTRY];
+    position.extend_from_slice(&index.to_be_bytes());
+    position
+}
+
+/// The rows of an entry.
+fn entry_rows(entry: &Entry) -> Result<Vec<(Vec<u8>, Vec<u8>)>, io::Error> {
+    let bytes = serde_json::to_vec(entry)?;
+    let parts = bytes.chunks(PART_BYTES);
+    let count = (parts.len() as u32).to_be_bytes();
+    let row = |(part, bytes): (usize, &[u8])| {
+        let mut position = entry_position(entry.index());
+        position.extend_from_slice(&(part as u32).to_be_bytes());
+        (position, [&count, bytes].concat())
+    };
+    Ok(parts.enumerate().map(row).collect())
+}
+
+impl RaftLogReader<MetadataTypes> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, io::Error> {
+        let log = self.log.borrow();
+        let wanted = log.entries.iter().filter(|(index, _)| range.contains(index));
+        Ok(wanted.map(|(_, entry)| entry.clone()).collect())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.log.borrow().vote)
+    }
+}
+
+impl RaftLogStorage<MetadataTypes> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<MetadataTypes>, io::Error> {
+        let log = self.log.borrow();
+        let last = log.entries.values().next_back().map(RaftEntry::log_id);
+        Ok(LogState { last_purged_log_id: log.purged, last_log_id: last.or(log.purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        let row = (vec![REGULAR_TAG, VOTE], serde_json::to_vec(vote)?);
+        self.write(vec![row], None, |log| log.vote = Some(*vote)).await
+    }
+
+    async fn append<I: IntoIterator<Item = Entry>>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<MetadataTypes>,
+    ) -> Result<(), io::Error> {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            rows.extend(entry_rows(entry)?);
+        }
+        let appended = self.write(rows, None, |log| {
+            log.entries.extend(entries.into_iter().map(|entry| (entry.index(), entry)));
+        });
+        callback.io_completed(appended.await);
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
+        let first_gone = last.map_or(0, |last| last.index() + 1);
+        let purged = self.log.borrow().purged;
+        let end = vec![REGULAR_TAG, ENTRY + 1];
+        self.delete_entries(entry_position(first_gone), end, purged, |log| {
+            log.entries.split_off(&first_gone);
+        })
+        .await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        let first_kept = log_id.index() + 1;
+        let start = vec![REGULAR_TAG, ENTRY];
+        self.delete_entries(start, entry_position(first_kept), Some(log_id), |log| {
+            log.entries = log.entries.split_off(&first_kept);
+            log.purged = Some(log_id);
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests;

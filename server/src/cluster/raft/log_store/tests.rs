@@ -1,0 +1,231 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::io::{
+    CrashStyle, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
+};
+use helenus_engine::{ShardOptions, TableOptions};
+use openraft::EntryPayload;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::vote::RaftLeaderId;
+use uuid::Uuid;
+
+use super::*;
+use crate::cluster::metadata::Command;
+
+const NODE: Uuid = Uuid::from_u128(1);
+
+fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new(LeaderId { term, voted_for: NODE }.to_committed(), index)
+}
+
+fn entry(term: u64, index: u64) -> Entry {
+    let command = Command::Abort { host_id: Uuid::from_u128(u128::from(term * 1_000 + index)) };
+    Entry { log_id: log_id(term, index), payload: EntryPayload::Normal(command) }
+}
+
+/// An entry whose parts do not fit into one mutation.
+fn large_entry(term: u64, index: u64) -> Entry {
+    let text = "x".repeat(3 * PART_BYTES + index as usize);
+    let event = crate::schema::ddl::SchemaChangeEvent {
+        change_type: crate::schema::ddl::ChangeType::Created,
+        target: crate::schema::ddl::ChangeTarget::Table,
+        keyspace: text,
+        name: String::new(),
+        arguments: Vec::new(),
+    };
+    let catalog = crate::schema::system_keyspaces::initial_catalog(NODE);
+    let command = Command::ChangeSchema(crate::cluster::metadata::SchemaChangeCommand {
+        base: NODE,
+        changed: crate::schema::document::CatalogDocument::difference(&catalog, &catalog),
+        dropped: Vec::new(),
+        event,
+    });
+    Entry { log_id: log_id(term, index), payload: EntryPayload::Normal(command) }
+}
+
+fn vote(term: u64) -> Vote {
+    Vote::new_committed(term, NODE)
+}
+
+async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(1_700_000_000_000_000));
+    let mut options = ShardOptions::new(PathBuf::from("/shard"));
+    options.commit_log = CommitLogOptions { sync, segment_bytes: 1 << 20, ..CommitLogOptions::default() };
+    let environment = Environment {
+        background: Rc::new(InlineBackground::new(disk.clone(), clock.clone())),
+        disk,
+        clock: clock.clone(),
+    };
+    let shard = Shard::open(environment, options).await.unwrap();
+    shard.create_tables(&[(TABLE, TableOptions::default())]).await.unwrap();
+    LogStore::open(shard, clock).await.unwrap()
+}
+
+async fn append(store: &mut LogStore, entries: Vec<Entry>) -> Result<(), io::Error> {
+    let (sender, receiver) =
+        <super::super::runtime::LocalOneshot as openraft::async_runtime::Oneshot>::channel();
+    store.append(entries, IOFlushed::signal(sender)).await?;
+    receiver.await.map_err(io::Error::other)?
+}
+
+/// What a log holds, as text to compare.
+async fn contents(store: &mut LogStore) -> String {
+    let entries = store.try_get_log_entries(..).await.unwrap();
+    let state = store.get_log_state().await.unwrap();
+    format!("{:?} {:?} {entries:?}", store.read_vote().await.unwrap(), state)
+}
+
+/// Runs a future on a thread of its own runtime, whose tasks end with it.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+#[test]
+fn a_log_reads_back_as_it_was() {
+    for sync in [SyncMode::Group, SyncMode::Periodic { period: std::time::Duration::from_secs(10) }] {
+        let disk = SimulatedDisk::new(1);
+        let before = run(async {
+            let mut store = open(&disk, sync).await;
+            store.save_vote(&vote(1)).await.unwrap();
+            append(&mut store, (0..10).map(|index| entry(1, index)).collect()).await.unwrap();
+            store.truncate_after(Some(log_id(1, 5))).await.unwrap();
+            // Where others were, in an older term than they had.
+            append(&mut store, vec![entry(0, 6), large_entry(2, 7), entry(2, 8)]).await.unwrap();
+            store.purge(log_id(1, 3)).await.unwrap();
+            store.save_vote(&vote(2)).await.unwrap();
+            append(&mut store, vec![large_entry(2, 9)]).await.unwrap();
+            let state = store.get_log_state().await.unwrap();
+            assert_eq!(
+                (state.last_purged_log_id, state.last_log_id),
+                (Some(log_id(1, 3)), Some(log_id(2, 9)))
+            );
+            contents(&mut store).await
+        });
+        disk.crash();
+        disk.restart(CrashStyle::LoseAll, 0);
+        run(async {
+            let mut store = open(&disk, sync).await;
+            assert_eq!(contents(&mut store).await, before);
+            // What comes now is not hidden by what was deleted before the restart.
+            store.truncate_after(Some(log_id(0, 6))).await.unwrap();
+            append(&mut store, vec![entry(3, 7)]).await.unwrap();
+        });
+        disk.crash();
+        disk.restart(CrashStyle::LoseAll, 0);
+        run(async {
+            let mut store = open(&disk, sync).await;
+            let state = store.get_log_state().await.unwrap();
+            assert_eq!(state.last_log_id, Some(log_id(3, 7)));
+        });
+    }
+}
+
+#[test]
+fn a_log_that_was_purged_beyond_its_end_is_empty_and_goes_on_there() {
+    let disk = SimulatedDisk::new(1);
+    run(async {
+        let mut store = open(&disk, SyncMode::Group).await;
+        append(&mut store, vec![entry(1, 0), entry(1, 1)]).await.unwrap();
+        store.purge(log_id(4, 100)).await.unwrap();
+        append(&mut store, vec![entry(4, 101)]).await.unwrap();
+    });
+    run(async {
+        let mut store = open(&disk, SyncMode::Group).await;
+        let state = store.get_log_state().await.unwrap();
+        assert_eq!(
+            (state.last_purged_log_id, state.last_log_id),
+            (Some(log_id(4, 100)), Some(log_id(4, 101)))
+        );
+        assert_eq!(store.try_get_log_entries(0..=101).await.unwrap().len(), 1);
+    });
+}
+
+/// Random steps until one fails. `history`: what the log held before and what it will hold after the step under way.
+async fn steps(store: &mut LogStore, random: &mut SplitMix64, history: &RefCell<[String; 2]>) {
+    let mut term = 1;
+    loop {
+        let state = store.get_log_state().await.unwrap();
+        let next = state.last_log_id.map_or(0, |last| last.index() + 1);
+        let first = state.last_purged_log_id.map_or(0, |purged| purged.index() + 1);
+        let mut after = store.clone();
+        after.log = Rc::new(RefCell::new(Log {
+            entries: store.log.borrow().entries.clone(),
+            vote: store.log.borrow().vote,
+            purged: store.log.borrow().purged,
+            ..Log::default()
+        }));
+        let step = random.below(10);
+        let done = match step {
+            0 => {
+                term += 1;
+                after.log.borrow_mut().vote = Some(vote(term));
+                history.borrow_mut()[1] = contents(&mut after).await;
+                store.save_vote(&vote(term)).await
+            }
+            1 if next > first => {
+                let kept = first + random.below(next - first);
+                let last = kept.checked_sub(1).map(|index| log_id(1, index));
+                after.log.borrow_mut().entries.split_off(&kept);
+                history.borrow_mut()[1] = contents(&mut after).await;
+                store.truncate_after(last).await
+            }
+            2 if next > first => {
+                let upto = first + random.below(next - first);
+                let purged = store.log.borrow().entries[&upto].log_id;
+                let rest = after.log.borrow_mut().entries.split_off(&(upto + 1));
+                after.log.borrow_mut().entries = rest;
+                after.log.borrow_mut().purged = Some(purged);
+                history.borrow_mut()[1] = contents(&mut after).await;
+                store.purge(purged).await
+            }
+            _ => {
+                let new = if step == 3 { large_entry(term, next) } else { entry(term, next) };
+                after.log.borrow_mut().entries.insert(next, new.clone());
+                history.borrow_mut()[1] = contents(&mut after).await;
+                append(store, vec![new]).await
+            }
+        };
+        if done.is_err() {
+            return;
+        }
+        let present = history.borrow()[1].clone();
+        history.borrow_mut()[0] = present;
+    }
+}
+
+#[test]
+fn wherever_a_crash_comes_what_was_acknowledged_is_there() {
+    for seed in 0..60 {
+        let mut random = SplitMix64::new(seed);
+        let disk = SimulatedDisk::new(seed);
+        let sync = if seed % 2 == 0 {
+            SyncMode::Group
+        } else {
+            SyncMode::Periodic { period: std::time::Duration::from_secs(10) }
+        };
+        let history = RefCell::new([String::new(), String::new()]);
+        for life in 0..4 {
+            run(async {
+                let mut store = open(&disk, sync).await;
+                let found = contents(&mut store).await;
+                if life > 0 {
+                    assert!(
+                        history.borrow().contains(&found),
+                        "seed {seed}: {found:.500}\n{:.500}\n{:.500}",
+                        history.borrow()[0],
+                        history.borrow()[1]
+                    );
+                }
+                *history.borrow_mut() = [found.clone(), found];
+                disk.crash_at(disk.operations() + 10 + random.below(150));
+                steps(&mut store, &mut random, &history).await;
+            });
+            let style = CrashStyle::ALL[random.below(CrashStyle::ALL.len() as u64) as usize];
+            disk.restart(style, random.next_u64());
+        }
+    }
+}

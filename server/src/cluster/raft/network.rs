@@ -1,0 +1,178 @@
+//! The way of the metadata log to other members: requests to their first shards, with deadlines.
+//!
+//! What travels is JSON, as in the log: a field that a newer version adds is no hindrance.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use openraft::EmptyNode;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::types::{MetadataTypes, Raft, Snapshot, SnapshotMeta, Vote};
+use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
+use crate::internode::message::{self, Failure, Request, Response};
+use crate::internode::transport::{CallError, Destination};
+use crate::ring::HostId;
+use crate::shard_thread::ShardContext;
+
+type Types = MetadataTypes;
+type RpcError = RPCError<Types>;
+
+/// Where nodes are that take part in the log and are no members (yet).
+pub type AddressBook = Rc<RefCell<BTreeMap<HostId, SocketAddr>>>;
+
+/// Makes the ways to the others.
+pub struct Network {
+    pub context: Rc<ShardContext>,
+    pub addresses: AddressBook,
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: HostId, _node: &EmptyNode) -> Peer {
+        Peer { context: self.context.clone(), addresses: self.addresses.clone(), target }
+    }
+}
+
+/// The way to one of them.
+pub struct Peer {
+    context: Rc<ShardContext>,
+    addresses: AddressBook,
+    target: HostId,
+}
+
+/// A snapshot on its way.
+#[derive(Serialize, Deserialize)]
+struct SnapshotRequest {
+    vote: Vote,
+    meta: SnapshotMeta,
+    /// The document, JSON in JSON.
+    state: String,
+}
+
+impl Peer {
+    fn address(&self) -> Option<SocketAddr> {
+        let known = self.context.cluster_view().topology.member(&self.target).map(|it| it.internode_address);
+        known.or_else(|| self.addresses.borrow().get(&self.target).copied())
+    }
+
+    async fn call<R: DeserializeOwned>(
+        &self,
+        call: RaftCall,
+        payload: &impl Serialize,
+        deadline: Duration,
+    ) -> Result<R, RpcError> {
+        let Some(address) = self.address() else {
+            return Err(
+                Unreachable::from_string(format!("the address of {} is not known", self.target)).into()
+            );
+        };
+        let payload = serde_json::to_vec(payload).map_err(|error| NetworkError::new(&error))?;
+        let request = Request::Cluster(ClusterRequest::Raft { call, payload });
+        let bytes = message::encode(&request).map_err(|error| NetworkError::new(&error))?;
+        let to = Destination { host_id: Some(self.target), address, shard: 0 };
+        let answer = self.context.transport.call(to, bytes, deadline).await.map_err(|error| match error {
+            CallError::Unreachable { .. } | CallError::Refused { .. } => {
+                RpcError::from(Unreachable::new(&error))
+            }
+            error => NetworkError::new(&error).into(),
+        })?;
+        let response: Response = message::decode(&answer).map_err(|error| NetworkError::new(&error))?;
+        match response {
+            Response::Cluster(ClusterResponse::Raft(payload)) => {
+                Ok(serde_json::from_slice(&payload).map_err(|error| NetworkError::new(&error))?)
+            }
+            Response::Failed(failure) => Err(NetworkError::new(&failure).into()),
+            _ => Err(NetworkError::from_string("an answer to another question").into()),
+        }
+    }
+}
+
+impl RaftNetworkV2<Types> for Peer {
+    type SnapshotData = Vec<u8>;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RpcError> {
+        self.call(RaftCall::Append, &request, option.hard_ttl()).await
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RpcError> {
+        self.call(RaftCall::Vote, &request, option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RpcError> {
+        self.call(RaftCall::PreVote, &request, option.hard_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let state = String::from_utf8(snapshot.snapshot).map_err(|error| NetworkError::new(&error))?;
+        let request = SnapshotRequest { vote, meta: snapshot.meta, state };
+        tokio::select! {
+            biased;
+            closed = cancel => Err(closed.into()),
+            answer = self.call(RaftCall::Snapshot, &request, option.hard_ttl()) => Ok(answer?),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RpcError> {
+        self.call(RaftCall::TransferLeader, &request, option.hard_ttl()).await
+    }
+}
+
+/// Carries out what another member's log asks of this one's.
+pub async fn handle(raft: &Raft, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    match call {
+        RaftCall::Append => answer(raft.append_entries(request(payload)?).await),
+        RaftCall::Vote => answer(raft.vote(request(payload)?).await),
+        RaftCall::PreVote => answer(raft.pre_vote(request(payload)?).await),
+        RaftCall::Snapshot => {
+            let SnapshotRequest { vote, meta, state } = request(payload)?;
+            let snapshot = Snapshot { meta, snapshot: state.into_bytes() };
+            answer(raft.install_full_snapshot(vote, snapshot).await)
+        }
+        RaftCall::TransferLeader => answer(raft.handle_transfer_leader(request(payload)?).await),
+    }
+}
+
+fn request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(payload).map_err(|error| Failure::Malformed(error.to_string()))
+}
+
+fn answer<T: Serialize, E: std::fmt::Display>(result: Result<T, E>) -> Result<Vec<u8>, Failure> {
+    let answer = result.map_err(|error| Failure::Internal(error.to_string()))?;
+    serde_json::to_vec(&answer).map_err(|error| Failure::Internal(error.to_string()))
+}

@@ -1,0 +1,166 @@
+//! The state machine of the metadata log: committed entries, applied to this node in their order.
+//!
+//! Invariants:
+//! * An entry that changes the state counts as applied when the node works with the new state and it is on disk
+//!   ([`applying::take_over`]).
+//! * The snapshot is the file of the applied state. It is never older than what the log has been purged of: before a
+//!   snapshot is offered, the state is stored.
+//! * A failure stops the log on this node; the next start goes on from the stored state.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use openraft::EntryPayload;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+
+use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
+use crate::cluster::applying::{self, Told};
+use crate::cluster::metadata::{self, Command};
+use crate::cluster::stored::Stored;
+use crate::node::shared::CATALOG_FILE;
+use crate::shard_thread::ShardContext;
+
+/// The state as of the last entry that is applied.
+pub type AppliedState = Rc<RefCell<Stored>>;
+
+/// The applied state of a node.
+#[derive(Clone)]
+pub struct NodeStateMachine {
+    context: Rc<ShardContext>,
+    pub applied: AppliedState,
+    /// What the file holds; held while it is replaced.
+    on_disk: Rc<tokio::sync::Mutex<Option<Stored>>>,
+}
+
+impl NodeStateMachine {
+    /// `stored`: what the file holds.
+    pub fn new(context: Rc<ShardContext>, stored: Option<Stored>) -> Self {
+        let applied = stored.clone().unwrap_or_else(Stored::empty);
+        Self {
+            context,
+            applied: Rc::new(RefCell::new(applied)),
+            on_disk: Rc::new(tokio::sync::Mutex::new(stored)),
+        }
+    }
+
+    fn applied(&self) -> Stored {
+        self.applied.borrow().clone()
+    }
+
+    async fn apply_entry(&self, log_id: LogId, command: &Command) -> Result<metadata::Outcome, io::Error> {
+        let old = self.applied();
+        let (state, outcome) = metadata::apply(&old.state, log_id.index(), command);
+        let new = Stored { state, log_id: Some(log_id), membership: old.membership.clone() };
+        if new.state.topology.version != old.state.topology.version {
+            let told = match command {
+                Command::ChangeSchema(change) => Told::Event(change.event.clone()),
+                _ => Told::Nothing,
+            };
+            self.take_over(&old, &new, told).await?;
+        }
+        *self.applied.borrow_mut() = new;
+        Ok(outcome)
+    }
+
+    async fn take_over(&self, old: &Stored, new: &Stored, told: Told) -> Result<(), io::Error> {
+        let store = self.store(new);
+        applying::take_over(&self.context, &old.state, &new.state, told, store)
+            .await
+            .map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Makes a state the one that the next start begins with, unless a later one is already.
+    async fn store(&self, state: &Stored) -> crate::error::Result<()> {
+        let failed = |error: &dyn std::fmt::Display| {
+            crate::error::RequestError::Server(format!("the cluster's state could not be stored: {error}"))
+        };
+        let mut on_disk = self.on_disk.lock().await;
+        if on_disk.as_ref().is_some_and(|stored| stored.log_id >= state.log_id) {
+            return Ok(());
+        }
+        let bytes = state.encode_file().map_err(|error| failed(&error))?;
+        self.context
+            .node
+            .files
+            .replace(CATALOG_FILE, Bytes::from(bytes))
+            .await
+            .map_err(|error| failed(&error))?;
+        *on_disk = Some(state.clone());
+        Ok(())
+    }
+}
+
+fn snapshot_of(state: &Stored) -> Result<Snapshot, io::Error> {
+    Ok(Snapshot { meta: state.meta(), snapshot: state.encode()? })
+}
+
+impl RaftSnapshotBuilder<MetadataTypes> for NodeStateMachine {
+    type SnapshotData = Vec<u8>;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let state = self.applied();
+        self.store(&state).await.map_err(|error| io::Error::other(error.to_string()))?;
+        snapshot_of(&state)
+    }
+}
+
+impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
+    type SnapshotData = Vec<u8>;
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        let applied = self.applied.borrow();
+        Ok((applied.log_id, applied.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<MetadataTypes>, io::Error>> + Unpin,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            let log_id = entry.log_id;
+            let outcome = match entry.payload {
+                EntryPayload::Normal(command) => Some(self.apply_entry(log_id, &command).await?),
+                EntryPayload::Blank => {
+                    self.applied.borrow_mut().log_id = Some(log_id);
+                    None
+                }
+                EntryPayload::Membership(membership) => {
+                    let mut applied = self.applied.borrow_mut();
+                    applied.log_id = Some(log_id);
+                    applied.membership = StoredMembership::new(Some(log_id), membership);
+                    None
+                }
+            };
+            if let Some(responder) = responder {
+                responder.send(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Vec<u8>) -> Result<(), io::Error> {
+        let decoded = Stored::decode(&snapshot).map_err(io::Error::other)?;
+        let new = Stored {
+            state: decoded.state,
+            log_id: meta.last_log_id,
+            membership: meta.last_membership.clone(),
+        };
+        let old = self.applied();
+        self.take_over(&old, &new, Told::Difference).await?;
+        *self.applied.borrow_mut() = new;
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let on_disk = self.on_disk.lock().await.clone();
+        on_disk.as_ref().map(snapshot_of).transpose()
+    }
+}

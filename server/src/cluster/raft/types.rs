@@ -1,0 +1,28 @@
+//! The types that the Raft library works with.
+
+use super::runtime::LocalRuntime;
+use crate::cluster::metadata::{Command, Outcome};
+use crate::ring::HostId;
+
+openraft::declare_raft_types!(
+    /// Commands in, outcomes out. One leader a term, as in the Raft paper.
+    pub MetadataTypes:
+        D = Command,
+        R = Applied,
+        NodeId = HostId,
+        Node = openraft::EmptyNode,
+        Term = u64,
+        LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
+        AsyncRuntime = LocalRuntime,
+);
+
+/// What the proposer learns: nothing for the log's own entries.
+pub type Applied = Option<Outcome>;
+
+pub type Entry = openraft::type_config::alias::EntryOf<MetadataTypes>;
+pub type LogId = openraft::type_config::alias::LogIdOf<MetadataTypes>;
+pub type Vote = openraft::type_config::alias::VoteOf<MetadataTypes>;
+pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<MetadataTypes>;
+pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<MetadataTypes>;
+pub type Snapshot = openraft::type_config::alias::SnapshotOf<MetadataTypes, Vec<u8>>;
+pub type Raft = openraft::Raft<MetadataTypes, super::state_machine::NodeStateMachine>;

@@ -1,0 +1,170 @@
+//! How a node takes part in the metadata log from its start to its stop.
+//!
+//! * With a stored state it goes on from there; if it is reached elsewhere now, it lets the others know.
+//! * Without one, and without another node's address as its first seed, it founds a cluster of one.
+//! * Without one, but with seeds, it waits for [`super::join::join`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use openraft::EmptyNode;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{InitializeError, RaftError};
+
+use super::metadata::{Command, MemberUpdate, Outcome};
+use super::propose::{commit, propose};
+use super::raft::MetadataLog;
+use super::stored::{Contents, Stored, decode_file};
+use super::voters;
+use crate::error::{RequestError, Result};
+use crate::internode::message::PROTOCOL_VERSION;
+use crate::node::shared::CATALOG_FILE;
+use crate::ring::member::{Member, MemberState};
+use crate::schema::document::CatalogDocument;
+use crate::shard_thread::ShardContext;
+
+/// The longest that founding a cluster may take.
+const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
+/// How long one try to let the others know of a new address takes.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long to wait before the next.
+const UPDATE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether a node that has no stored state founds a cluster: nobody else is to be asked first.
+pub fn founds(seeds: &[SocketAddr], internode: SocketAddr) -> bool {
+    seeds.first().is_none_or(|first| *first == internode)
+}
+
+/// Opens the metadata log and takes part. On the first shard, when all shards are served. Returns whether the node belongs to
+/// a cluster; if not, it is to join one.
+pub async fn start(context: &Rc<ShardContext>, seeds: &[SocketAddr]) -> Result<bool> {
+    let stored = stored_state(context).await?;
+    let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
+    let log = Rc::new(MetadataLog::open(context, stored).await?);
+    context.begin_metadata_log(log.clone());
+    let belongs = if is_founded {
+        let (voters, _) = log.participants();
+        if voters.len() == 1 && voters.contains(&context.node.host_id) {
+            elect_at_once(&log).await?;
+        }
+        tokio::task::spawn_local(keep_member_updated(context.clone()));
+        true
+    } else if founds(seeds, own_member(context, MemberState::Normal).internode_address) {
+        found(context, &log).await?;
+        true
+    } else {
+        false
+    };
+    tokio::task::spawn_local(voters::keep(context.clone()));
+    Ok(belongs)
+}
+
+/// Ends the part of this node in the metadata log; before the shard is closed.
+pub async fn stop(context: &ShardContext) {
+    let Some(log) = context.end_metadata_log() else { return };
+    if let Err(error) = log.raft.shutdown().await {
+        tracing::warn!(%error, "the metadata log did not stop cleanly");
+    }
+}
+
+async fn stored_state(context: &ShardContext) -> Result<Option<Stored>> {
+    let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
+    let Some(bytes) = context.node.files.load(CATALOG_FILE).await.map_err(|error| failed(&error))? else {
+        return Ok(None);
+    };
+    match decode_file(&bytes).map_err(|error| failed(&error))? {
+        Contents::Catalog(_) => Ok(None),
+        Contents::State(stored) => Ok(Some(stored)),
+    }
+}
+
+/// Makes this node a cluster of one.
+async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| {
+        RequestError::Server(format!("the cluster could not be founded: {error}"))
+    };
+    let nodes = BTreeMap::from([(context.node.host_id, EmptyNode::new())]);
+    match log.raft.initialize(nodes).await {
+        // An earlier start has come so far, or further.
+        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    elect_at_once(log).await?;
+    let mut metrics = log.raft.metrics();
+    let end = context.clock.monotonic() + FOUNDING_DEADLINE;
+    loop {
+        if metrics.borrow_watched().current_leader == Some(context.node.host_id) {
+            let command = Command::Found {
+                member: own_member(context, MemberState::Normal),
+                catalog: CatalogDocument::of(&context.catalog()),
+            };
+            match commit(context, &command, FOUNDING_DEADLINE).await? {
+                Some(Outcome::Applied { .. }) => return Ok(()),
+                Some(other) => return Err(failed(&format!("{other:?}"))),
+                None => {}
+            }
+        }
+        let left = end.saturating_sub(context.clock.monotonic());
+        if left.is_zero() {
+            return Err(failed(&"there is no leader"));
+        }
+        // An error means that the log has stopped: the next try says why.
+        let _ = super::propose::within(context, left, metrics.changed()).await;
+    }
+}
+
+/// The only voter need not wait whether somebody else leads.
+async fn elect_at_once(log: &MetadataLog) -> Result<()> {
+    let elected = log.raft.trigger().elect(false).await;
+    elected.map_err(|error| RequestError::Server(format!("the metadata log has stopped: {error}")))
+}
+
+/// This node as a member.
+pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
+    let information = &context.node.information;
+    let mut tokens = information.tokens.clone();
+    tokens.sort_unstable();
+    Member {
+        host_id: context.node.host_id,
+        internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
+        native_address: SocketAddr::new(information.rpc_address, information.native_port),
+        shard_aware_port: context.node.shard_aware_port,
+        shard_count: context.node.shard_count() as u16,
+        data_center: information.data_center.clone(),
+        rack: information.rack.clone(),
+        tokens,
+        state,
+        release_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol_version: PROTOCOL_VERSION,
+    }
+}
+
+/// Lets the others know where this node is and what it runs, until they do.
+async fn keep_member_updated(context: Rc<ShardContext>) {
+    let mut stopping = context.node.stopping.subscribe();
+    loop {
+        let Some(known) = context.cluster_view().topology.member(&context.node.host_id).cloned() else {
+            return;
+        };
+        let update = MemberUpdate::of(&own_member(&context, known.state));
+        if update == MemberUpdate::of(&known) {
+            return;
+        }
+        match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {
+            Ok(Outcome::Applied { .. }) => return,
+            Ok(Outcome::Refused(refusal)) => {
+                tracing::error!(%refusal, "the cluster does not accept where this node is now");
+                return;
+            }
+            Ok(other) => tracing::warn!(?other, "the cluster does not know yet where this node is now"),
+            Err(error) => tracing::warn!(%error, "the cluster does not know yet where this node is now"),
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = context.clock.sleep(UPDATE_PAUSE) => {}
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Who takes part in the metadata log, and who votes: the leader makes it follow the members.
+//!
+//! The first five `Normal` members in the order of their joining vote, every other member learns. Who is no member any more is
+//! left a moment, so that it learns of it, and then taken out.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::{ChangeMembers, EmptyNode};
+
+use super::propose::within;
+use super::raft::MetadataLog;
+use crate::error::Result;
+use crate::ring::HostId;
+use crate::shard_thread::ShardContext;
+
+/// How often the leader looks, besides after each change.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long a node takes part that is no member: one that joins, or one that has left and is to hear of it.
+const GRACE: Duration = Duration::from_secs(30);
+/// The longest that one change of the participants may take.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Looks after the participants as long as the node runs.
+pub async fn keep(context: Rc<ShardContext>) {
+    let mut stopping = context.node.stopping.subscribe();
+    let mut applied = context.node.applied.subscribe();
+    // Since when nodes take part that are no members.
+    let mut strangers: BTreeMap<HostId, Duration> = BTreeMap::new();
+    loop {
+        let Ok(log) = context.metadata_log() else { return };
+        if let Err(error) = adjust(&context, &log, &mut strangers).await {
+            tracing::debug!(%error, "the participants of the metadata log could not be changed");
+        }
+        drop(log);
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = applied.changed() => {}
+            () = context.clock.sleep(PERIOD) => {}
+        }
+    }
+}
+
+async fn adjust(
+    context: &ShardContext,
+    log: &MetadataLog,
+    strangers: &mut BTreeMap<HostId, Duration>,
+) -> Result<(), String> {
+    if log.leader() != Some(context.node.host_id) || !log.raft.metrics().borrow_watched().state.is_leader() {
+        strangers.clear();
+        return Ok(());
+    }
+    let state = log.state();
+    if !state.is_founded() {
+        return Ok(());
+    }
+    let (voters, learners) = log.participants();
+    let takes_part = |host_id: &HostId| voters.contains(host_id) || learners.contains(host_id);
+    for host_id in state.topology.members.keys().filter(|host_id| !takes_part(host_id)) {
+        let added = log.raft.add_learner(*host_id, EmptyNode::new(), false);
+        done(within(context, CHANGE_DEADLINE, added).await)?;
+    }
+    let wanted = state.voters();
+    if !wanted.is_empty() && (wanted != voters || is_joint(log)) {
+        let changed = log.raft.change_membership(wanted, true);
+        done(within(context, CHANGE_DEADLINE, changed).await)?;
+    }
+    let now = context.clock.monotonic();
+    strangers.retain(|host_id, _| !state.topology.members.contains_key(host_id));
+    for host_id in &learners {
+        if !state.topology.members.contains_key(host_id) {
+            strangers.entry(*host_id).or_insert(now);
+        }
+    }
+    let gone = strangers.iter().filter(|(_, since)| now.saturating_sub(**since) >= GRACE);
+    let gone: std::collections::BTreeSet<HostId> = gone.map(|(host_id, _)| *host_id).collect();
+    if !gone.is_empty() {
+        let removed = log.raft.change_membership(ChangeMembers::RemoveNodes(gone.clone()), true);
+        done(within(context, CHANGE_DEADLINE, removed).await)?;
+        for host_id in gone {
+            strangers.remove(&host_id);
+            log.addresses.borrow_mut().remove(&host_id);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a change of the voters has been begun and not ended.
+fn is_joint(log: &MetadataLog) -> bool {
+    log.raft.metrics().borrow_watched().membership_config.get_joint_config().len() > 1
+}
+
+fn done<T, E: std::fmt::Display>(result: Option<Result<T, E>>) -> Result<(), String> {
+    match result {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("no majority has answered in time".to_owned()),
+    }
+}
