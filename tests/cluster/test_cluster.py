@@ -1,0 +1,227 @@
+"""A cluster of real processes under a real driver: what is promised while nodes die, stall, come back, join and leave."""
+
+import threading
+
+import pytest
+from cassandra import AlreadyExists, ConsistencyLevel, OperationTimedOut, Unavailable, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+from cassandra.query import SimpleStatement
+from cluster import Cluster, until
+
+REPLICATED = "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}"
+FAILURES = (Unavailable, WriteTimeout, OperationTimedOut, NoHostAvailable)
+
+
+def make_table(session):
+    session.execute(REPLICATED)
+    session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, value text)")
+    return session.prepare("INSERT INTO shop.items (id, value) VALUES (?, ?)")
+
+
+def write(session, insert, numbers):
+    for number in numbers:
+        session.execute(insert, (number, f"value {number}"))
+
+
+def check(session, count):
+    rows = {row.id: row.value for row in session.execute("SELECT id, value FROM shop.items")}
+    wrong = [number for number in range(count) if rows.get(number) != f"value {number}"]
+    assert not wrong, f"{len(wrong)} of {count} are missing or wrong, e.g. {wrong[:5]}"
+
+
+class Writer(threading.Thread):
+    """Writes one row after the other until it is stopped; remembers what was acknowledged."""
+
+    def __init__(self, session, insert, first):
+        super().__init__(daemon=True)
+        self.session, self.insert, self.next = session, insert, first
+        self.acknowledged, self.failures, self.stopping = [], [], threading.Event()
+
+    def run(self):
+        while not self.stopping.is_set():
+            try:
+                self.session.execute(self.insert, (self.next, f"value {self.next}"))
+                self.acknowledged.append(self.next)
+            except FAILURES as failure:
+                self.failures.append(failure)
+            self.next += 1
+
+    def stop(self):
+        self.stopping.set()
+        self.join()
+
+    def check(self):
+        rows = {row.id for row in self.session.execute("SELECT id FROM shop.items")}
+        missing = [number for number in self.acknowledged if number not in rows]
+        assert not missing, f"{len(missing)} of {len(self.acknowledged)} acknowledged are lost, e.g. {missing[:5]}"
+
+
+def test_a_driver_sees_every_node_and_one_schema(three_nodes, connect):
+    session = connect(three_nodes)
+    make_table(session)
+    metadata = session.cluster.metadata
+    assert sorted(host.address for host in metadata.all_hosts()) == three_nodes.hosts()
+    assert {host.rack for host in metadata.all_hosts()} == {"rack1", "rack2", "rack3"}
+    versions = set()
+    for node in three_nodes.nodes:
+        pinned = connect(three_nodes, only=node)
+        versions.add(pinned.execute("SELECT schema_version FROM system.local").one()[0])
+        assert len(list(pinned.execute("SELECT peer FROM system.peers"))) == 2
+        assert len(list(pinned.execute("SELECT peer FROM system.peers_v2"))) == 2
+    assert len(versions) == 1
+    tokens = [token for host in metadata.all_hosts() for token in metadata.token_map.tokens_to_hosts_by_ks or [host]]
+    assert tokens
+
+
+def test_concurrent_creations_of_one_name_never_diverge(three_nodes, connect):
+    session = connect(three_nodes)
+    session.execute(REPLICATED)
+    sessions = [connect(three_nodes, only=node) for node in three_nodes.nodes]
+    for number in range(5):
+        outcomes = []
+
+        def create(pinned, number=number, outcomes=outcomes):
+            try:
+                pinned.execute(f"CREATE TABLE shop.t{number} (id int PRIMARY KEY)")
+                outcomes.append("created")
+            except AlreadyExists:
+                outcomes.append("there")
+
+        threads = [threading.Thread(target=create, args=(pinned,)) for pinned in sessions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["created", "there", "there"]
+        query = f"SELECT id FROM system_schema.tables WHERE keyspace_name = 'shop' AND table_name = 't{number}'"
+        assert len({pinned.execute(query).one().id for pinned in sessions}) == 1
+
+
+def test_with_one_node_killed_quorum_goes_on_and_nothing_is_lost(three_nodes, connect):
+    session = connect(three_nodes)
+    insert = make_table(session)
+    write(session, insert, range(500))
+    victim = three_nodes.nodes[2]
+    Cluster.kill(victim)
+    survivor = connect(three_nodes, only=three_nodes.nodes[0])
+    until("QUORUM works", lambda: survivor.execute(insert, (500, "value 500")) is not None)
+    write(survivor, insert, range(501, 1000))
+    check(survivor, 1000)
+    every = SimpleStatement("SELECT id FROM shop.items WHERE id = 1", consistency_level=ConsistencyLevel.ALL)
+
+    def is_refused():
+        with pytest.raises(Unavailable) as refused:
+            survivor.execute(every)
+        assert (refused.value.required_replicas, refused.value.alive_replicas) == (3, 2)
+        return True
+
+    until("ALL is refused with true counts", is_refused)
+    victim.start()
+    until("ALL works again", lambda: survivor.execute(every) is not None)
+    # What it missed comes by hints: the node alone has every row.
+    alone = connect(three_nodes, only=victim, consistency=ConsistencyLevel.ONE)
+
+    def has_everything():
+        check(alone, 1000)
+        return True
+
+    until("hints are replayed", has_everything)
+
+
+def test_a_stalled_node_does_not_stall_quorum(three_nodes, connect):
+    session = connect(three_nodes, only=three_nodes.nodes[0])
+    insert = make_table(session)
+    write(session, insert, range(100))
+    Cluster.pause(three_nodes.nodes[1])
+    try:
+        write(session, insert, range(100, 300))
+        check(session, 300)
+    finally:
+        Cluster.resume(three_nodes.nodes[1])
+    check(session, 300)
+
+
+def test_transactions_of_three_coordinators_lose_no_increment(three_nodes, connect):
+    session = connect(three_nodes)
+    session.execute(REPLICATED)
+    session.execute("CREATE TABLE shop.counts (id int PRIMARY KEY, value int)")
+    session.execute("INSERT INTO shop.counts (id, value) VALUES (1, 0) IF NOT EXISTS")
+    known, unknown = [], []
+
+    def increment(pinned):
+        for _ in range(15):
+            while True:
+                serial = SimpleStatement("SELECT value FROM shop.counts WHERE id = 1", consistency_level=ConsistencyLevel.SERIAL)
+                try:
+                    value = pinned.execute(serial).one().value
+                    update = "UPDATE shop.counts SET value = %s WHERE id = 1 IF value = %s"
+                    if pinned.execute(update, (value + 1, value)).was_applied:
+                        known.append(1)
+                        break
+                except (*FAILURES, Exception) as failure:  # noqa: BLE001 - any error leaves the outcome open
+                    unknown.append(failure)
+
+    threads = [
+        threading.Thread(target=increment, args=(connect(three_nodes, only=node),)) for node in three_nodes.nodes
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    value = session.execute("SELECT value FROM shop.counts WHERE id = 1").one().value
+    assert len(known) <= value <= len(known) + len(unknown)
+
+
+def test_counters_and_batches_over_partitions(three_nodes, connect):
+    session = connect(three_nodes)
+    session.execute(REPLICATED)
+    session.execute("CREATE TABLE shop.views (id int PRIMARY KEY, seen counter)")
+    session.execute("CREATE TABLE shop.a (id int PRIMARY KEY, v int)")
+    pinned = [connect(three_nodes, only=node) for node in three_nodes.nodes]
+    for number in range(60):
+        pinned[number % 3].execute("UPDATE shop.views SET seen = seen + 1 WHERE id = %s", (number % 4,))
+    assert [session.execute("SELECT seen FROM shop.views WHERE id = %s", (n,)).one().seen for n in range(4)] == [15] * 4
+    rows = "".join(f"INSERT INTO shop.a (id, v) VALUES ({number}, {number});" for number in range(50))
+    session.execute(f"BEGIN BATCH {rows} APPLY BATCH")
+    assert len(list(session.execute("SELECT id FROM shop.a"))) == 50
+
+
+def test_pages_have_every_row_once_while_a_node_restarts(three_nodes, connect):
+    session = connect(three_nodes)
+    insert = make_table(session)
+    write(session, insert, range(1000))
+    pinned = connect(three_nodes, only=three_nodes.nodes[0])
+    pinned.default_fetch_size = 37
+    ids = []
+    rows = pinned.execute("SELECT id FROM shop.items")
+    for number, row in enumerate(rows):
+        ids.append(row.id)
+        if number == 200:
+            three_nodes.nodes[2].restart()
+    assert sorted(ids) == list(range(1000))
+
+
+def test_a_cluster_grows_and_shrinks_under_load(three_nodes, connect):
+    session = connect(three_nodes)
+    insert = make_table(session)
+    write(session, insert, range(1000))
+    writer = Writer(connect(three_nodes, only=three_nodes.nodes[0]), insert, 10_000)
+    writer.start()
+    fourth = three_nodes.add()
+    joined = connect(three_nodes, only=fourth)
+    check(joined, 1000)
+    until("the driver sees four", lambda: len(session.cluster.metadata.all_hosts()) == 4)
+    fourth.administer("decommission")
+    until("the driver sees three again", lambda: len(session.cluster.metadata.all_hosts()) == 3)
+    writer.stop()
+    check(session, 1000)
+    writer.check()
+    assert writer.acknowledged, f"nothing could be written meanwhile: {writer.failures[:3]}"
+
+
+def test_a_node_of_another_cluster_is_refused(three_nodes):
+    stranger = three_nodes.make()
+    stranger.settings["cluster_name"] = "another"
+    with pytest.raises(Exception, match="cluster"):
+        stranger.start()
+    stranger.process = None
