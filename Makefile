@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
-        docker-test bench bench-micro bench-growth soak simulate fuzz
+        docker-test cluster-test bench bench-cluster bench-micro bench-growth soak simulate fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -27,11 +27,13 @@ help:
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
+	@echo 'make cluster-test real processes: kills, stalls, joins, leaves under a driver'
 	@echo 'make docker-test  the compose cluster: up, a container killed, a fourth node, down'
 	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
+	@echo 'make bench-cluster  three nodes beside three of Cassandra, about 30 minutes'
 	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
 	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
@@ -64,6 +66,10 @@ demo-cluster: setup
 	cargo build --release -p helenus -p helenus-models
 	scripts/cluster-local --erase --data .cache/demo-cluster -- scripts/demo-cluster $(DEMO_ARGS)
 
+cluster-test: setup
+	cargo build --release -p helenus
+	tests/cluster/run --binary $(TARGET_DIR)/release/helenus
+
 docker-test: setup
 	@scripts/setup test
 	tests/docker/run
@@ -94,6 +100,12 @@ bench: setup
 	cargo build --release -p helenus
 	scripts/install-latte
 	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+bench-cluster: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	scripts/install-latte
+	benches/cluster/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-micro: setup
 	@scripts/setup test

@@ -72,18 +72,23 @@ def jars():
 
 
 class Cassandra:
-    """One node on 127.0.0.1 with fresh data; a `with` block starts and stops it and removes the data."""
+    """One node with fresh data; a `with` block starts and stops it and removes the data.
+
+    Node 1 listens on 127.0.0.1 and is the seed of the others, which share its `ports` (CQL, internode) on 127.0.0.<number>.
+    """
 
     name = "cassandra"
 
-    def __init__(self, commit_log="periodic", heap="4G"):
+    def __init__(self, commit_log="periodic", heap="4G", number=1, ports=None):
         need("java")
         self.commit_log, self.heap = commit_log, heap
-        self.home = CACHE / "peers/cassandra-data"
+        self.home = CACHE / f"peers/cassandra-data-{number}"
         self.jars = jars()
         self.process = None
-        self.port, self.jmx_port = free_port(), free_port()
-        self.listen = f"127.0.0.1:{self.port}"
+        self.address = f"127.0.0.{number}"
+        self.port, self.storage_port = ports or (free_port(), free_port())
+        self.jmx_port = free_port()
+        self.listen = f"{self.address}:{self.port}"
 
     def __enter__(self):
         self.start()
@@ -105,10 +110,11 @@ class Cassandra:
             "allocate_tokens_for_local_replication_factor: 3",
             "partitioner: org.apache.cassandra.dht.Murmur3Partitioner",
             "endpoint_snitch: SimpleSnitch",
-            "listen_address: 127.0.0.1",
-            "rpc_address: 127.0.0.1",
+            f"listen_address: {self.address}",
+            f"rpc_address: {self.address}",
             f"native_transport_port: {self.port}",
-            f"storage_port: {free_port()}",
+            f"storage_port: {self.storage_port}",
+            "auto_bootstrap: false",
             f'data_file_directories: ["{self.data_dir}"]',
             f"commitlog_directory: {self.home}/commitlog",
             f"hints_directory: {self.home}/hints",
@@ -129,10 +135,9 @@ class Cassandra:
             "default_compaction: {class_name: UnifiedCompactionStrategy, parameters: {scaling_parameters: T4, "
             "target_sstable_size: 1GiB, sstable_growth: 0.3333333333333333, min_sstable_size: 100MiB}}",
         ]
-        storage_port = next(line.split(": ")[1] for line in lines if line.startswith("storage_port"))
         lines.append(
             "seed_provider: [{class_name: org.apache.cassandra.locator.SimpleSeedProvider, "
-            f'parameters: [{{seeds: "127.0.0.1:{storage_port}"}}]}}]'
+            f'parameters: [{{seeds: "127.0.0.1:{self.storage_port}"}}]}}]'
         )
         lines += [f"{key}: {value}" for key, value in COMMIT_LOG[self.commit_log].items()]
         return "\n".join(lines) + "\n"
@@ -156,7 +161,7 @@ class Cassandra:
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection((self.address, self.port), timeout=1).close()
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
