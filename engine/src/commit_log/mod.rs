@@ -20,8 +20,8 @@
 //!   something acknowledged was destroyed: replay refuses, naming file and offset. When no such witness exists, *n* is
 //!   the torn end of the log, and nothing after it was ever acknowledged as durable: replay stops there.
 //! * After a replay that stopped at a torn group *n*, the log goes on with group *n* in a new segment, after the old
-//!   tail was synced (what was replayed must not vanish in the next crash) and segments without a replayed group were
-//!   taken out of the log. So the next replay finds *n* at the start of a later segment and goes on there.
+//!   tail was written again and synced (what was replayed must not vanish in the next crash, also where a sync has failed
+//!   before and left it clean in the cache) and segments without a replayed group were taken out of the log. So the next replay finds *n* at the start of a later segment and goes on there.
 //! * Segments leave the log oldest first, by renaming, and only when the owner has said that it does not need them.
 //!
 //! After a failed write or sync the log is poisoned: nothing more is appended or acknowledged until it is opened anew.

@@ -229,10 +229,18 @@ impl Replay {
     /// Reads what is left, makes what was read durable and opens the log for appending, in a new segment.
     pub async fn finish(mut self) -> Result<Rc<CommitLog>, CommitLogError> {
         while self.next().await?.is_some() {}
-        // What was replayed may have been written but not synced before the process died.
+        // What was replayed may have been written but not synced before the process died. After a failed sync it may even be
+        // clean in the cache and not on the disk, and a sync would do nothing: so it is written again.
         if let Some(last) = self.with_groups.back() {
-            let file = self.disk.open(&file_path(&self.directory, Role::Segment, *last)).await?;
-            file.sync_data().await?;
+            let path = file_path(&self.directory, Role::Segment, *last);
+            let file = self.disk.open(&path).await?;
+            match &self.progress.stopped_at {
+                Some((stopped, end)) if *stopped == path => {
+                    let bytes = self.disk.read(&path).await?;
+                    file.write_and_sync_at(0, bytes.slice(..bytes.len().min(*end as usize))).await?;
+                }
+                _ => file.sync_data().await?,
+            }
         }
         let mut files = Files {
             disk: self.disk,

@@ -308,6 +308,42 @@ fn a_failed_write_or_sync_poisons_the_log_for_all() {
     }
 }
 
+/// Found by simulation: the process starts anew after a failed sync, reads what the cache still has, and then the power fails.
+#[test]
+fn what_was_replayed_after_a_failed_sync_survives_the_next_loss_of_power() {
+    for later in 0..12 {
+        let disk = SimulatedDisk::new(later);
+        block_on(async {
+            let (log, _) = recover(&disk, options(SyncMode::Batch), &Rc::default()).await.unwrap();
+            disk.fail_at(disk.operations() + later, Fault::Error);
+            beside(&log, async {
+                for number in 0..4 {
+                    let position = log.append(&record(number)).unwrap();
+                    if log.durable(position).await.is_err() {
+                        return;
+                    }
+                }
+            })
+            .await;
+        });
+        disk.restart(CrashStyle::KeepAll, later);
+        let (seen, added) = block_on(async {
+            let (log, seen) = recover(&disk, options(SyncMode::Batch), &Rc::default()).await.unwrap();
+            let added = beside(&log, async {
+                let position = log.append(b"after").unwrap();
+                log.durable(position).await.unwrap();
+                position
+            })
+            .await
+            .unwrap();
+            (seen, added)
+        });
+        disk.restart(CrashStyle::LoseAll, later);
+        let expected: Records = seen.into_iter().chain([(added, Bytes::from_static(b"after"))]).collect();
+        assert_eq!(replayed(&disk).unwrap(), expected);
+    }
+}
+
 #[test]
 fn a_record_larger_than_half_a_segment_is_refused() {
     block_on(async {

@@ -23,6 +23,8 @@ impl NodeFiles {
     /// Files in `directory`, which is made when it is missing.
     pub async fn open(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<Self, DiskError> {
         disk.create_directory(&directory).await?;
+        // What is seen now must stay: an earlier life may have replaced a file and died before that was durable.
+        disk.sync_directory(&directory).await?;
         Ok(Self { disk, directory, turn: Mutex::new(()) })
     }
 

@@ -15,6 +15,9 @@ use crate::network::Network;
 use crate::plan::Plan;
 use crate::trace::Trace;
 
+/// Broken promises that are reported.
+const VIOLATIONS_MAX: usize = 10;
+
 /// What the tasks of a simulation share.
 pub struct World {
     pub plan: Plan,
@@ -57,7 +60,12 @@ impl World {
     /// Notes that a promise was broken.
     pub fn violation(&self, text: String) {
         self.trace.note(format!("VIOLATION: {text}"));
-        self.violations.borrow_mut().push(text);
+        let mut violations = self.violations.borrow_mut();
+        if violations.len() < VIOLATIONS_MAX {
+            violations.push(text);
+        }
+        // More load would only bury what happened under its consequences.
+        self.is_load_over.set(true);
     }
 
     /// The promises that were broken so far.
