@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
+use helenus::internode::message::{self, Response};
 use helenus::internode::transport::{CallError, Destination, Handler, Transport};
 use helenus::ring::HostId;
 use helenus_engine::io::SplitMix64;
@@ -159,6 +160,9 @@ impl Network {
     fn answer(self: &Rc<Self>, asker: Sender, from: usize, response: Bytes, answer: Answer) {
         let Some(tasks) = self.tasks.upgrade() else { return };
         self.trace.record(Event::Answered { from, to: asker.node, bytes: response.len() }, &response);
+        if let Ok(Response::Failed(failure)) = message::decode(&response) {
+            self.trace.note(format!("n{from} refuses a request of n{}: {failure}", asker.node));
+        }
         let network = self.clone();
         tasks.spawn_local(async move {
             let lost = Event::Lost { from, to: asker.node };
