@@ -37,6 +37,8 @@ const COLUMN: u32 = 1;
 const NEVER_AGAIN: i64 = i64::MAX - 1;
 /// How often a shard looks for batches that were left behind.
 const ROUND: Duration = Duration::from_secs(10);
+/// Batches that are replayed at a time.
+const AT_A_TIME: usize = 16;
 
 /// The settings of the table.
 pub fn table_options() -> TableOptions {
@@ -128,13 +130,12 @@ fn write(context: &ShardContext, position: &[u8], row: &mut RowBuilder) -> Resul
 fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
     let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
     let start = key(position.unwrap_or(REGULAR_START))?;
-    let end = match position {
-        None => key(REGULAR_END)?,
-        Some(_) => {
-            let mut end = start.clone();
-            end.push(0);
-            end
-        }
+    let end = if position.is_some() {
+        let mut end = start.clone();
+        end.push(0);
+        end
+    } else {
+        key(REGULAR_END)?
     };
     let mut scan = context.shard.scan(&ScanRequest {
         table: TABLE,
@@ -181,8 +182,9 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
                 table_by_id(&catalog, &view.table)?;
                 Some((view.token, mutation.clone()))
             });
-            apply_all(context, known.collect()).await?;
-            remove(context, &position)?;
+            if apply_all(context, known.collect()).await?.is_empty() {
+                remove(context, &position)?;
+            }
         } else {
             let now = context.clock.monotonic();
             context.replication.batches.borrow_mut().insert(position, now);
@@ -221,17 +223,24 @@ async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
         .filter(|(_, came)| now.saturating_sub(**came) > patience)
         .map(|(position, _)| position.clone())
         .collect();
-    for position in due {
-        let mut is_done = true;
-        for (_, mutations) in read(context, Some(&position))? {
-            for change in applicable(context, &position, &mutations) {
-                is_done &= deliver(context, change).await;
-            }
-        }
-        if is_done {
-            remove(context, &position)?;
-            context.metrics.batches_replayed.increment();
+    for some in due.chunks(AT_A_TIME) {
+        let replayed = some.iter().map(|position| replay_one(context, position));
+        futures::future::join_all(replayed).await.into_iter().collect::<Result<()>>()?;
+    }
+    Ok(())
+}
+
+async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
+    for (_, mutations) in read(context, Some(position))? {
+        let changes = applicable(context, position, &mutations);
+        let delivered =
+            futures::future::join_all(changes.into_iter().map(|change| deliver(context, change))).await;
+        if delivered.contains(&false) {
+            // It stays for the next round.
+            return Ok(());
         }
     }
+    remove(context, position)?;
+    context.metrics.batches_replayed.increment();
     Ok(())
 }

@@ -74,7 +74,7 @@ pub struct Config {
     pub max_write_bytes_in_flight: u64,
     /// Whether writes that a replica missed are kept for it.
     pub hinted_handoff_enabled: bool,
-    /// How long a replica may be away and still get what it missed; a table's `gc_grace_seconds` if that is shorter.
+    /// How long a replica may be away and writes still be kept for it. Kept for at most 9/10 of `gc_grace_seconds`.
     pub max_hint_window_ms: u64,
     /// Bytes of hints that the node keeps for one other node.
     pub max_hints_bytes: u64,

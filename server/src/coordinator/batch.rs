@@ -15,7 +15,7 @@ use cql_lite::syntax::ast::BatchKind;
 
 use super::replica::forward::{ForwardedKind, Led};
 use super::transaction::{Transaction, TransactionStatement, transact};
-use super::write::{apply, apply_all, apply_owned, by_token, lead_all, moment, no_any, tokens_of};
+use super::write::{apply, apply_alone, apply_owned, lead_all, moment, no_any, tokens_of};
 use super::{Execution, Outcome, RequestOptions};
 use crate::batch_log::{self, BatchId};
 use crate::bind::OwnedBindings;
@@ -97,18 +97,28 @@ async fn logged(
     }
     let entry = BatchId::new(&context).position();
     batch_log::store_here(&context, &entry, &batch_log::encode(&mutations)).await?;
-    apply_all(&context, by_token(mutations)).await?;
+    apply_alone(&context, mutations, consistency, WriteType::Batch).await?;
     batch_log::remove(&context, &entry)?;
     Ok(Outcome::Void)
 }
 
 /// In a cluster: a replica of each partition carries out all that reads first, and the rest of the batch with it.
 async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
+    batch_partitions_at_leaders(&context, &request, |_| true).await
+}
+
+/// The same for the partitions with some tokens.
+async fn batch_partitions_at_leaders(
+    context: &Rc<ShardContext>,
+    request: &BatchRequest,
+    is_meant: impl Fn(i64) -> bool,
+) -> Result<Outcome> {
     let mut by_partition: BTreeMap<(String, i64), Led> = BTreeMap::new();
     for (statement, owned) in &request.statements {
         let plan = statement.plan()?;
         let values = owned.borrow();
-        for token in tokens_of(plan, &Bindings { values: &values, call: &request.call })? {
+        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
+        for token in tokens.into_iter().filter(|token| is_meant(*token)) {
             let led = by_partition.entry((plan.table.keyspace.clone(), token)).or_insert_with(|| Led {
                 token,
                 table: plan.table.clone(),
@@ -127,7 +137,7 @@ async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> R
             led.statements.push((statement.clone(), owned.clone()));
         }
     }
-    lead_all(&context, by_partition.into_values().collect()).await
+    lead_all(context, by_partition.into_values().collect()).await
 }
 
 /// Statements that read first (counters, lists by index) go to the owners of their partitions, each with all of its own.
@@ -143,7 +153,8 @@ async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Re
             by_owner.entry(owner).or_default().push((statement.clone(), owned.clone()));
         }
     }
-    let shared = Arc::new((request.options, request.call));
+    let owners: Vec<usize> = by_owner.keys().copied().collect();
+    let shared = Arc::new((request.options.clone(), request.call));
     let writes = by_owner.into_iter().map(|(owner, statements)| {
         let (context, shared) = (&context, shared.clone());
         async move {
@@ -155,16 +166,26 @@ async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Re
                 .await?
         }
     });
-    futures::future::try_join_all(writes).await?;
-    Ok(Outcome::Void)
+    let is_done = futures::future::try_join_all(writes).await?;
+    let refusing: BTreeSet<usize> =
+        owners.into_iter().zip(is_done).filter(|(_, is_done)| !is_done).map(|(owner, _)| owner).collect();
+    if refusing.is_empty() {
+        return Ok(Outcome::Void);
+    }
+    let is_refused = |token| refusing.contains(&context.node.shard_of(token));
+    batch_partitions_at_leaders(&context, &request, is_refused).await
 }
 
+/// False: nothing was done, as this node is not alone any more.
 async fn apply_batch_here(
     context: Rc<ShardContext>,
     statements: Vec<(TransactionStatement, OwnedBindings)>,
     shared: Arc<(RequestOptions, CallContext)>,
-) -> Result<(), RequestError> {
+) -> Result<bool, RequestError> {
     context.shard.admit().await?;
+    if !context.cluster_view().is_single {
+        return Ok(false);
+    }
     let position = {
         let values: Vec<_> = statements.iter().map(|(_, owned)| owned.borrow()).collect();
         let bindings: Vec<Bindings<'_>> =
@@ -178,5 +199,5 @@ async fn apply_batch_here(
     if let Some(position) = position {
         context.shard.durable(position).await?;
     }
-    Ok(())
+    Ok(true)
 }

@@ -68,7 +68,10 @@ pub async fn handle(
             let _guard = write::receive(context, mutation.len() as u64)?;
             hints::receive(context, Bytes::from(mutation)).await
         }
-        ReplicaRequest::Forward(request) => forward::receive(context, request).await,
+        ReplicaRequest::Forward(request) => {
+            let _guard = write::receive(context, request.size_bytes())?;
+            forward::receive(context, request).await
+        }
         ReplicaRequest::StoreBatch { id, mutations } => {
             let _guard = write::receive(context, mutations.len() as u64)?;
             batch_log::store_here(context, &id.position(), &mutations).await.map_err(failed)?;

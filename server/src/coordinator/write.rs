@@ -14,6 +14,7 @@ use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{Mutation, TableId, transcode};
 
 use super::replica::forward::{self, ForwardedKind, Led};
+use super::replica::hints::table_by_id;
 use super::replica::write::WriteOptions;
 use super::transaction::TransactionStatement;
 use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
@@ -129,7 +130,7 @@ pub fn apply(
     }
     let context = context.clone();
     Execution::Pending(Box::pin(async move {
-        apply_all(&context, by_token(mutations)).await?;
+        apply_alone(&context, mutations, consistency, write_type).await?;
         Ok(Outcome::Void)
     }))
 }
@@ -142,8 +143,17 @@ pub async fn write_all(
     write_type: WriteType,
 ) -> Result<()> {
     if context.cluster_view().is_single {
-        return apply_all(context, by_token(mutations)).await;
+        return apply_alone(context, mutations, consistency, write_type).await;
     }
+    write_replicated(context, mutations, consistency, write_type).await
+}
+
+async fn write_replicated(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+) -> Result<()> {
     let options = WriteOptions {
         consistency,
         write_type,
@@ -179,11 +189,37 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     Ok(position)
 }
 
-/// Applies mutations on all the shards they belong to, and waits until they are durable.
-pub async fn apply_all(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation)>) -> Result<()> {
-    let mut by_owner: BTreeMap<usize, Vec<Mutation>> = BTreeMap::new();
+/// The write of a node that is alone; what it can no longer write alone goes the way of a cluster.
+pub async fn apply_alone(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+) -> Result<()> {
+    let refused = apply_all(context, by_token(mutations)).await?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let catalog = context.catalog();
+    let mut changes = Vec::with_capacity(refused.len());
+    for (token, mutation) in refused {
+        let id = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?.table;
+        let table = table_by_id(&catalog, &id)
+            .ok_or_else(|| RequestError::invalid("the table was dropped while it was written"))?;
+        changes.push(PartitionMutation { token, table, mutation });
+    }
+    write_replicated(context, changes, consistency, write_type).await
+}
+
+/// Applies mutations of a node that is alone on all the shards they belong to, and waits until they are durable. Returns those
+/// that were not applied because another member is coming: it must get them too.
+pub async fn apply_all(
+    context: &Rc<ShardContext>,
+    mutations: Vec<(i64, Mutation)>,
+) -> Result<Vec<(i64, Mutation)>> {
+    let mut by_owner: BTreeMap<usize, Vec<(i64, Mutation)>> = BTreeMap::new();
     for (token, mutation) in mutations {
-        by_owner.entry(context.node.shard_of(token)).or_default().push(mutation);
+        by_owner.entry(context.node.shard_of(token)).or_default().push((token, mutation));
     }
     let writes = by_owner.into_iter().map(|(owner, mutations)| async move {
         if owner == context.index {
@@ -191,20 +227,25 @@ pub async fn apply_all(context: &Rc<ShardContext>, mutations: Vec<(i64, Mutation
         }
         context.run_on(owner, move |context| Box::pin(apply_at_owner(context, mutations))).await?
     });
-    futures::future::try_join_all(writes).await?;
-    Ok(())
+    Ok(futures::future::try_join_all(writes).await?.into_iter().flatten().collect())
 }
 
-async fn apply_at_owner(context: Rc<ShardContext>, mutations: Vec<Mutation>) -> Result<()> {
+async fn apply_at_owner(
+    context: Rc<ShardContext>,
+    mutations: Vec<(i64, Mutation)>,
+) -> Result<Vec<(i64, Mutation)>> {
     context.shard.admit().await?;
+    if !context.cluster_view().is_single {
+        return Ok(mutations);
+    }
     let mut last = None;
-    for mutation in &mutations {
+    for (_, mutation) in &mutations {
         last = Some(apply_here(&context, mutation)?);
     }
     if let Some(position) = last {
         context.shard.durable(position).await?;
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// A counter must be read by the replica that changes it: a hint is not enough.
@@ -235,6 +276,15 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> 
         let values = request.bindings.borrow();
         tokens_of(plan, &Bindings { values: &values, call: &request.call })?
     };
+    modify_partitions_at_leaders(&context, &request, tokens).await
+}
+
+async fn modify_partitions_at_leaders(
+    context: &Rc<ShardContext>,
+    request: &OwnedRequest,
+    tokens: BTreeSet<i64>,
+) -> Result<Outcome> {
+    let plan = plan_of(&request.statement)?;
     let kind = if plan.is_counter() { ForwardedKind::Counter } else { ForwardedKind::Simple };
     let statement = TransactionStatement::Statement(request.statement.clone());
     let writes = tokens.into_iter().map(|token| Led {
@@ -246,7 +296,7 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> 
         kind,
         deadline: Duration::ZERO,
     });
-    lead_all(&context, writes.collect()).await
+    lead_all(context, writes.collect()).await
 }
 
 /// Has replicas lead, each for its partition, with one timestamp and deadline.
@@ -268,12 +318,12 @@ async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> R
     let Plan::Modify(plan) = &request.statement.plan else {
         return Err(RequestError::Server("not a modification".to_owned()));
     };
-    let owners: BTreeSet<usize> = {
+    let mut tokens = {
         let values = request.bindings.borrow();
-        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
-        tokens.into_iter().map(|token| context.node.shard_of(token)).collect()
+        tokens_of(plan, &Bindings { values: &values, call: &request.call })?
     };
-    let writes = owners.into_iter().map(|owner| {
+    let owners: BTreeSet<usize> = tokens.iter().map(|token| context.node.shard_of(*token)).collect();
+    let writes = owners.iter().map(|&owner| {
         let request = request.clone();
         let context = &context;
         async move {
@@ -283,15 +333,25 @@ async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> R
             context.run_on(owner, move |context| Box::pin(read_and_write(context, request))).await?
         }
     });
-    futures::future::try_join_all(writes).await?;
-    Ok(Outcome::Void)
+    let is_done = futures::future::try_join_all(writes).await?;
+    let refusing: BTreeSet<usize> =
+        owners.iter().zip(is_done).filter(|(_, is_done)| !is_done).map(|(owner, _)| *owner).collect();
+    if refusing.is_empty() {
+        return Ok(Outcome::Void);
+    }
+    tokens.retain(|token| refusing.contains(&context.node.shard_of(*token)));
+    modify_partitions_at_leaders(&context, &request, tokens).await
 }
 
-async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Result<()> {
+/// False: nothing was done, as this node is not alone any more.
+async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Result<bool> {
     let Plan::Modify(plan) = &request.statement.plan else {
         return Err(RequestError::Server("not a modification".to_owned()));
     };
     context.shard.admit().await?;
+    if !context.cluster_view().is_single {
+        return Ok(false);
+    }
     let position = {
         let values = request.bindings.borrow();
         let bindings = Bindings { values: &values, call: &request.call };
@@ -300,7 +360,7 @@ async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Res
     if let Some(position) = position {
         context.shard.durable(position).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Reads what the statements need and applies, in this turn, those of their mutations that this shard owns.

@@ -3,6 +3,7 @@
 //! Every request that ownership decides about names its coordinator's epoch. A replica that is ahead refuses it (the
 //! coordinator catches up and asks again), one that is behind first catches up itself.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::internode::message::Failure;
@@ -18,7 +19,7 @@ pub fn refuse_stale(context: &ShardContext, epoch: u64) -> Result<(), Failure> {
 }
 
 /// Waits until this shard knows the epoch; false when that takes longer than `wait`.
-pub async fn catch_up(context: &ShardContext, epoch: u64, wait: Duration) -> bool {
+pub async fn catch_up(context: &Rc<ShardContext>, epoch: u64, wait: Duration) -> bool {
     let deadline = context.clock.monotonic() + wait;
     loop {
         if context.cluster_view().topology.epoch >= epoch {
@@ -32,7 +33,7 @@ pub async fn catch_up(context: &ShardContext, epoch: u64, wait: Duration) -> boo
 }
 
 /// Lets a request of this epoch pass, after waiting for the epoch where this shard is behind.
-pub async fn fence(context: &ShardContext, epoch: u64, wait: Duration) -> Result<(), Failure> {
+pub async fn fence(context: &Rc<ShardContext>, epoch: u64, wait: Duration) -> Result<(), Failure> {
     refuse_stale(context, epoch)?;
     if !catch_up(context, epoch, wait).await {
         return Err(Failure::Internal(format!("this node has not caught up with epoch {epoch} of the ring")));

@@ -80,6 +80,20 @@ pub struct ForwardRequest {
     pub timeout_ms: u64,
 }
 
+impl ForwardRequest {
+    /// About as much memory as it takes.
+    pub fn size_bytes(&self) -> u64 {
+        let of_statement = |statement: &ForwardedStatement| {
+            let of_value = |value: &ForwardedValue| match value {
+                ForwardedValue::Bytes(bytes) => bytes.len(),
+                ForwardedValue::Null | ForwardedValue::Unset => 0,
+            };
+            statement.text.len() + statement.values.iter().map(of_value).sum::<usize>()
+        };
+        self.statements.iter().map(of_statement).sum::<usize>() as u64
+    }
+}
+
 /// What the client is told that it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardedKind {
@@ -238,13 +252,11 @@ fn leader(context: &ShardContext, led: &Led) -> Result<Option<(u64, Option<Arc<M
     let equals: Vec<&Arc<Member>> =
         alive.into_iter().filter(|member| Some(distance(member)) == nearest).collect();
     let choice = context.random.borrow_mut().below(equals.len() as u64) as usize;
-    match equals.get(choice) {
-        Some(member) => Ok(Some((epoch, Some((*member).clone())))),
-        None => {
-            let required = required(context, &led.table, replicas, consistency);
-            Err(RequestError::Unavailable { consistency, required, alive: 0 })
-        }
+    if let Some(member) = equals.get(choice) {
+        return Ok(Some((epoch, Some((*member).clone()))));
     }
+    let required = required(context, &led.table, replicas, consistency);
+    Err(RequestError::Unavailable { consistency, required, alive: 0 })
 }
 
 fn required(context: &ShardContext, table: &Table, replicas: &Replicas, level: Consistency) -> u32 {
@@ -346,6 +358,8 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         let (token, level) = (led.token, led.options.consistency);
         let is_meant = move |candidate: i64| candidate == token;
         apply_statements(&context, &planned, &led.options, Box::new(is_meant), |changes| {
+            let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
+            write::check_room(&context, bytes)?;
             changes.iter().try_for_each(|change| write::check_alive(&context, change, level))
         })?
     };

@@ -104,12 +104,20 @@ fn server(error: &dyn std::fmt::Display) -> RequestError {
     RequestError::Server(format!("hints: {error}"))
 }
 
-/// Keeps a mutation for a replica; true when the hint is durable.
-pub async fn store(context: &ShardContext, target: HostId, change: &PartitionMutation) -> bool {
+/// Keeps a mutation, written at `begun_micros`, for a replica; true when the hint is durable or nothing is left to keep.
+pub async fn store(
+    context: &ShardContext,
+    target: HostId,
+    change: &PartitionMutation,
+    begun_micros: i64,
+) -> bool {
     let config = &context.node.config;
     let bytes = change.mutation.bytes().len() as u64;
     let limit = config.max_hints_bytes / context.node.shard_count() as u64;
     let hints = &context.replication.hints;
+    if hints.is_truncated(&TableId(*change.table.id.as_bytes()), begun_micros) {
+        return true;
+    }
     let known = hints.target(target);
     let window = Duration::from_millis(config.max_hint_window_ms);
     let is_too_late = hints
@@ -286,11 +294,12 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
         .map(|(host_id, target)| (*host_id, target.clone()))
         .collect();
     for (host_id, target) in targets {
-        let has_left = view.topology.member(&host_id).is_none();
+        let has_left = view.topology.removed.contains(&host_id);
         if has_left || view.is_alive(&host_id) {
             target.is_delivering.set(true);
             let context = context.clone();
             tokio::task::spawn_local(async move {
+                tracing::debug!(target = %host_id, bytes = target.bytes.get(), "hints are replayed");
                 if let Err(error) = deliver_all(&context, host_id, &target).await {
                     tracing::warn!(target = %host_id, %error, "hints could not be replayed");
                 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 
-use self::cluster::{Cluster, with_cluster};
+use self::cluster::{Cluster, host_id, with_cluster};
 use super::message::ReplicaRequest;
 use crate::batch_log::{self, BatchId};
 use crate::config::Config;
-use crate::error::{FailureReason, RequestError, Result};
+use crate::error::{FailureReason, RequestError};
 use crate::internode::message::Request;
 use crate::plan::Plan;
 use crate::plan::term::Bindings;
@@ -50,7 +50,7 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
 
 #[test]
 fn a_write_reaches_all_replicas_whatever_its_level() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         for (key, level) in [Consistency::One, Consistency::Quorum, Consistency::All].into_iter().enumerate()
         {
             let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 5)");
@@ -65,7 +65,7 @@ fn a_write_reaches_all_replicas_whatever_its_level() {
 
 #[test]
 fn a_level_that_the_live_replicas_cannot_give_is_refused_before_anything_is_written() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         match cluster.execute(0, INSERT, Consistency::All).await {
             Err(RequestError::Unavailable { consistency: Consistency::All, required: 3, alive: 2 }) => {}
@@ -85,7 +85,7 @@ fn a_level_that_the_live_replicas_cannot_give_is_refused_before_anything_is_writ
 
 #[test]
 fn a_silent_replica_holds_up_only_levels_that_need_it() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_silent(2, true);
         let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
@@ -105,7 +105,7 @@ fn a_silent_replica_holds_up_only_levels_that_need_it() {
 
 #[test]
 fn what_a_replica_missed_is_given_to_it_when_it_is_back() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
@@ -121,7 +121,7 @@ fn what_a_replica_missed_is_given_to_it_when_it_is_back() {
 
 #[test]
 fn a_replica_that_did_not_answer_in_time_gets_a_hint() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_silent(2, true);
         cluster.execute(0, INSERT, Consistency::One).await.unwrap();
         assert_eq!(cluster.hinted_bytes(0, 2), 0);
@@ -135,7 +135,7 @@ fn a_replica_that_did_not_answer_in_time_gets_a_hint() {
 
 #[test]
 fn hints_survive_a_crash_of_who_keeps_them() {
-    with_cluster(3, Config::default(), |mut cluster| async move {
+    with_cluster(3, &Config::default(), |mut cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
@@ -151,7 +151,7 @@ fn hints_survive_a_crash_of_who_keeps_them() {
 #[test]
 fn hints_are_bounded() {
     let config = Config { max_hints_bytes: 1 << 20, ..Config::default() };
-    with_cluster(3, config, |cluster| async move {
+    with_cluster(3, &config, |cluster| async move {
         cluster.set_alive(2, false);
         let blob = "ab".repeat(100 << 10);
         for key in 0..20 {
@@ -169,7 +169,7 @@ fn hints_are_bounded() {
 #[test]
 fn hints_end_with_the_window() {
     let config = Config { max_hint_window_ms: 10_000, ..Config::default() };
-    with_cluster(3, config, |cluster| async move {
+    with_cluster(3, &config, |cluster| async move {
         cluster.set_alive(2, false);
         cluster.pass(Duration::from_secs(12)).await;
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
@@ -180,7 +180,7 @@ fn hints_end_with_the_window() {
 
 #[test]
 fn any_is_content_with_a_hint_and_one_is_not() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(1, false);
         cluster.set_alive(2, false);
         let mut refused = 0;
@@ -204,7 +204,7 @@ fn any_is_content_with_a_hint_and_one_is_not() {
 
 #[test]
 fn hints_of_a_member_that_has_left_go_to_those_that_have_its_partitions() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         for key in 0..20 {
             let text = format!("INSERT INTO one.t (k, v) VALUES ({key}, 1)");
@@ -221,12 +221,12 @@ fn hints_of_a_member_that_has_left_go_to_those_that_have_its_partitions() {
 
 #[test]
 fn a_pending_replica_raises_what_a_level_needs_by_one() {
-    with_cluster(4, Config::default(), |cluster| async move {
+    with_cluster(4, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
         (0..4).for_each(|node| cluster.show(node));
         // A key that the new member is about to get.
         let table = cluster.table("three", "t");
-        let key = (0..)
+        let key = (0..1_000)
             .find(|key: &i32| {
                 let token = cql_lite::types::token::token(&key.to_be_bytes());
                 let view = cluster.nodes[0][0].cluster();
@@ -247,7 +247,7 @@ fn a_pending_replica_raises_what_a_level_needs_by_one() {
 
 #[test]
 fn a_write_of_an_old_epoch_is_done_again_in_the_new_one() {
-    with_cluster(4, Config::default(), |cluster| async move {
+    with_cluster(4, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(3, None)]);
         (0..4).for_each(|node| cluster.show(node));
         cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
@@ -263,7 +263,7 @@ fn a_write_of_an_old_epoch_is_done_again_in_the_new_one() {
         let view = cluster.nodes[0][0].cluster();
         let replicas = view.placement("three").unwrap().replicas(token).clone();
         for node in 0..4 {
-            if replicas.contains(&cluster.host_id(node)) {
+            if replicas.contains(&host_id(node)) {
                 assert_eq!(cluster.stored(node, "three", "t"), row(1, 10), "node {node}");
             }
         }
@@ -272,7 +272,7 @@ fn a_write_of_an_old_epoch_is_done_again_in_the_new_one() {
 
 #[test]
 fn a_replica_that_is_behind_waits_for_the_epoch() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.change_ring(&[]);
         cluster.show(0);
         cluster.show(1);
@@ -291,7 +291,7 @@ fn a_replica_that_is_behind_waits_for_the_epoch() {
 #[test]
 fn too_much_under_way_is_overload_not_a_queue() {
     let config = Config { max_write_bytes_in_flight: 1 << 20, ..Config::default() };
-    with_cluster(3, config, |cluster| async move {
+    with_cluster(3, &config, |cluster| async move {
         cluster.set_silent(2, true);
         let blob = "ab".repeat(300 << 10);
         let mut refused = 0;
@@ -312,7 +312,7 @@ fn too_much_under_way_is_overload_not_a_queue() {
 
 #[test]
 fn a_table_that_replicas_do_not_know_is_a_failure_with_its_reason() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         let id = helenus_engine::TableId(*cluster.table("three", "t").id.as_bytes());
         for node in [1, 2] {
             for context in &cluster.nodes[node] {
@@ -331,7 +331,7 @@ fn a_table_that_replicas_do_not_know_is_a_failure_with_its_reason() {
 
 #[test]
 fn counters_count_through_any_coordinator() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         for node in 0..3 {
             for key in 0..6 {
                 for table in ["one", "three"] {
@@ -352,7 +352,7 @@ fn counters_count_through_any_coordinator() {
 
 #[test]
 fn errors_of_a_leader_reach_the_client() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         for key in 0..6 {
             let text = format!("UPDATE one.t SET l[0] = 1 WHERE k = {key}");
             match cluster.execute(0, &text, Consistency::One).await {
@@ -374,7 +374,7 @@ const BATCH: &str = "BEGIN BATCH INSERT INTO three.t (k, v) VALUES (1, 10); \
 
 #[test]
 fn a_logged_batch_leaves_nothing_in_the_log() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.execute(0, BATCH, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
         for node in 0..3 {
@@ -386,7 +386,7 @@ fn a_logged_batch_leaves_nothing_in_the_log() {
 
 #[test]
 fn a_batch_whose_log_does_not_answer_is_not_begun() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_silent(2, true);
         match cluster.execute(0, BATCH, Consistency::One).await {
             Err(RequestError::WriteTimeout {
@@ -404,7 +404,7 @@ fn a_batch_whose_log_does_not_answer_is_not_begun() {
 
 #[test]
 fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         let texts = [INSERT, "INSERT INTO three.t (k, v) VALUES (2, 10)"];
         let changes = changes(&cluster, &texts);
         let context = &cluster.nodes[0][0];
@@ -413,7 +413,7 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
             mutations: batch_log::encode(&changes),
         });
         for keeper in [1, 2] {
-            let member = context.cluster().topology.member(&cluster.host_id(keeper)).unwrap().clone();
+            let member = context.cluster().topology.member(&host_id(keeper)).unwrap().clone();
             context.ask(&member, 0, &request, Duration::from_secs(1)).await.unwrap();
         }
         cluster.set_alive(0, false);
@@ -430,8 +430,8 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
 }
 
 #[test]
-fn truncate_needs_everyone_and_what_was_kept_from_before_stays_away() -> Result<()> {
-    with_cluster(3, Config::default(), |cluster| async move {
+fn truncate_needs_everyone_and_what_was_kept_from_before_stays_away() {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
@@ -447,5 +447,55 @@ fn truncate_needs_everyone_and_what_was_kept_from_before_stays_away() -> Result<
         }
         assert_eq!(cluster.hinted_bytes(0, 2), 0);
     });
-    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_know_the_cluster_yet_keeps_its_hints() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        let bytes = cluster.hinted_bytes(0, 2);
+        cluster.change_ring(&[(1, None), (2, None)]);
+        cluster.forget_removed();
+        cluster.show(0);
+        cluster.pass(Duration::from_secs(3)).await;
+        assert_eq!(cluster.hinted_bytes(0, 2), bytes);
+    });
+}
+
+#[test]
+fn what_a_node_began_alone_reaches_who_came_meanwhile() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.change_ring(&[(1, None), (2, None)]);
+        cluster.show(0);
+        // The shard of the client has not heard of the others yet, the owner of the partition has.
+        let owner = &cluster.nodes[0][1];
+        let is_owned =
+            |key: &i32| owner.node.shard_of(cql_lite::types::token::token(&key.to_be_bytes())) == 1;
+        let key = (0..1_000).find(is_owned).unwrap();
+        cluster.change_ring(&[1, 2].map(|node| (node, Some(MemberState::Normal))));
+        cluster.show(1);
+        cluster.show(2);
+        owner.install_cluster(cluster.nodes[1][0].cluster());
+        let insert = format!("INSERT INTO three.t (k, v) VALUES ({key}, 5)");
+        let count = format!("UPDATE three.c SET n = n + 1 WHERE k = {key}");
+        let writes = async {
+            futures::join!(
+                cluster.execute(0, &insert, Consistency::All),
+                cluster.execute(0, &count, Consistency::All)
+            )
+        };
+        let catch_up = async {
+            cluster.settle().await;
+            cluster.show(0);
+        };
+        let ((inserted, counted), ()) = futures::join!(writes, catch_up);
+        inserted.unwrap();
+        counted.unwrap();
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "t"), row(key, 5), "node {node}");
+            assert_eq!(cluster.stored(node, "three", "c"), row(key, 1), "node {node}");
+        }
+    });
 }

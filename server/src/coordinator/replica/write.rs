@@ -76,23 +76,34 @@ impl Drop for InFlight {
     }
 }
 
-/// Takes room for bytes under way; `None` when there is none. One alone is never too large.
-fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> Option<InFlight> {
+/// Whether there is room for more bytes beside those under way. One write alone is never too large.
+fn has_room(context: &ShardContext, under_way: u64, bytes: u64) -> bool {
     let limit = context.node.config.max_write_bytes_in_flight / context.node.shard_count() as u64;
+    under_way == 0 || under_way + bytes <= limit
+}
+
+/// Counts bytes as under way.
+fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> InFlight {
     let state = &context.replication;
     let counter = if is_received { &state.received_bytes } else { &state.coordinated_bytes };
-    let before = counter.get();
-    if before > 0 && before + bytes > limit {
-        return None;
+    counter.set(counter.get() + bytes);
+    InFlight { context: context.clone(), bytes, is_received }
+}
+
+/// Refuses a write that this shard is to coordinate while too much is under way.
+pub fn check_room(context: &ShardContext, bytes: u64) -> Result<()> {
+    if has_room(context, context.replication.coordinated_bytes.get(), bytes) {
+        return Ok(());
     }
-    counter.set(before + bytes);
-    Some(InFlight { context: context.clone(), bytes, is_received })
+    Err(RequestError::Overloaded("too many writes are on their way to replicas".to_owned()))
 }
 
 /// Room for a mutation that another node has sent.
 pub fn receive(context: &Rc<ShardContext>, bytes: u64) -> Result<InFlight, Failure> {
-    reserve(context, bytes, true)
-        .ok_or_else(|| Failure::Overloaded("too many writes are waiting to become durable".to_owned()))
+    if has_room(context, context.replication.received_bytes.get(), bytes) {
+        return Ok(reserve(context, bytes, true));
+    }
+    Err(Failure::Overloaded("too many writes are waiting to become durable".to_owned()))
 }
 
 /// The replicas of a partition as the shard sees them now; `None`: only this node has it.
@@ -172,9 +183,11 @@ pub fn begin(
         }
     }
     let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
-    let room = reserve(context, bytes, false)
-        .ok_or_else(|| RequestError::Overloaded("too many writes are on their way to replicas".to_owned()))?;
-    let room = Rc::new(room);
+    // What is applied here must go on its way; its room was checked before it was applied.
+    if !options.is_applied_here {
+        check_room(context, bytes)?;
+    }
+    let room = Rc::new(reserve(context, bytes, false));
     Ok(changes.into_iter().map(|change| start(context, change, options, room.clone())).collect())
 }
 
@@ -189,7 +202,8 @@ fn start(
     let context = context.clone();
     tokio::task::spawn_local(async move {
         let answer = Answer { sender: Some(answer_sender), options };
-        let is_settled = Write { context, change, options }.run(answer).await;
+        let begun_micros = context.clock.now_micros();
+        let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop(room);
         // Mostly nobody asks.
         let _ = settled_sender.send(is_settled);
@@ -263,6 +277,7 @@ struct Write {
     context: Rc<ShardContext>,
     change: PartitionMutation,
     options: WriteOptions,
+    begun_micros: i64,
 }
 
 /// How the replicas of one epoch were reached.
@@ -307,14 +322,14 @@ impl Write {
         let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
         let mut all = true;
         for member in replicas.all() {
-            all &= hints::store(&self.context, member.host_id, &self.change).await;
+            all &= hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
         }
         all
     }
 
     /// Sends the mutation to the replicas as they are now, and waits until each has answered or has a hint.
     async fn attempt(&self, answer: &mut Answer) -> Attempt {
-        let Self { context, change, options } = self;
+        let Self { context, change, options, begun_micros } = self;
         let bytes = change.mutation.bytes();
         let Some((epoch, replicas)) = replicas_of(context, change) else {
             let outcome = apply_at_replica(context, None, bytes.clone()).await;
@@ -333,6 +348,7 @@ impl Write {
         let mut round = Round {
             context,
             change,
+            begun_micros: *begun_micros,
             replicas: &replicas,
             demand,
             acknowledged: SmallVec::new(),
@@ -371,6 +387,7 @@ impl Write {
 struct Round<'a> {
     context: &'a Rc<ShardContext>,
     change: &'a PartitionMutation,
+    begun_micros: i64,
     replicas: &'a Replicas,
     demand: Demand,
     acknowledged: SmallVec<[Arc<Member>; 4]>,
@@ -424,8 +441,9 @@ impl Round<'_> {
     /// Keeps the mutation for a replica that does not have it.
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
+        let begun_micros = self.begun_micros;
         self.hinting.push(Box::pin(async move {
-            let is_stored = hints::store(&context, member.host_id, &change).await;
+            let is_stored = hints::store(&context, member.host_id, &change, begun_micros).await;
             (member, is_stored)
         }));
     }

@@ -113,7 +113,7 @@ pub struct Cluster {
     down: RefCell<BTreeSet<usize>>,
 }
 
-fn host_id(node: usize) -> HostId {
+pub fn host_id(node: usize) -> HostId {
     Uuid::from_bytes([node as u8 + 1; 16])
 }
 
@@ -137,13 +137,13 @@ fn catalog() -> Arc<Catalog> {
 }
 
 /// Runs a test with a cluster of so many nodes.
-pub fn with_cluster<F>(count: usize, config: Config, test: impl FnOnce(Cluster) -> F)
+pub fn with_cluster<F>(count: usize, config: &Config, test: impl FnOnce(Cluster) -> F)
 where
     F: Future<Output = ()>,
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        test(Cluster::new(count, &config).await).await;
+        test(Cluster::new(count, config).await).await;
     });
 }
 
@@ -268,16 +268,18 @@ impl Cluster {
         topology.version += 1;
         topology.epoch = topology.version;
         for (node, state) in states {
-            match state {
-                Some(state) => {
-                    topology.members.insert(host_id(*node), Arc::new(member(*node, *state)));
-                }
-                None => {
-                    topology.members.remove(&host_id(*node));
-                    topology.removed.insert(host_id(*node));
-                }
+            if let Some(state) = state {
+                topology.members.insert(host_id(*node), Arc::new(member(*node, *state)));
+            } else {
+                topology.members.remove(&host_id(*node));
+                topology.removed.insert(host_id(*node));
             }
         }
+    }
+
+    /// As if no member had ever left.
+    pub fn forget_removed(&self) {
+        self.topology.borrow_mut().removed.clear();
     }
 
     /// Carries out statements until nothing can go on without time passing.
@@ -292,7 +294,8 @@ impl Cluster {
         let end = self.clock.monotonic() + duration;
         while self.clock.monotonic() < end {
             self.settle().await;
-            self.clock.advance(Duration::from_millis(250).min(end - self.clock.monotonic()));
+            let left = end.saturating_sub(self.clock.monotonic());
+            self.clock.advance(Duration::from_millis(250).min(left));
         }
         self.settle().await;
     }
@@ -368,10 +371,6 @@ impl Cluster {
     pub fn hinted_bytes(&self, node: usize, target: usize) -> u64 {
         let hints = |context: &Rc<ShardContext>| context.replication.hints.pending_bytes(&host_id(target));
         self.nodes[node].iter().map(hints).sum()
-    }
-
-    pub fn host_id(&self, node: usize) -> HostId {
-        host_id(node)
     }
 
     /// Stops a node without warning and starts it again on what its disk kept.
