@@ -482,8 +482,8 @@ fn what_a_node_began_alone_reaches_who_came_meanwhile() {
         let count = format!("UPDATE three.c SET n = n + 1 WHERE k = {key}");
         let writes = async {
             futures::join!(
-                cluster.execute(0, &insert, Consistency::All),
-                cluster.execute(0, &count, Consistency::All)
+                cluster.execute(0, &insert, Consistency::One),
+                cluster.execute(0, &count, Consistency::One)
             )
         };
         let catch_up = async {
@@ -493,6 +493,7 @@ fn what_a_node_began_alone_reaches_who_came_meanwhile() {
         let ((inserted, counted), ()) = futures::join!(writes, catch_up);
         inserted.unwrap();
         counted.unwrap();
+        cluster.settle().await;
         for node in 0..3 {
             assert_eq!(cluster.stored(node, "three", "t"), row(key, 5), "node {node}");
             assert_eq!(cluster.stored(node, "three", "c"), row(key, 1), "node {node}");
