@@ -34,6 +34,7 @@ use crate::coordinator::consistency::{self, Demand};
 use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request};
+use crate::planted::PlantedBug;
 use crate::ring::member::Member;
 use crate::ring::placement::Replicas;
 use crate::run::modify::PartitionMutation;
@@ -541,6 +542,9 @@ async fn apply_in_turn(
     context.metrics.writes.increment();
     let position = context.shard.apply(&view).map_err(|error| failure_of(&error))?;
     context.note_append(position);
+    if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {
+        return Ok(());
+    }
     context.shard.durable(position).await.map_err(|error| failure_of(&error))
 }
 
