@@ -3,6 +3,7 @@
 //! Everything here is pure: values in, values out. The truth is a table that all nodes agree on through the metadata log
 //! (`cluster`); this module says what follows from it.
 
+pub mod allocation;
 pub mod member;
 pub mod placement;
 pub mod topology;

@@ -4,8 +4,8 @@
 //! are `(start, end]` as in Cassandra; the range of the smallest token wraps around the ring.
 //!
 //! * `SimpleStrategy`: the first distinct members clockwise.
-//! * `NetworkTopologyStrategy`: per data center, clockwise, members of new racks first; members of racks that were met
-//!   already fill up when all racks of the data center have one (as Cassandra's `NetworkTopologyStrategy`).
+//! * `NetworkTopologyStrategy`: per data center, clockwise, members of new racks; of racks that were met already only as many
+//!   as there are more replicas than racks (as Cassandra's `NetworkTopologyStrategy`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +49,14 @@ impl TokenRange {
             self.start < token && token <= self.end
         } else {
             token > self.start || token <= self.end
+        }
+    }
+
+    /// How many tokens it holds.
+    pub fn width(&self) -> u128 {
+        match (self.end as u64).wrapping_sub(self.start as u64) {
+            0 => 1 << 64,
+            width => u128::from(width),
         }
     }
 }
@@ -107,6 +115,17 @@ impl Placement {
         let starts = std::iter::once(last).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| TokenRange { start, end }).zip(&self.sets)
     }
+
+    /// The part of the ring that each member is read for, from 0 to 1; members without any are absent.
+    pub fn ownership(&self) -> BTreeMap<HostId, f64> {
+        let mut widths: BTreeMap<HostId, u128> = BTreeMap::new();
+        for (range, replicas) in self.ranges() {
+            for member in &replicas.read {
+                *widths.entry(member.host_id).or_default() += range.width();
+            }
+        }
+        widths.into_iter().map(|(id, width)| (id, width as f64 / (1_u128 << 64) as f64)).collect()
+    }
 }
 
 /// One side of a transition.
@@ -159,19 +178,18 @@ impl<'a> Ring<'a> {
     fn by_data_center(&self, token: i64, data_centers: &BTreeMap<String, u32>) -> SmallVec<[Arc<Member>; 3]> {
         struct Wanted<'r> {
             left: usize,
-            /// How many more racks can still be new.
-            racks_left: usize,
             racks: BTreeSet<&'r str>,
-            /// Members of racks that were met, in order, in case racks run out.
-            skipped: Vec<&'r Arc<Member>>,
+            /// How many members of racks that were met already may be taken: as many as replicas exceed racks.
+            repeats_left: usize,
         }
         let mut wanted: BTreeMap<&str, Wanted<'_>> = data_centers
             .iter()
             .map(|(name, &count)| {
                 let members = self.counts.get(name.as_str()).copied().unwrap_or(0);
+                let racks = self.racks.get(name.as_str()).map_or(0, BTreeSet::len);
                 let left = (count as usize).min(members);
-                let racks_left = self.racks.get(name.as_str()).map_or(0, BTreeSet::len).min(left);
-                (name.as_str(), Wanted { left, racks_left, racks: BTreeSet::new(), skipped: Vec::new() })
+                let repeats_left = (count as usize).saturating_sub(racks);
+                (name.as_str(), Wanted { left, racks: BTreeSet::new(), repeats_left })
             })
             .collect();
         let mut found: SmallVec<[Arc<Member>; 3]> = SmallVec::new();
@@ -180,29 +198,21 @@ impl<'a> Ring<'a> {
                 break;
             }
             let Some(wanted) = wanted.get_mut(member.data_center.as_str()) else { continue };
-            let is_known = found.iter().any(|known| known.host_id == member.host_id)
-                || wanted.skipped.iter().any(|known| known.host_id == member.host_id);
-            if wanted.left == 0 || is_known {
+            if wanted.left == 0 || found.iter().any(|known| known.host_id == member.host_id) {
                 continue;
             }
-            if wanted.racks_left == 0 {
-                found.push(member.clone());
-                wanted.left -= 1;
-            } else if wanted.racks.insert(&member.rack) {
-                found.push(member.clone());
-                wanted.left -= 1;
-                wanted.racks_left -= 1;
-                if wanted.racks_left == 0 {
-                    // Every rack has one: those that were passed by come first.
-                    for skipped in std::mem::take(&mut wanted.skipped).into_iter().take(wanted.left) {
-                        found.push(skipped.clone());
-                        wanted.left -= 1;
-                    }
+            if !wanted.racks.insert(&member.rack) {
+                if wanted.repeats_left == 0 {
+                    continue;
                 }
-            } else {
-                wanted.skipped.push(member);
+                wanted.repeats_left -= 1;
             }
+            found.push(member.clone());
+            wanted.left -= 1;
         }
         found
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
