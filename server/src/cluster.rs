@@ -5,6 +5,7 @@
 
 pub mod applying;
 pub mod join;
+pub mod liveness;
 pub mod message;
 pub mod metadata;
 pub mod propose;
@@ -34,7 +35,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(30);
 /// Carries out what another node asks about the cluster.
 pub async fn handle(
     context: &Rc<ShardContext>,
-    _from: HostId,
+    from: HostId,
     request: ClusterRequest,
 ) -> Result<ClusterResponse, Failure> {
     let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
@@ -58,6 +59,18 @@ pub async fn handle(
                 return Ok(ClusterResponse::NoLeader);
             }
             Ok(ClusterResponse::Applied { version: applied_version(context) })
+        }
+        ClusterRequest::Gossip { bytes } => {
+            context.liveness.receive_gossip(context, from, &bytes);
+            Ok(ClusterResponse::Received)
+        }
+        ClusterRequest::Facts(facts) => {
+            context.liveness.receive_facts(context, from, facts);
+            Ok(ClusterResponse::Received)
+        }
+        ClusterRequest::YouWereRemoved => {
+            context.liveness.receive_removed(context, from);
+            Ok(ClusterResponse::Received)
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
+use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -82,6 +83,16 @@ pub struct Config {
     pub hinted_handoff_throttle_bytes_per_second: u64,
     /// Bytes a second that the node fetches when it takes ranges over; 0: no bound.
     pub stream_throughput_bytes_per_second: u64,
+    /// Places in the ring of a node that is new: from 1 to 256. More make shares more even and joining slower.
+    pub num_tokens: usize,
+    /// The replication factor that the tokens of a new node are chosen for: shares of keyspaces that have it are even.
+    pub allocate_tokens_for_replication_factor: usize,
+    /// Every node probes one other in each such period.
+    pub liveness_probe_period_ms: u64,
+    /// How long a probed node may take to answer before others are asked to probe it.
+    pub liveness_probe_timeout_ms: u64,
+    /// How long a node that answers nobody is only suspected; then it is down. Longer pauses of a node are noticed.
+    pub liveness_suspicion_ms: u64,
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
@@ -154,6 +165,11 @@ impl Default for Config {
             max_hints_bytes: 1 << 30,
             hinted_handoff_throttle_bytes_per_second: 16 << 20,
             stream_throughput_bytes_per_second: 0,
+            num_tokens: DEFAULT_TOKENS,
+            allocate_tokens_for_replication_factor: DEFAULT_REPLICATION_FACTOR,
+            liveness_probe_period_ms: 1_000,
+            liveness_probe_timeout_ms: 450,
+            liveness_suspicion_ms: 4_000,
             cluster_name: "helenus".to_owned(),
             data_center: "datacenter1".to_owned(),
             rack: "rack1".to_owned(),
@@ -235,6 +251,27 @@ impl Config {
             if valid { Ok(()) } else { Err(ConfigError::Value { key, message: message.to_owned() }) }
         }
         check(self.shards.is_none_or(|n| (1..=256).contains(&n)), "shards", "must be from 1 to 256")?;
+        check((1..=TOKENS_MAX).contains(&self.num_tokens), "num_tokens", "must be from 1 to 256")?;
+        check(
+            (1..=100).contains(&self.allocate_tokens_for_replication_factor),
+            "allocate_tokens_for_replication_factor",
+            "must be from 1 to 100",
+        )?;
+        check(
+            (100..=60_000).contains(&self.liveness_probe_period_ms),
+            "liveness_probe_period_ms",
+            "must be from 100 to 60000",
+        )?;
+        check(
+            (10..=self.liveness_probe_period_ms / 2).contains(&self.liveness_probe_timeout_ms),
+            "liveness_probe_timeout_ms",
+            "must be from 10 to half of liveness_probe_period_ms",
+        )?;
+        check(
+            (self.liveness_probe_period_ms..=600_000).contains(&self.liveness_suspicion_ms),
+            "liveness_suspicion_ms",
+            "must be from liveness_probe_period_ms to 600000",
+        )?;
         check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
         check(!self.data_center.is_empty(), "data_center", "must not be empty")?;
         check(!self.rack.is_empty(), "rack", "must not be empty")?;

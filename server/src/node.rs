@@ -28,6 +28,7 @@ use self::identity::Identity;
 use self::listeners::{accept_clients, listen, local_address, shard_aware_port};
 pub use self::shared::NodeShared;
 use crate::admin::NodeAdmin;
+use crate::cluster::liveness::ServingState;
 use crate::cluster::view::ClusterView;
 use crate::config::{Config, ConfigError};
 use crate::error::{RequestError, Result};
@@ -90,7 +91,7 @@ impl Node {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-            Identity::new(Uuid::new_v4(), shards)
+            Identity::new(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
         let listener = listen(config.listen)?;
         let address = local_address(&listener, config.listen)?;
@@ -167,7 +168,12 @@ impl Node {
                 *http = Some(server);
             }
         }
-        Ok(())
+        self.shared.board.set_state(ServingState::Serving);
+        self.wait_for(0, |context| {
+            context.liveness.wake();
+            Box::pin(std::future::ready(Ok(())))
+        })
+        .map_err(|error| StartError::Shard { shard: 0, message: error.to_string() })
     }
 
     /// Runs a job on a shard and blocks until it is done.

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::cluster;
+use crate::cluster::liveness::Liveness;
 use crate::cluster::raft::MetadataLog;
 use crate::cluster::view::ClusterView;
 use crate::coordinator::replica::ReplicationState;
@@ -84,6 +85,8 @@ pub struct ShardContext {
     /// Held by the schema change under way (used on the first shard).
     pub schema_turn: tokio::sync::Mutex<()>,
     metadata_log: RefCell<Option<Rc<MetadataLog>>>,
+    /// Who is alive (at work on the first shard).
+    pub liveness: Liveness,
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     last_timestamp: Cell<i64>,
@@ -127,6 +130,7 @@ impl ShardContext {
             planted_bug: parts.planted_bug,
             schema_turn: tokio::sync::Mutex::new(()),
             metadata_log: RefCell::new(None),
+            liveness: Liveness::default(),
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
             last_timestamp: Cell::new(0),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::liveness::Facts;
 use super::metadata::{Outcome, Refusal};
 use crate::ring::member::Member;
 
@@ -19,6 +20,12 @@ pub enum ClusterRequest {
     Join(Box<JoinRequest>),
     /// Which version of the topology is the newest: the leader's.
     NewestVersion,
+    /// A message of the failure detector; has no answer.
+    Gossip { bytes: Vec<u8> },
+    /// What the sender tells of itself; has no answer.
+    Facts(Facts),
+    /// The cluster has removed the node that is told this; has no answer.
+    YouWereRemoved,
 }
 
 /// What the messages of the metadata log are.
@@ -57,4 +64,6 @@ pub enum ClusterResponse {
     },
     /// A join that cannot be.
     Refused(Refusal),
+    /// To what needs no answer.
+    Received,
 }

@@ -24,6 +24,7 @@ use super::identity::Identity;
 use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
 use crate::cluster;
+use crate::cluster::liveness::Board;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
@@ -112,6 +113,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         events: broadcast::channel(EVENT_BACKLOG).0,
         metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         stopping: watch::channel(false).0,
+        board: Board::new(identity.host_id),
         shard_aware_port: addresses.shard_aware_port,
         transfers: Transfers::default(),
         applied: watch::channel(cluster.topology.version).0,

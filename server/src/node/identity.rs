@@ -1,16 +1,15 @@
 //! What a node keeps of itself in `node.json`: made once, when the data directory is.
 
 use bytes::Bytes;
-use cql_lite::types::token;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::StartError;
 use super::files::NodeFiles;
 use crate::ring::HostId;
+use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, NewMember, allocate};
+use crate::ring::topology::Topology;
 
-/// Tokens of a node in the ring.
-pub const TOKENS: usize = 16;
 const FILE: &str = "node.json";
 const FORMAT: u32 = 1;
 
@@ -27,11 +26,17 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A node with tokens that follow from its id.
-    pub fn new(host_id: Uuid, shards: usize) -> Self {
-        let tokens = (0..TOKENS as u64)
-            .map(|index| token::token(&[host_id.as_bytes().as_slice(), &index.to_be_bytes()].concat()))
-            .collect();
+    /// A node with the tokens of the first member of a cluster: evenly spaced, turned by its id. One that joins others gets
+    /// its tokens when it does.
+    pub fn new(host_id: Uuid, shards: usize, token_count: usize) -> Self {
+        let new = NewMember {
+            data_center: "",
+            rack: "",
+            token_count,
+            replication_factor: DEFAULT_REPLICATION_FACTOR,
+            offset: host_id.as_u64_pair().1,
+        };
+        let tokens = allocate(&Topology::default(), &new);
         Self { format: FORMAT, host_id, shards, tokens }
     }
 

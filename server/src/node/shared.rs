@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 use uuid::Uuid;
 
 use super::files::NodeFiles;
+use crate::cluster::liveness::Board;
 use crate::config::Config;
 use crate::observe::metrics::ShardMetrics;
 use crate::schema::virtual_tables::NodeInformation;
@@ -30,6 +31,8 @@ pub struct NodeShared {
     pub metrics: Vec<Arc<ShardMetrics>>,
     /// True once the node is to stop.
     pub stopping: watch::Sender<bool>,
+    /// Who is alive and what others tell of themselves.
+    pub board: Board,
     pub shard_aware_port: u16,
     /// What this node fetches from others and sends to them because ranges change owners.
     pub transfers: Transfers,

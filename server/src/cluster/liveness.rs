@@ -1,0 +1,429 @@
+//! Who is alive: the failure detector at work on the first shard, and what follows from its word.
+//!
+//! Invariants:
+//! * A node counts itself as alive, always.
+//! * `alive` holds members of the topology only. It is in the [`ClusterView`](super::view::ClusterView) of every shard, and on the
+//!   node's [`Board`].
+//! * The topology decides who is a member, gossip never does: who joins is greeted when the metadata log says so, who leaves
+//!   is declared down, and who was removed is told.
+//! * Clients are told of members that `system.peers` shows (those that own tokens): NEW_NODE and REMOVED_NODE when they begin and
+//!   end to, UP when they are alive and say that they serve clients, DOWN when that ends. Never of this node.
+//! * A node without an internode address runs none of this.
+
+pub mod detector;
+pub mod facts;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Event;
+use tokio::sync::Notify;
+
+use self::detector::{Detector, NodeIdentity, Settings};
+pub use self::facts::{Board, Facts, ServingState};
+use super::message::ClusterRequest;
+use crate::config::Config;
+use crate::internode::message::{Request, encode};
+use crate::internode::transport::Destination;
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::topology::Topology;
+use crate::shard_thread::{Message, ShardContext};
+
+/// How often a node tells all others its facts when nothing has changed.
+const FACTS_PERIOD: Duration = Duration::from_secs(5);
+/// How often the size of the data is asked for.
+const DATA_SIZE_PERIOD: Duration = Duration::from_secs(10);
+/// How often changes are looked for that nobody has announced with [`Liveness::wake`].
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// What others on this node may want to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A member answers (again). Every view of the cluster that is made from now on has it as alive.
+    Up(HostId),
+    /// A member does not answer any more.
+    Down(HostId),
+    /// The cluster has removed this node; it must not serve any more.
+    Removed,
+}
+
+type Hook = Rc<dyn Fn(&Rc<ShardContext>, &Change)>;
+
+/// Liveness as a shard has it: at work on the first one, idle on all others.
+#[derive(Default)]
+pub struct Liveness {
+    running: RefCell<Option<Running>>,
+    hooks: RefCell<Vec<Hook>>,
+    wake: Notify,
+}
+
+struct Running {
+    detector: Detector,
+    /// The members as the detector has them.
+    topology: Option<Arc<Topology>>,
+    /// The runs of members that answered when last looked.
+    active: BTreeMap<HostId, u64>,
+    /// The members that clients were told of, and whether as up.
+    shown: BTreeMap<HostId, Shown>,
+    has_looked: bool,
+    told: Option<Facts>,
+    next_telling: Duration,
+    data_bytes: u64,
+    next_data_size: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    address: SocketAddr,
+    is_up: bool,
+}
+
+/// The settings of the detector.
+pub fn settings(config: &Config) -> Settings {
+    Settings {
+        probe_period: Duration::from_millis(config.liveness_probe_period_ms),
+        probe_timeout: Duration::from_millis(config.liveness_probe_timeout_ms),
+        suspicion: Duration::from_millis(config.liveness_suspicion_ms),
+    }
+}
+
+/// Starts the detector of a node; on its first shard, once, when it has an internode address.
+pub fn start(context: &Rc<ShardContext>) {
+    let Some(member) = context.cluster().topology.member(&context.node.host_id).cloned() else {
+        tracing::error!("liveness is started before this node is a member");
+        return;
+    };
+    let identity = NodeIdentity {
+        host_id: member.host_id,
+        address: member.internode_address,
+        generation: u64::try_from(context.clock.now_micros()).unwrap_or(0),
+    };
+    let now = context.clock.monotonic();
+    let seed = context.random.borrow_mut().next_u64();
+    *context.liveness.running.borrow_mut() = Some(Running {
+        detector: Detector::new(identity, settings(&context.node.config), seed, now),
+        topology: None,
+        active: BTreeMap::new(),
+        shown: BTreeMap::new(),
+        has_looked: false,
+        told: None,
+        next_telling: now,
+        data_bytes: 0,
+        next_data_size: now,
+    });
+    tokio::task::spawn_local(run(context.clone()));
+}
+
+async fn run(context: Rc<ShardContext>) {
+    let mut stopping = context.node.stopping.subscribe();
+    loop {
+        let wait = context.liveness.turn(&context);
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => {
+                context.liveness.leave(&context);
+                return;
+            }
+            () = context.liveness.wake.notified() => {}
+            () = context.clock.sleep(wait) => {}
+        }
+    }
+}
+
+impl Liveness {
+    /// Calls a function, on the first shard, at every change from now on.
+    pub fn on_change(&self, hook: impl Fn(&Rc<ShardContext>, &Change) + 'static) {
+        self.hooks.borrow_mut().push(Rc::new(hook));
+    }
+
+    /// Has the detector look at once: the members, the schema, or what this node says of itself have changed.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Tells the others that this node goes, so that they need not find out. It takes no part afterwards.
+    pub fn leave(&self, context: &Rc<ShardContext>) {
+        let mut running = self.running.borrow_mut();
+        let Some(running) = running.as_mut() else { return };
+        if let Err(error) = running.detector.leave(context.clock.monotonic()) {
+            tracing::debug!(%error, "leaving was not announced");
+        }
+        running.send(context);
+    }
+
+    /// What another node's detector has sent.
+    pub fn receive_gossip(&self, context: &Rc<ShardContext>, from: HostId, bytes: &[u8]) {
+        if context.cluster_view().topology.removed.contains(&from) {
+            // Not of the detector's business any more, but it may not know.
+            if let Some(sender) = detector::sender(bytes).filter(|sender| sender.host_id == from) {
+                send(context, &sender, &ClusterRequest::YouWereRemoved);
+            }
+            return;
+        }
+        {
+            let mut running = self.running.borrow_mut();
+            let Some(running) = running.as_mut() else { return };
+            if let Err(error) = running.detector.receive(bytes, context.clock.monotonic()) {
+                tracing::warn!(%from, %error, "a node sent gossip that cannot be used");
+            }
+        }
+        let _ = self.turn(context);
+        // What it asked for may be due before what is slept for.
+        self.wake.notify_one();
+    }
+
+    /// What another node tells of itself.
+    pub fn receive_facts(&self, context: &Rc<ShardContext>, from: HostId, facts: Facts) {
+        if context.cluster_view().topology.member(&from).is_some() && context.node.board.learn(from, facts) {
+            let _ = self.turn(context);
+        }
+    }
+
+    /// Another node says that this one is no member any more.
+    pub fn receive_removed(&self, context: &Rc<ShardContext>, from: HostId) {
+        let is_running = self.running.borrow().is_some();
+        let is_member = context.cluster_view().topology.member(&from).is_some();
+        if !is_running || !is_member || context.node.board.state() == ServingState::Removed {
+            return;
+        }
+        tracing::error!(%from, "the cluster has removed this node; it serves no more. Start it with an empty data directory");
+        context.node.board.set_state(ServingState::Removed);
+        self.leave(context);
+        self.tell_hooks(context, &[Change::Removed]);
+    }
+
+    /// Does what is due and passes on what it came to. Returns how long nothing will be due.
+    fn turn(&self, context: &Rc<ShardContext>) -> Duration {
+        let now = context.clock.monotonic();
+        let (changes, wait) = {
+            let mut running = self.running.borrow_mut();
+            let Some(running) = running.as_mut() else { return LOOK_PERIOD };
+            running.look_at_members(context, now);
+            if let Err(error) = running.detector.tick(now) {
+                tracing::debug!(%error, "the failure detector");
+            }
+            running.send(context);
+            let changes = running.publish(context);
+            running.tell_facts(context, now, &changes);
+            running.tell_clients(context);
+            let due = running.detector.next_due().map_or(LOOK_PERIOD, |due| due.saturating_sub(now));
+            (changes, due.min(LOOK_PERIOD))
+        };
+        self.tell_hooks(context, &changes);
+        wait
+    }
+
+    fn tell_hooks(&self, context: &Rc<ShardContext>, changes: &[Change]) {
+        let hooks: Vec<Hook> = self.hooks.borrow().clone();
+        for change in changes {
+            for hook in &hooks {
+                hook(context, change);
+            }
+        }
+    }
+
+    fn set_data_bytes(&self, bytes: u64) {
+        if let Some(running) = self.running.borrow_mut().as_mut() {
+            running.data_bytes = bytes;
+        }
+    }
+}
+
+impl Running {
+    fn look_at_members(&mut self, context: &ShardContext, now: Duration) {
+        let topology = context.cluster_view().topology.clone();
+        if self.topology.as_ref().is_some_and(|known| Arc::ptr_eq(known, &topology)) {
+            return;
+        }
+        let others = topology.members.values().filter(|member| member.host_id != context.node.host_id);
+        let others: BTreeMap<HostId, SocketAddr> =
+            others.map(|member| (member.host_id, member.internode_address)).collect();
+        context.node.board.forget_others_than(|host_id| others.contains_key(host_id));
+        if let Err(error) = self.detector.set_members(others, now) {
+            tracing::warn!(%error, "the failure detector does not take the members");
+        }
+        self.topology = Some(topology);
+    }
+
+    fn send(&mut self, context: &ShardContext) {
+        for (to, bytes) in self.detector.take_sends() {
+            send(context, &to, &ClusterRequest::Gossip { bytes: bytes.to_vec() });
+        }
+    }
+
+    /// Has every shard see who is alive, where that has changed.
+    fn publish(&mut self, context: &Rc<ShardContext>) -> Vec<Change> {
+        let active = self.detector.active();
+        let own = context.node.host_id;
+        let before = context.node.board.alive();
+        let alive: BTreeSet<HostId> = active.keys().copied().chain([own]).collect();
+        self.active = active;
+        let mut changes = Vec::new();
+        changes.extend(before.difference(&alive).map(|&host_id| Change::Down(host_id)));
+        changes.extend(alive.difference(&before).map(|&host_id| Change::Up(host_id)));
+        for change in &changes {
+            match change {
+                Change::Up(host_id) => tracing::info!(%host_id, "node is up"),
+                Change::Down(host_id) => tracing::warn!(%host_id, "node is down"),
+                Change::Removed => {}
+            }
+        }
+        if changes.is_empty() {
+            // A view that was made meanwhile may have been made from an older word.
+            if *context.cluster_view().alive != alive {
+                see_alive(context);
+            }
+            return changes;
+        }
+        context.node.board.set_alive(Arc::new(alive));
+        see_alive(context);
+        for link in &context.node.links[1..] {
+            let link = link.clone();
+            tokio::task::spawn_local(async move {
+                let job = Message::Job(Box::new(|context: Rc<ShardContext>| {
+                    see_alive(&context);
+                    Box::pin(std::future::ready(()))
+                }));
+                // A shard that has ended needs no word.
+                let _ = link.send(job).await;
+            });
+        }
+        changes
+    }
+
+    /// Tells the others what this node has to say of itself: when it has changed, when they have just come up, and now and then.
+    fn tell_facts(&mut self, context: &Rc<ShardContext>, now: Duration, changes: &[Change]) {
+        if self.active.is_empty() {
+            return;
+        }
+        if now >= self.next_data_size {
+            self.next_data_size = now + DATA_SIZE_PERIOD;
+            measure_data(context.clone());
+        }
+        let facts = Facts {
+            generation: self.detector.identity().generation,
+            sequence: self.told.as_ref().map_or(0, |told| told.sequence),
+            state: context.node.board.state(),
+            schema_version: context.catalog_view().catalog.version,
+            topology_version: context.cluster_view().topology.version,
+            data_bytes: self.data_bytes,
+        };
+        let known = self.told.as_ref();
+        // The size changes all the time and can wait.
+        let has_changed =
+            known.is_none_or(|told| Facts { data_bytes: told.data_bytes, ..facts.clone() } != *told);
+        let is_due = now >= self.next_telling;
+        let to: Vec<HostId> = if has_changed || is_due {
+            self.active.keys().copied().collect()
+        } else {
+            let come_up = |change: &Change| match change {
+                Change::Up(host_id) => Some(*host_id),
+                Change::Down(_) | Change::Removed => None,
+            };
+            changes.iter().filter_map(come_up).collect()
+        };
+        if has_changed || is_due {
+            self.next_telling = now + FACTS_PERIOD;
+            self.told = Some(Facts { sequence: facts.sequence + 1, ..facts });
+        }
+        let Some(told) = &self.told else { return };
+        let view = context.cluster();
+        for member in to.iter().filter_map(|host_id| view.topology.member(host_id)) {
+            let to =
+                Destination { host_id: Some(member.host_id), address: member.internode_address, shard: 0 };
+            send_to(context, to, &ClusterRequest::Facts(told.clone()));
+        }
+    }
+
+    /// Tells clients what has changed of what they see.
+    fn tell_clients(&mut self, context: &ShardContext) {
+        let view = context.cluster_view();
+        let own = context.node.host_id;
+        let visible = |member: &&Arc<Member>| is_shown(member) && member.host_id != own;
+        let now: BTreeMap<HostId, Shown> = view
+            .topology
+            .members
+            .values()
+            .filter(visible)
+            .map(|member| {
+                let facts = context.node.board.facts(&member.host_id);
+                // What an earlier run has told is nothing of this one.
+                let serves = self.active.get(&member.host_id).is_some_and(|&generation| {
+                    facts.is_some_and(|facts| {
+                        facts.generation >= generation && facts.state == ServingState::Serving
+                    })
+                });
+                (member.host_id, Shown { address: member.native_address, is_up: serves })
+            })
+            .collect();
+        let mut events = Vec::new();
+        for (host_id, before) in &self.shown {
+            if !now.contains_key(host_id) {
+                events.push(Event::NodeRemoved(before.address));
+            }
+        }
+        for (host_id, shown) in &now {
+            let before = self.shown.get(host_id);
+            if before.is_none() && self.has_looked {
+                events.push(Event::NodeAdded(shown.address));
+            }
+            match (before.is_some_and(|before| before.is_up), shown.is_up) {
+                (false, true) => events.push(Event::NodeUp(shown.address)),
+                (true, false) => events.push(Event::NodeDown(shown.address)),
+                _ => {}
+            }
+        }
+        self.shown = now;
+        self.has_looked = true;
+        for event in events {
+            // Nobody may be listening.
+            let _ = context.node.events.send(event);
+        }
+    }
+}
+
+/// Whether `system.peers` of other nodes shows a member: it owns tokens.
+pub fn is_shown(member: &Member) -> bool {
+    matches!(member.state, MemberState::Normal | MemberState::Leaving(_))
+}
+
+/// Takes the newest word on who is alive into this shard's view.
+fn see_alive(context: &ShardContext) {
+    let alive = context.node.board.alive();
+    let view = context.cluster();
+    if view.alive != alive {
+        context.install_cluster(Arc::new(view.with_alive(alive)));
+    }
+}
+
+fn send(context: &ShardContext, to: &NodeIdentity, request: &ClusterRequest) {
+    send_to(context, Destination { host_id: Some(to.host_id), address: to.address, shard: 0 }, request);
+}
+
+fn send_to(context: &ShardContext, to: Destination, request: &ClusterRequest) {
+    match encode(&Request::Cluster(request.clone())) {
+        Ok(bytes) => context.transport.send(to, bytes),
+        Err(error) => tracing::error!(%error, "a message cannot be encoded"),
+    }
+}
+
+/// Asks all shards for the size of their data.
+fn measure_data(context: Rc<ShardContext>) {
+    tokio::task::spawn_local(async move {
+        let mut bytes = 0;
+        for shard in 0..context.node.shard_count() {
+            let measured = context.run_on(shard, |context| {
+                let tables = context.shard.table_ids();
+                let sizes = tables.into_iter().filter_map(|id| context.shard.statistics(id).ok());
+                Box::pin(std::future::ready(sizes.map(|statistics| statistics.disk_bytes).sum::<u64>()))
+            });
+            bytes += measured.await.unwrap_or(0);
+        }
+        context.liveness.set_data_bytes(bytes);
+    });
+}

@@ -1,0 +1,165 @@
+//! What nodes tell of themselves besides being alive, and where all shards of a node find it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ring::HostId;
+
+/// How far a node is in serving its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServingState {
+    /// It does not accept clients yet.
+    Starting,
+    Serving,
+    /// It accepts no clients any more and writes out what it has.
+    Draining,
+    Drained,
+    /// The cluster has removed it.
+    Removed,
+}
+
+impl ServingState {
+    const ALL: [Self; 5] = [Self::Starting, Self::Serving, Self::Draining, Self::Drained, Self::Removed];
+
+    /// As operators read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "STARTING",
+            Self::Serving => "NORMAL",
+            Self::Draining => "DRAINING",
+            Self::Drained => "DRAINED",
+            Self::Removed => "REMOVED",
+        }
+    }
+}
+
+/// What a node tells all others every few seconds, and at once when it matters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Of the run of the node, as in its identity.
+    pub generation: u64,
+    /// Grows with each telling of a run.
+    pub sequence: u64,
+    pub state: ServingState,
+    /// The version of the schema that it has applied.
+    pub schema_version: Uuid,
+    /// The version of the members that it has applied.
+    pub topology_version: u64,
+    /// Bytes of its tables on disk.
+    pub data_bytes: u64,
+}
+
+/// The newest word on liveness and facts, for all shards of a node. Read by what answers questions about the cluster, not by
+/// the requests of clients: those have it in their `ClusterView`.
+#[derive(Debug)]
+pub struct Board {
+    alive: RwLock<Arc<BTreeSet<HostId>>>,
+    /// Of other nodes.
+    facts: RwLock<BTreeMap<HostId, Facts>>,
+    state: AtomicU8,
+}
+
+impl Board {
+    /// This node is alive and nobody else.
+    pub fn new(host_id: HostId) -> Self {
+        Self {
+            alive: RwLock::new(Arc::new(BTreeSet::from([host_id]))),
+            facts: RwLock::default(),
+            state: AtomicU8::new(ServingState::Starting as u8),
+        }
+    }
+
+    /// Members that answer, this node included.
+    pub fn alive(&self) -> Arc<BTreeSet<HostId>> {
+        self.alive.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_alive(&self, alive: Arc<BTreeSet<HostId>>) {
+        *self.alive.write().unwrap_or_else(PoisonError::into_inner) = alive;
+    }
+
+    /// What another node has told last.
+    pub fn facts(&self, host_id: &HostId) -> Option<Facts> {
+        self.facts.read().unwrap_or_else(PoisonError::into_inner).get(host_id).cloned()
+    }
+
+    /// Takes what another node tells, unless something newer is known. Returns whether it was news.
+    pub fn learn(&self, host_id: HostId, told: Facts) -> bool {
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        let is_newer = facts
+            .get(&host_id)
+            .is_none_or(|known| (known.generation, known.sequence) < (told.generation, told.sequence));
+        if is_newer {
+            facts.insert(host_id, told);
+        }
+        is_newer
+    }
+
+    /// Notes that another node has applied a version of the schema, when this is known before it tells.
+    pub fn learn_schema_version(&self, host_id: &HostId, version: Uuid) {
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = facts.get_mut(host_id) {
+            known.schema_version = version;
+        }
+    }
+
+    pub(super) fn forget_others_than(&self, members: impl Fn(&HostId) -> bool) {
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        facts.retain(|host_id, _| members(host_id));
+    }
+
+    /// How far this node is.
+    pub fn state(&self) -> ServingState {
+        let number = usize::from(self.state.load(Ordering::Acquire));
+        ServingState::ALL.get(number).copied().unwrap_or(ServingState::Starting)
+    }
+
+    /// Says how far this node is. It never goes back within a run.
+    pub fn set_state(&self, state: ServingState) {
+        self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(generation: u64, sequence: u64) -> Facts {
+        Facts {
+            generation,
+            sequence,
+            state: ServingState::Serving,
+            schema_version: Uuid::nil(),
+            topology_version: 1,
+            data_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn old_news_is_none() {
+        let board = Board::new(Uuid::nil());
+        let other = Uuid::from_u128(1);
+        assert!(board.learn(other, facts(5, 2)));
+        assert!(!board.learn(other, facts(5, 2)));
+        assert!(!board.learn(other, facts(4, 9)));
+        assert!(board.learn(other, facts(6, 1)));
+        board.learn_schema_version(&other, Uuid::from_u128(7));
+        assert_eq!(board.facts(&other).unwrap().schema_version, Uuid::from_u128(7));
+        board.forget_others_than(|_| false);
+        assert_eq!(board.facts(&other), None);
+    }
+
+    #[test]
+    fn a_node_that_drains_does_not_serve_again() {
+        let board = Board::new(Uuid::nil());
+        assert_eq!(board.state(), ServingState::Starting);
+        board.set_state(ServingState::Draining);
+        board.set_state(ServingState::Serving);
+        assert_eq!(board.state(), ServingState::Draining);
+    }
+}
