@@ -1,5 +1,7 @@
 //! What operators ask of a running node over HTTP, carried out on its shards.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,9 +9,13 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_engine::{TableId, TableStatistics};
 
+pub use self::cluster::SNITCH;
+use self::cluster::Sizes;
+use crate::cluster::liveness::ServingState;
 use crate::error::{RequestError, Result};
 use crate::node::NodeShared;
 use crate::observe::prometheus::{EngineGauges, render};
+use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::schema::catalog::{Catalog, TableKind};
 use crate::shard_thread::{ShardContext, run_on};
@@ -98,6 +104,33 @@ impl NodeAdmin {
         Ok(())
     }
 
+    /// Has something looked up on the first shard.
+    async fn on_first_shard<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&ShardContext) -> Result<T, AdminError> + Send + 'static,
+    ) -> Result<T, AdminError> {
+        run_on(&self.node.links[0], move |context| Box::pin(async move { look(&context) }))
+            .await
+            .map_err(|error| failed(&error))?
+    }
+
+    async fn sizes(&self) -> Result<Sizes, AdminError> {
+        let shards = self
+            .on_every_shard(|context| {
+                Box::pin(async move {
+                    let tables = context.shard.table_ids().into_iter();
+                    let statistics = tables.filter_map(|id| context.shard.statistics(id).ok());
+                    Ok(Sizes {
+                        data_bytes: statistics.map(|statistics| statistics.disk_bytes).sum(),
+                        memtable_bytes: context.shard.memtable_bytes() as u64,
+                        commit_log_bytes: context.shard.commit_log_bytes(),
+                    })
+                })
+            })
+            .await?;
+        Ok(shards.into_iter().fold(Sizes::default(), Sizes::plus))
+    }
+
     async fn reports(&self, keyspace: Option<&str>) -> Result<Vec<TableReport>, AdminError> {
         let targets = self.targets(keyspace, None).await?;
         let ids: Vec<TableId> = targets.iter().map(|target| target.id).collect();
@@ -142,6 +175,10 @@ impl Admin for NodeAdmin {
     fn health(&self) -> Result<(), String> {
         if *self.node.stopping.borrow() {
             return Err("the node is stopping".to_owned());
+        }
+        let state = self.node.board.state();
+        if state != ServingState::Serving {
+            return Err(format!("the node is {}", state.name().to_lowercase()));
         }
         if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
             return Err("a shard has ended".to_owned());
@@ -232,7 +269,14 @@ impl Admin for NodeAdmin {
     }
 
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
-        self.flush(None, None)
+        async move {
+            // A job of the first shard, so that it is carried to its end whoever waits for it.
+            run_on(&self.node.links[0], |context| Box::pin(drain(context)))
+                .await
+                .and_then(|drained| drained)
+                .map_err(|error| failed(&error))
+        }
+        .boxed()
     }
 
     fn table_statistics(
@@ -241,4 +285,52 @@ impl Admin for NodeAdmin {
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
     }
+
+    fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {
+        async move {
+            let sizes = self.sizes().await?;
+            self.on_first_shard(move |context| {
+                cluster::status(context, keyspace.as_deref(), sizes.data_bytes)
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn ring(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<RingReport, AdminError>> {
+        self.on_first_shard(move |context| cluster::ring(context, keyspace.as_deref())).boxed()
+    }
+
+    fn node_info(&self) -> BoxFuture<'_, Result<NodeReport, AdminError>> {
+        async move {
+            let sizes = self.sizes().await?;
+            self.on_first_shard(move |context| Ok(cluster::node(context, &sizes))).await
+        }
+        .boxed()
+    }
+
+    fn describe_cluster(&self) -> BoxFuture<'_, Result<ClusterDescription, AdminError>> {
+        self.on_first_shard(|context| Ok(cluster::description(context))).boxed()
+    }
+}
+
+/// Takes no clients and no requests of other nodes any more, and flushes every table of every shard.
+async fn drain(context: Rc<ShardContext>) -> Result<()> {
+    context.node.board.set_state(ServingState::Draining);
+    context.liveness.leave(&context);
+    for shard in 0..context.node.shard_count() {
+        context
+            .run_on(shard, |context| {
+                Box::pin(async move {
+                    for id in context.shard.table_ids() {
+                        context.shard.flush(id).await?;
+                    }
+                    Ok::<(), RequestError>(())
+                })
+            })
+            .await??;
+    }
+    context.node.board.set_state(ServingState::Drained);
+    tracing::info!("DRAINED");
+    Ok(())
 }

@@ -17,6 +17,7 @@ pub mod replicated_read;
 pub mod schema;
 pub mod transaction;
 pub mod virtual_read;
+pub mod virtual_state;
 pub mod write;
 
 use std::sync::Arc;

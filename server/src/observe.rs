@@ -1,18 +1,20 @@
 //! What an operator sees of a node and may tell it: metrics, health and administration over HTTP.
 //!
-//! `metrics` counts (one instance a shard), `prometheus` turns counts into text, `admin` is what the node offers,
-//! `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long
+//! `metrics` counts (one instance a shard), `prometheus` turns counts into text, `admin` is what the node offers, `reports`
+//! what it tells, `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long
 //! compaction takes a turn of a shard's thread.
 
 pub mod admin;
 pub mod http;
 pub mod metrics;
 pub mod prometheus;
+pub mod reports;
 mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{Admin, AdminError, TableReport};
+pub use admin::{Admin, AdminError};
 pub use http::{HttpServer, serve};
 pub use metrics::{Counter, Gauge, Histogram, ShardMetrics};
 pub use prometheus::EngineGauges;
+pub use reports::TableReport;

@@ -94,13 +94,10 @@ pub fn settings(config: &Config) -> Settings {
 
 /// Starts the detector of a node; on its first shard, once, when it has an internode address.
 pub fn start(context: &Rc<ShardContext>) {
-    let Some(member) = context.cluster().topology.member(&context.node.host_id).cloned() else {
-        tracing::error!("liveness is started before this node is a member");
-        return;
-    };
+    let information = &context.node.information;
     let identity = NodeIdentity {
-        host_id: member.host_id,
-        address: member.internode_address,
+        host_id: context.node.host_id,
+        address: SocketAddr::new(information.broadcast_address, information.storage_port),
         generation: u64::try_from(context.clock.now_micros()).unwrap_or(0),
     };
     let now = context.clock.monotonic();

@@ -8,7 +8,7 @@ use helenus_engine::read::{Budget, ScanRequest, Step};
 
 use super::block::{BlockRequest, RowBlock, read_block};
 use super::replicated_read::{self, ReplicatedRead};
-use super::{Execution, Outcome, OwnedRequest, virtual_read};
+use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
 use crate::bind::BorrowedValues;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
@@ -21,7 +21,7 @@ use crate::run::paging::Cursor;
 use crate::run::row::RowLayout;
 use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun, SourceRow};
 use crate::schema::catalog::TableKind;
-use crate::schema::virtual_tables;
+use crate::schema::virtual_tables::{self, NodeState};
 use crate::session::prepared::Statement;
 use crate::shard_thread::ShardContext;
 use std::sync::Arc;
@@ -67,7 +67,13 @@ pub fn select(
         return Execution::Ready(Err(RequestError::Server("not a SELECT".to_owned())));
     };
     if select.table.kind == TableKind::Virtual {
-        return Execution::Ready(select_virtual(context, statement, select, layout, values, options, call));
+        if virtual_state::needs_all_shards(&select.table) {
+            return Execution::Pending(Box::pin(select_virtual_later(context.clone(), request())));
+        }
+        let state = virtual_state::at_hand(context);
+        return Execution::Ready(select_virtual(
+            context, statement, select, layout, values, options, call, &state,
+        ));
     }
     let bindings = Bindings { values, call };
     context.metrics.reads.increment();
@@ -105,6 +111,18 @@ fn single_owner(context: &ShardContext, ranges: &[KeyRange]) -> Option<usize> {
     first.owner.filter(|owner| ranges.iter().all(|range| range.owner == Some(*owner)))
 }
 
+/// The same where other shards must be asked first.
+async fn select_virtual_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let Plan::Select { select, layout } = &request.statement.plan else {
+        return Err(RequestError::Server("not a SELECT".to_owned()));
+    };
+    let state = virtual_state::gather(&context, &select.table).await?;
+    let values = request.bindings.borrow();
+    let (options, call) = (&request.options, &request.call);
+    select_virtual(&context, &request.statement, select, layout, &values, options, call, &state)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of a request, and what it is about")]
 fn select_virtual(
     context: &ShardContext,
     statement: &Statement,
@@ -113,6 +131,7 @@ fn select_virtual(
     values: &BorrowedValues<'_>,
     options: &super::RequestOptions,
     call: &CallContext,
+    state: &NodeState,
 ) -> Result<Outcome> {
     let bindings = Bindings { values, call };
     let Prepared { ranges, cursor, bounds, now_seconds } =
@@ -121,7 +140,7 @@ fn select_virtual(
     if run.is_exhausted() {
         return run.page(false).map(Outcome::Rows);
     }
-    let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information);
+    let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information, state);
     virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
 }
 

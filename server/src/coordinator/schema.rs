@@ -19,6 +19,7 @@ use helenus_engine::table::Compression as EngineCompression;
 use super::replica::truncate::truncate_everywhere;
 use super::transaction::write_cell;
 use super::{Outcome, RequestOptions};
+use crate::admin::SNITCH;
 use crate::cluster;
 use crate::cluster::applying::protocol_change;
 use crate::cluster::metadata::{self, Command, SchemaChangeCommand};
@@ -191,6 +192,21 @@ pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Ou
     Ok(Outcome::Void)
 }
 
+/// The addresses of the replicas of each range of a keyspace, by the range's end.
+fn range_ownership(context: &ShardContext, keyspace: Option<&str>) -> BTreeMap<String, Vec<String>> {
+    let view = context.cluster_view();
+    let Some(placement) = keyspace.and_then(|keyspace| view.placement(keyspace)) else {
+        return BTreeMap::new();
+    };
+    placement
+        .ranges()
+        .map(|(range, replicas)| {
+            let addresses = replicas.read.iter().map(|member| format!("/{}", member.internode_address));
+            (range.end.to_string(), addresses.collect())
+        })
+        .collect()
+}
+
 /// Answers DESCRIBE.
 pub fn describe(
     context: &ShardContext,
@@ -198,17 +214,11 @@ pub fn describe(
     keyspace: Option<&str>,
     _options: &RequestOptions,
 ) -> Result<Outcome> {
-    let ownership: BTreeMap<String, Vec<String>> = context
-        .node
-        .information
-        .tokens
-        .iter()
-        .map(|token| (token.to_string(), vec![context.node.information.rpc_address.to_string()]))
-        .collect();
+    let ownership = range_ownership(context, keyspace);
     let facts = ClusterFacts {
         name: &context.node.config.cluster_name,
         partitioner: "Murmur3Partitioner",
-        snitch: "SimpleSnitch",
+        snitch: SNITCH,
         range_ownership: &ownership,
     };
     let description = describe_catalog(&context.catalog(), keyspace, facts, statement)?;

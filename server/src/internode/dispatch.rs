@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::message::{self, Failure, Request, Response};
 use super::transport::{CallError, Destination, Handler};
+use crate::cluster::liveness::ServingState;
 use crate::ring::HostId;
 use crate::ring::member::Member;
 use crate::shard_thread::{Message, ShardContext};
@@ -24,6 +25,9 @@ impl Handler for ShardContext {
     ) -> LocalBoxFuture<'static, Option<Bytes>> {
         Box::pin(async move {
             let response = match message::decode::<Request>(&bytes) {
+                Ok(Request::Replica(_)) if self.node.board.state() > ServingState::Serving => {
+                    Err(Failure::Overloaded("the node is draining".to_owned()))
+                }
                 Ok(request) => self.carry_out(from, request).await,
                 Err(error) => {
                     tracing::warn!(%from, %error, "a node sent what is no request");

@@ -24,7 +24,7 @@ use super::identity::Identity;
 use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
 use crate::cluster;
-use crate::cluster::liveness::Board;
+use crate::cluster::liveness::{self, Board};
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
@@ -96,7 +96,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let information = information(&config, &identity, &addresses, started_seconds);
     let (catalog, cluster) = match contents {
         Contents::Catalog(catalog) => {
-            let cluster = alone(&information, &addresses, identity.shards, &catalog);
+            let cluster = alone(&information, &addresses, &identity, &catalog);
             (Arc::new(catalog), cluster)
         }
         Contents::State(Stored { state, .. }) => {
@@ -158,6 +158,9 @@ pub async fn open_shard(
 /// What a shard does when all shards are served, before clients come.
 pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     if context.index == 0 {
+        if context.node.config.internode.is_some() {
+            liveness::start(context);
+        }
         let seeds = context.node.config.seeds.clone();
         if !cluster::start::start(context, &seeds).await? {
             let joined = cluster::join::join(context, &seeds, JOIN_DEADLINE).await;
@@ -223,11 +226,8 @@ fn information(
         rpc_address: native,
         storage_port: addresses.internode.map_or(7000, |address| address.port()),
         native_port: addresses.native.port(),
-        tokens: identity.tokens.clone(),
         generation: started_seconds as i32,
         settings,
-        peers: Vec::new(),
-        live: Arc::new(()),
     }
 }
 
@@ -235,7 +235,7 @@ fn information(
 fn alone(
     information: &NodeInformation,
     addresses: &Addresses,
-    shards: usize,
+    identity: &Identity,
     catalog: &Catalog,
 ) -> ClusterView {
     let host_id = information.host_id;
@@ -244,10 +244,10 @@ fn alone(
         internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
         native_address: SocketAddr::new(information.rpc_address, information.native_port),
         shard_aware_port: addresses.shard_aware_port,
-        shard_count: shards as u16,
+        shard_count: identity.shards as u16,
         data_center: information.data_center.clone(),
         rack: information.rack.clone(),
-        tokens: information.tokens.clone(),
+        tokens: identity.tokens.clone(),
         state: MemberState::Normal,
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: PROTOCOL_VERSION,

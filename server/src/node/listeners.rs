@@ -66,8 +66,8 @@ pub fn accept_links(
     Ok(())
 }
 
-/// Accepts clients until the node stops, and hands them to the shards: in turn, or (`by_source_port`: the number of shards) to
-/// the one that the client has chosen.
+/// Accepts clients until the node stops or drains, and hands them to the shards: in turn, or (`by_source_port`: the number
+/// of shards) to the one that the client has chosen.
 pub async fn accept_clients(
     context: Rc<ShardContext>,
     listener: tokio::net::TcpListener,
@@ -79,6 +79,7 @@ pub async fn accept_clients(
         let accepted = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = context.node.board.closed() => return,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {

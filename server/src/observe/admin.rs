@@ -1,7 +1,8 @@
 //! What a node offers to its operator. The node implements `Admin`; the HTTP routes call it.
 
 use futures::future::BoxFuture;
-use serde::Serialize;
+
+use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
 
 /// Why an administrative operation was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,22 +13,6 @@ pub enum AdminError {
     /// The operation was begun and did not end well; the text says why.
     #[error("{0}")]
     Failed(String),
-}
-
-/// One table, summed over the shards of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct TableReport {
-    pub keyspace: String,
-    pub table: String,
-    /// Table files (SSTables).
-    pub file_count: u64,
-    pub disk_bytes: u64,
-    pub memtable_bytes: u64,
-    /// Rows in all memtables and files; versions of one row count each.
-    pub row_versions: u64,
-    /// Partitions in all memtables and files; those in several count in each.
-    pub partition_versions: u64,
-    pub tombstones: u64,
 }
 
 /// The operations of a node. Without a keyspace they are meant for all keyspaces; without a table, for all tables of
@@ -65,7 +50,8 @@ pub trait Admin: Send + Sync {
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Flushes everything, so that a shutdown that follows is quick. Clients are still served.
+    /// Takes no clients and no requests of other nodes any more, tells the others so, and flushes everything: what follows can
+    /// only be a stop.
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// One report a table, ordered by keyspace and table.
@@ -73,4 +59,16 @@ pub trait Admin: Send + Sync {
         &self,
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>>;
+
+    /// All members; `owns` is meant for a keyspace, if one is named.
+    fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>>;
+
+    /// All tokens; with their replicas for a keyspace, if one is named.
+    fn ring(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<RingReport, AdminError>>;
+
+    /// This node.
+    fn node_info(&self) -> BoxFuture<'_, Result<NodeReport, AdminError>>;
+
+    /// What the cluster agrees on.
+    fn describe_cluster(&self) -> BoxFuture<'_, Result<ClusterDescription, AdminError>>;
 }

@@ -6,8 +6,8 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use super::admin::TableReport;
 use super::metrics::{Counter, Histogram, ShardMetrics};
+use super::reports::TableReport;
 
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -14,6 +14,7 @@ use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use serde_json::json;
 
 use super::admin::{Admin, AdminError};
@@ -32,6 +33,10 @@ enum Route {
     Health,
     Version,
     TableStatistics,
+    ClusterStatus,
+    Ring,
+    NodeInfo,
+    DescribeCluster,
     Flush,
     Compact,
     Snapshot,
@@ -46,6 +51,10 @@ impl Route {
             "/health" => Self::Health,
             "/version" => Self::Version,
             "/admin/tablestats" => Self::TableStatistics,
+            "/admin/status" => Self::ClusterStatus,
+            "/admin/ring" => Self::Ring,
+            "/admin/info" => Self::NodeInfo,
+            "/admin/describecluster" => Self::DescribeCluster,
             "/admin/flush" => Self::Flush,
             "/admin/compact" => Self::Compact,
             "/admin/snapshot" => Self::Snapshot,
@@ -56,13 +65,28 @@ impl Route {
     }
 
     fn only_reads(self) -> bool {
-        matches!(self, Self::Metrics | Self::Health | Self::Version | Self::TableStatistics)
+        matches!(
+            self,
+            Self::Metrics
+                | Self::Health
+                | Self::Version
+                | Self::TableStatistics
+                | Self::ClusterStatus
+                | Self::Ring
+                | Self::NodeInfo
+                | Self::DescribeCluster
+        )
     }
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::Metrics | Self::Health | Self::Version | Self::Drain => &[],
-            Self::TableStatistics => &["keyspace"],
+            Self::Metrics
+            | Self::Health
+            | Self::Version
+            | Self::NodeInfo
+            | Self::DescribeCluster
+            | Self::Drain => &[],
+            Self::TableStatistics | Self::ClusterStatus | Self::Ring => &["keyspace"],
             Self::Flush | Self::Compact => &["keyspace", "table"],
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::ClearSnapshot => &["name"],
@@ -137,6 +161,10 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<A
             let reports = admin.table_statistics(parameters.take("keyspace")).await?;
             json_answer(StatusCode::OK, &json!({ "tables": reports }))
         }
+        Route::ClusterStatus => report(&admin.cluster_status(parameters.take("keyspace")).await?)?,
+        Route::Ring => report(&admin.ring(parameters.take("keyspace")).await?)?,
+        Route::NodeInfo => report(&admin.node_info().await?)?,
+        Route::DescribeCluster => report(&admin.describe_cluster().await?)?,
         Route::Flush => {
             let (keyspace, table) = parameters.scope()?;
             operate(request.uri(), admin.flush(keyspace, table)).await?
@@ -250,6 +278,11 @@ impl Parameters {
         }
         Ok(name)
     }
+}
+
+fn report(report: &impl Serialize) -> Result<Answer, AdminError> {
+    let body = serde_json::to_value(report).map_err(|error| AdminError::Failed(error.to_string()))?;
+    Ok(json_answer(StatusCode::OK, &body))
 }
 
 fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {

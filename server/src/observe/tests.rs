@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
+use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
 use super::*;
 
 /// A node with one table, `shop.orders`, that notes what it is told.
@@ -101,6 +102,34 @@ impl Admin for Node {
             ..TableReport::default()
         };
         ready(self.tell("statistics", keyspace.as_deref(), None).map(|()| vec![report])).boxed()
+    }
+
+    fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {
+        let status =
+            ClusterStatus { cluster_name: "c".to_owned(), keyspace: keyspace.clone(), members: Vec::new() };
+        ready(self.tell("status", keyspace.as_deref(), None).map(|()| status)).boxed()
+    }
+
+    fn ring(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<RingReport, AdminError>> {
+        let token = TokenReport {
+            token: i64::MAX.to_string(),
+            host_id: "h".to_owned(),
+            address: "127.0.0.1:7000".to_owned(),
+            data_center: "d".to_owned(),
+            rack: "r".to_owned(),
+            is_up: true,
+            state: "normal".to_owned(),
+            replicas: Vec::new(),
+        };
+        ready(Ok(RingReport { keyspace, tokens: vec![token] })).boxed()
+    }
+
+    fn node_info(&self) -> BoxFuture<'_, Result<NodeReport, AdminError>> {
+        ready(Err(AdminError::Failed("no such thing".to_owned()))).boxed()
+    }
+
+    fn describe_cluster(&self) -> BoxFuture<'_, Result<ClusterDescription, AdminError>> {
+        ready(Err(AdminError::Failed("no such thing".to_owned()))).boxed()
     }
 }
 

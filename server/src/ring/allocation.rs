@@ -42,6 +42,13 @@ const SEARCHES: [Search; 11] = [
 ];
 /// Rings with more tokens than this are searched in one way only: with so many tokens shares are even anyway.
 const TOKENS_SEARCHED_OFTEN: usize = 4_096;
+/// Rings with fewer tokens than this are searched on in [`further_searches`] until they are good enough.
+const TOKENS_SEARCHED_LONG: usize = 512;
+/// No member farther from even than this is good enough.
+const GOOD_DEVIATION: f64 = 0.04;
+/// In rings with fewer tokens than this a result counts for what the next member can make of it. While there are no more members
+/// than replicas everything is even, but not everything leads on.
+const TOKENS_LOOKED_AHEAD: usize = 80;
 
 /// Who needs tokens.
 #[derive(Debug, Clone, Copy)]
@@ -150,16 +157,40 @@ fn ring_of(topology: &Topology, new: &NewMember<'_>) -> (Ring, usize) {
 
 /// Searches in several ways and takes the most even result.
 fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTreeSet<u64>) -> Vec<u64> {
-    let searches =
-        if ring.tokens.len() + count > TOKENS_SEARCHED_OFTEN { &SEARCHES[..1] } else { &SEARCHES[..] };
     let mut best: Option<(f64, Vec<u64>)> = None;
-    for search in searches {
-        let (chosen, deviation) = search.run(ring.clone(), count, replication_factor, taken);
+    for (number, search) in SEARCHES.into_iter().chain(further_searches()).enumerate() {
+        let token_count = ring.tokens.len() + count;
+        let is_wanted = match number {
+            0 => true,
+            number if number < SEARCHES.len() => token_count <= TOKENS_SEARCHED_OFTEN,
+            _ => {
+                let is_good = best.as_ref().is_some_and(|(deviation, _)| *deviation <= GOOD_DEVIATION);
+                token_count <= TOKENS_SEARCHED_LONG && !is_good
+            }
+        };
+        if !is_wanted {
+            break;
+        }
+        let (grown, chosen) = search.run(ring.clone(), count, replication_factor, taken);
+        let mut deviation = grown.deviation(replication_factor);
+        if token_count <= TOKENS_LOOKED_AHEAD {
+            deviation = deviation.max(grown.next_deviation(count, replication_factor));
+        }
         if best.as_ref().is_none_or(|(known, _)| deviation < *known) {
             best = Some((deviation, chosen));
         }
     }
     best.map(|(_, chosen)| chosen).unwrap_or_default()
+}
+
+/// More ways, for small rings, where a few unlucky places weigh much.
+fn further_searches() -> impl Iterator<Item = Search> {
+    let weights = [2.0, 1.0, 3.0, 0.7, 1.5].into_iter();
+    weights.flat_map(|first_weight| {
+        [16, 24, 12, 32, 20, 10, 8, 48].into_iter().flat_map(move |parts| {
+            [3.0e-6, 0.0, 1.0e-5].into_iter().map(move |weight| Search::new(first_weight, parts, weight))
+        })
+    })
 }
 
 /// How places for tokens are tried.
@@ -185,14 +216,14 @@ impl Search {
         Self { first_weight, parts, range_weight }
     }
 
-    /// Chooses the tokens one after the other; returns them and the largest deviation from even.
+    /// Chooses the tokens one after the other; returns the ring with them, and them.
     fn run(
         self,
         mut ring: Ring,
         count: usize,
         replication_factor: usize,
         taken: &BTreeSet<u64>,
-    ) -> (Vec<u64>, f64) {
+    ) -> (Ring, Vec<u64>) {
         let mut used = taken.clone();
         let mut chosen = Vec::with_capacity(count);
         for index in 0..count {
@@ -202,8 +233,7 @@ impl Search {
             chosen.push(position);
             ring.insert(position);
         }
-        let deviation = ring.deviation(replication_factor);
-        (chosen, deviation)
+        (ring, chosen)
     }
 
     /// The place of the next token; the new member is to own this part of its fair share with it.
@@ -393,6 +423,17 @@ impl Ring {
             }
         }
         shares
+    }
+
+    /// The deviation after one more member, of a group of its own, has joined as evenly as a short search finds.
+    fn next_deviation(&self, count: usize, replication_factor: usize) -> f64 {
+        let mut next = self.clone();
+        next.groups.push(self.groups.iter().max().map_or(0, |last| last + 1));
+        let deviations = SEARCHES.into_iter().map(|search| {
+            let (grown, _) = search.run(next.clone(), count, replication_factor, &BTreeSet::new());
+            grown.deviation(replication_factor)
+        });
+        deviations.fold(f64::INFINITY, f64::min)
     }
 
     /// How far the member that is farthest from its fair share is from it.

@@ -4,7 +4,8 @@
 //! Invariants:
 //! * A row has one value a column, in the order of [`Table::columns`], in wire encoding.
 //! * Rows come in the order of the partition key's and then the clustering key's values.
-//! * What drivers must not see as null never is (the docs of [`NodeInformation`] say what they rely on).
+//! * What drivers must not see as null never is (the docs of [`NodeInformation`] and [`Peer`] say what they rely on).
+//! * What changes while the node runs is in [`NodeState`], which is put together for each read.
 
 mod node;
 mod row;
@@ -12,7 +13,6 @@ mod schema_tables;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -32,7 +32,7 @@ pub const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 /// One row: a value a column, in wire encoding; nothing for null.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// What the node knows of itself and of its peers.
+/// What is true of the node from its start to its stop.
 ///
 /// Drivers skip a node whose row lacks the host id, an address, the data center, the rack or tokens, and they connect
 /// to `rpc_address`, so that must be an address that clients reach (never 0.0.0.0).
@@ -51,19 +51,28 @@ pub struct NodeInformation {
     pub storage_port: u16,
     /// The port for clients.
     pub native_port: u16,
-    /// The node's places in the ring; at least one.
-    pub tokens: Vec<i64>,
     /// Seconds since the epoch at which the node was started.
     pub generation: i32,
     /// Names and values of the configuration, for `system_views.settings`.
     pub settings: Vec<(String, String)>,
-    /// The other nodes, never this one.
-    pub peers: Vec<Peer>,
-    /// What changes from moment to moment.
-    pub live: Arc<dyn LiveState>,
 }
 
-/// Another node of the cluster.
+/// What changes while the node runs. A read fills in what the table in question shows.
+#[derive(Debug, Clone, Default)]
+pub struct NodeState {
+    /// The node's places in the ring; at least one.
+    pub tokens: Vec<i64>,
+    /// The node takes ranges over and owns none yet.
+    pub is_joining: bool,
+    /// The other nodes that own tokens, never this one.
+    pub peers: Vec<Peer>,
+    /// The connections of clients.
+    pub clients: Vec<ConnectedClient>,
+    /// By the id of the table.
+    pub estimates: BTreeMap<Uuid, Vec<SizeEstimate>>,
+}
+
+/// Another node of the cluster. Drivers skip one whose row lacks anything of this.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: IpAddr,
@@ -73,14 +82,33 @@ pub struct Peer {
     pub data_center: String,
     pub rack: String,
     pub host_id: Uuid,
-    pub release_version: String,
     pub schema_version: Uuid,
     pub tokens: Vec<i64>,
+}
+
+/// Which of the ranges that a node holds are meant, so that every range is somebody's once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RangeKind {
+    /// It is the first of all replicas.
+    Primary,
+    /// It is the first of the replicas in its data center.
+    LocalPrimary,
+}
+
+impl RangeKind {
+    /// As `system.table_estimates` says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::LocalPrimary => "local_primary",
+        }
+    }
 }
 
 /// How much of a table lies in a range of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeEstimate {
+    pub kind: RangeKind,
     /// Exclusive.
     pub range_start: i64,
     /// Inclusive.
@@ -105,31 +133,15 @@ pub struct ConnectedClient {
     pub username: Option<String>,
 }
 
-/// What the node is asked for at the moment of the read.
-pub trait LiveState: Send + Sync {
-    /// The connections of clients.
-    fn clients(&self) -> Vec<ConnectedClient> {
-        Vec::new()
-    }
-
-    /// The estimates of a stored table.
-    fn size_estimates(&self, _table: &Table) -> Vec<SizeEstimate> {
-        Vec::new()
-    }
-}
-
-/// No clients and no estimates.
-impl LiveState for () {}
-
 /// The rows of a virtual table. A table that the node does not compute has none.
-pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation) -> Vec<Row> {
+pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &NodeState) -> Vec<Row> {
     let mut writer = RowWriter::new(table);
     match (table.keyspace.as_str(), table.name.as_str()) {
-        (SYSTEM, "local") => node::local(&mut writer, catalog, node),
-        (SYSTEM, "peers") => node::peers(&mut writer, node),
-        (SYSTEM, "peers_v2") => node::peers_v2(&mut writer, node),
-        (SYSTEM, "size_estimates") => node::size_estimates(&mut writer, catalog, node, false),
-        (SYSTEM, "table_estimates") => node::size_estimates(&mut writer, catalog, node, true),
+        (SYSTEM, "local") => node::local(&mut writer, catalog, node, state),
+        (SYSTEM, "peers") => node::peers(&mut writer, state),
+        (SYSTEM, "peers_v2") => node::peers_v2(&mut writer, state),
+        (SYSTEM, "size_estimates") => node::size_estimates(&mut writer, catalog, state),
+        (SYSTEM, "table_estimates") => node::table_estimates(&mut writer, catalog, state),
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),
@@ -138,7 +150,7 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation) -> Vec<Row
         (SYSTEM_VIRTUAL_SCHEMA, "keyspaces") => schema_tables::virtual_keyspaces(&mut writer, catalog),
         (SYSTEM_VIRTUAL_SCHEMA, "tables") => schema_tables::virtual_tables(&mut writer, catalog),
         (SYSTEM_VIRTUAL_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, true),
-        (SYSTEM_VIEWS, "clients") => node::clients(&mut writer, node),
+        (SYSTEM_VIEWS, "clients") => node::clients(&mut writer, state),
         (SYSTEM_VIEWS, "settings") => node::settings(&mut writer, node),
         _ => {}
     }

@@ -137,8 +137,10 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         segments: None,
     };
     let outcome = tokio::select! {
+        biased;
         outcome = wire.run(&connection, &mut events) => outcome,
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+        () = connection.context.node.board.closed() => Ok(()),
     };
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");

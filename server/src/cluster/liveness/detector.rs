@@ -273,7 +273,11 @@ impl Detector {
                 break;
             }
             let timer = entry.remove();
-            let handled = self.foca.handle_timer(timer, &mut self.wishes);
+            let handled = match self.foca.handle_timer(timer, &mut self.wishes) {
+                // This node was renamed in the midst of a probe; the next one has begun.
+                Err(foca::Error::IncompleteProbeCycle) => Ok(()),
+                handled => handled,
+            };
             outcome = outcome.and(handled);
         }
         self.greet_after_rejoining()?;
@@ -353,7 +357,7 @@ impl Detector {
 
 fn configuration(settings: Settings, members: usize) -> foca::Config {
     // As often as news needs to reach everybody almost surely.
-    let transmissions = (4.0 * ((members + 1) as f64).log10()).ceil().clamp(5.0, 20.0) as u8;
+    let transmissions = (4.0 * ((members + 1) as f64).log10()).ceil().clamp(8.0, 20.0) as u8;
     let at_least_one = |count: usize| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
     foca::Config {
         probe_period: settings.probe_period,

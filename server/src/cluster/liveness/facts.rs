@@ -1,10 +1,10 @@
 //! What nodes tell of themselves besides being alive, and where all shards of a node find it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::ring::HostId;
@@ -24,8 +24,6 @@ pub enum ServingState {
 }
 
 impl ServingState {
-    const ALL: [Self; 5] = [Self::Starting, Self::Serving, Self::Draining, Self::Drained, Self::Removed];
-
     /// As operators read it.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +59,7 @@ pub struct Board {
     alive: RwLock<Arc<BTreeSet<HostId>>>,
     /// Of other nodes.
     facts: RwLock<BTreeMap<HostId, Facts>>,
-    state: AtomicU8,
+    state: watch::Sender<ServingState>,
 }
 
 impl Board {
@@ -70,7 +68,7 @@ impl Board {
         Self {
             alive: RwLock::new(Arc::new(BTreeSet::from([host_id]))),
             facts: RwLock::default(),
-            state: AtomicU8::new(ServingState::Starting as u8),
+            state: watch::channel(ServingState::Starting).0,
         }
     }
 
@@ -115,13 +113,23 @@ impl Board {
 
     /// How far this node is.
     pub fn state(&self) -> ServingState {
-        let number = usize::from(self.state.load(Ordering::Acquire));
-        ServingState::ALL.get(number).copied().unwrap_or(ServingState::Starting)
+        *self.state.borrow()
     }
 
     /// Says how far this node is. It never goes back within a run.
     pub fn set_state(&self, state: ServingState) {
-        self.state.fetch_max(state as u8, Ordering::AcqRel);
+        self.state.send_if_modified(|known| {
+            let is_further = state > *known;
+            *known = state.max(*known);
+            is_further
+        });
+    }
+
+    /// Resolves when this node takes no requests of clients any more.
+    pub async fn closed(&self) {
+        let mut state = self.state.subscribe();
+        // The sender lives as long as the board.
+        let _ = state.wait_for(|state| *state > ServingState::Serving).await;
     }
 }
 

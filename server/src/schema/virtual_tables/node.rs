@@ -1,15 +1,21 @@
 //! What the node says of itself, of its peers and of its clients.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use super::row::RowWriter;
-use super::{CQL_VERSION, NATIVE_PROTOCOL_VERSION, NodeInformation, PARTITIONER, RELEASE_VERSION};
-use crate::schema::catalog::{Catalog, TableKind};
+use super::{
+    CQL_VERSION, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState, PARTITIONER, Peer, RELEASE_VERSION,
+    RangeKind, SizeEstimate,
+};
+use crate::schema::catalog::{Catalog, Table, TableKind};
 
 /// `system.local`: one row.
-pub fn local(writer: &mut RowWriter, catalog: &Catalog, node: &NodeInformation) {
+pub fn local(writer: &mut RowWriter, catalog: &Catalog, node: &NodeInformation, state: &NodeState) {
     writer
         .row()
         .set("key", "local")
-        .set("bootstrapped", "COMPLETED")
+        .set("bootstrapped", if state.is_joining { "IN_PROGRESS" } else { "COMPLETED" })
         .set("broadcast_address", node.broadcast_address)
         .set("broadcast_port", i32::from(node.storage_port))
         .set("cluster_name", node.cluster_name.as_str())
@@ -26,19 +32,21 @@ pub fn local(writer: &mut RowWriter, catalog: &Catalog, node: &NodeInformation) 
         .set("rpc_address", node.rpc_address)
         .set("rpc_port", i32::from(node.native_port))
         .set("schema_version", catalog.version)
-        .set("tokens", tokens(&node.tokens));
+        .set("tokens", tokens(&state.tokens));
 }
 
 /// `system.peers`.
-pub fn peers(writer: &mut RowWriter, node: &NodeInformation) {
-    for peer in &node.peers {
+pub fn peers(writer: &mut RowWriter, state: &NodeState) {
+    // Nodes that share an address share the row: it has no port in its key.
+    let by_address: BTreeMap<IpAddr, &Peer> = state.peers.iter().map(|peer| (peer.address, peer)).collect();
+    for peer in by_address.into_values() {
         writer
             .row()
             .set("peer", peer.address)
             .set("data_center", peer.data_center.as_str())
             .set("host_id", peer.host_id)
             .set("rack", peer.rack.as_str())
-            .set("release_version", peer.release_version.as_str())
+            .set("release_version", RELEASE_VERSION)
             .set("rpc_address", peer.native_address)
             .set("schema_version", peer.schema_version)
             .set("tokens", tokens(&peer.tokens));
@@ -46,8 +54,8 @@ pub fn peers(writer: &mut RowWriter, node: &NodeInformation) {
 }
 
 /// `system.peers_v2`.
-pub fn peers_v2(writer: &mut RowWriter, node: &NodeInformation) {
-    for peer in &node.peers {
+pub fn peers_v2(writer: &mut RowWriter, state: &NodeState) {
+    for peer in &state.peers {
         writer
             .row()
             .set("peer", peer.address)
@@ -57,7 +65,7 @@ pub fn peers_v2(writer: &mut RowWriter, node: &NodeInformation) {
             .set("native_address", peer.native_address)
             .set("native_port", i32::from(peer.native_port))
             .set("rack", peer.rack.as_str())
-            .set("release_version", peer.release_version.as_str())
+            .set("release_version", RELEASE_VERSION)
             .set("schema_version", peer.schema_version)
             .set("tokens", tokens(&peer.tokens));
     }
@@ -71,38 +79,54 @@ fn tokens(tokens: &[i64]) -> Vec<String> {
     texts
 }
 
-/// `system.size_estimates`, or `system.table_estimates` with the type of the range in its key.
-pub fn size_estimates(
-    writer: &mut RowWriter,
-    catalog: &Catalog,
-    node: &NodeInformation,
-    with_range_type: bool,
-) {
-    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    for table in tables.filter(|table| table.kind == TableKind::Stored) {
-        let mut estimates = node.live.size_estimates(table);
-        // The range bounds are texts in the key.
-        estimates.sort_by_cached_key(|estimate| {
-            (estimate.range_start.to_string(), estimate.range_end.to_string())
-        });
-        for estimate in estimates {
-            let mut row = writer.row();
-            if with_range_type {
-                row.set("range_type", "primary");
-            }
-            row.set("keyspace_name", table.keyspace.as_str())
-                .set("table_name", table.name.as_str())
-                .set("range_start", estimate.range_start.to_string())
-                .set("range_end", estimate.range_end.to_string())
-                .set("mean_partition_size", estimate.mean_partition_size_bytes)
-                .set("partitions_count", estimate.partitions_count);
+/// `system.size_estimates`.
+pub fn size_estimates(writer: &mut RowWriter, catalog: &Catalog, state: &NodeState) {
+    for (table, estimate) in estimates(catalog, state) {
+        if estimate.kind == RangeKind::Primary {
+            estimate_row(writer, table, estimate, None);
         }
     }
 }
 
+/// `system.table_estimates`.
+pub fn table_estimates(writer: &mut RowWriter, catalog: &Catalog, state: &NodeState) {
+    for (table, estimate) in estimates(catalog, state) {
+        estimate_row(writer, table, estimate, Some(estimate.kind));
+    }
+}
+
+fn estimates<'a>(
+    catalog: &'a Catalog,
+    state: &'a NodeState,
+) -> impl Iterator<Item = (&'a Table, &'a SizeEstimate)> {
+    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    tables.filter(|table| table.kind == TableKind::Stored).flat_map(|table| {
+        let estimates = state.estimates.get(&table.id).map(Vec::as_slice).unwrap_or_default();
+        let mut ordered: Vec<&SizeEstimate> = estimates.iter().collect();
+        // The range bounds are texts in the key.
+        ordered.sort_by_cached_key(|estimate| {
+            (estimate.kind, estimate.range_start.to_string(), estimate.range_end.to_string())
+        });
+        ordered.into_iter().map(move |estimate| (table.as_ref(), estimate))
+    })
+}
+
+fn estimate_row(writer: &mut RowWriter, table: &Table, estimate: &SizeEstimate, kind: Option<RangeKind>) {
+    let mut row = writer.row();
+    if let Some(kind) = kind {
+        row.set("range_type", kind.name());
+    }
+    row.set("keyspace_name", table.keyspace.as_str())
+        .set("table_name", table.name.as_str())
+        .set("range_start", estimate.range_start.to_string())
+        .set("range_end", estimate.range_end.to_string())
+        .set("mean_partition_size", estimate.mean_partition_size_bytes)
+        .set("partitions_count", estimate.partitions_count);
+}
+
 /// `system_views.clients`.
-pub fn clients(writer: &mut RowWriter, node: &NodeInformation) {
-    let mut clients = node.live.clients();
+pub fn clients(writer: &mut RowWriter, state: &NodeState) {
+    let mut clients: Vec<_> = state.clients.iter().collect();
     clients.sort_by_key(|client| (client.address, client.port));
     for client in clients {
         writer
@@ -111,14 +135,14 @@ pub fn clients(writer: &mut RowWriter, node: &NodeInformation) {
             .set("port", i32::from(client.port))
             .set("client_options", &client.options)
             .set("connection_stage", "ready")
-            .set("driver_name", client.driver_name)
-            .set("driver_version", client.driver_version)
+            .set("driver_name", client.driver_name.as_deref())
+            .set("driver_version", client.driver_version.as_deref())
             .set("hostname", client.address.to_string())
-            .set("keyspace_name", client.keyspace)
+            .set("keyspace_name", client.keyspace.as_deref())
             .set("protocol_version", i32::from(client.protocol_version))
             .set("request_count", client.request_count as i64)
             .set("ssl_enabled", false)
-            .set("username", client.username.unwrap_or_else(|| "anonymous".to_owned()));
+            .set("username", client.username.as_deref().unwrap_or("anonymous"));
     }
 }
 

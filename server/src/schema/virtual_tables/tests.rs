@@ -8,31 +8,34 @@ use cql_lite::types::Value;
 use super::*;
 use crate::schema::ddl::tests::Session;
 
-struct Busy;
-
-impl LiveState for Busy {
-    fn clients(&self) -> Vec<ConnectedClient> {
-        vec![ConnectedClient {
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 50_000,
-            options: BTreeMap::from([("CQL_VERSION".to_owned(), "3.0.0".to_owned())]),
-            driver_name: Some("driver".to_owned()),
-            driver_version: None,
-            keyspace: None,
-            protocol_version: 4,
-            request_count: 7,
-            username: None,
-        }]
-    }
-
-    fn size_estimates(&self, table: &Table) -> Vec<SizeEstimate> {
-        let estimate = |range_start, range_end| SizeEstimate {
-            range_start,
-            range_end,
-            mean_partition_size_bytes: 100,
-            partitions_count: 5,
-        };
-        if table.keyspace == "ks" { vec![estimate(5, 9), estimate(-5, 5)] } else { Vec::new() }
+fn state(session: &Session) -> NodeState {
+    let client = ConnectedClient {
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: 50_000,
+        options: BTreeMap::from([("CQL_VERSION".to_owned(), "3.0.0".to_owned())]),
+        driver_name: Some("driver".to_owned()),
+        driver_version: None,
+        keyspace: None,
+        protocol_version: 4,
+        request_count: 7,
+        username: None,
+    };
+    let estimate = |kind, range_start, range_end| SizeEstimate {
+        kind,
+        range_start,
+        range_end,
+        mean_partition_size_bytes: 100,
+        partitions_count: 5,
+    };
+    let (primary, local) = (RangeKind::Primary, RangeKind::LocalPrimary);
+    let estimates = vec![estimate(local, -5, 5), estimate(primary, 5, 9), estimate(primary, -5, 5)];
+    let tables = ["t", "n"].map(|name| session.catalog.table("ks", name).unwrap().id);
+    NodeState {
+        tokens: vec![10, -3],
+        is_joining: false,
+        peers: Vec::new(),
+        clients: vec![client],
+        estimates: tables.into_iter().map(|id| (id, estimates.clone())).collect(),
     }
 }
 
@@ -48,11 +51,8 @@ fn node() -> NodeInformation {
         rpc_address: address,
         storage_port: 7000,
         native_port: 9042,
-        tokens: vec![10, -3],
         generation: 1,
         settings: vec![("shards".to_owned(), "2".to_owned()), ("listen".to_owned(), "x".to_owned())],
-        peers: Vec::new(),
-        live: Arc::new(Busy),
     }
 }
 
@@ -77,7 +77,7 @@ fn read(session: &Session, keyspace: &str, table: &str) -> Vec<BTreeMap<String, 
         });
         fields.collect()
     };
-    rows(table, &session.catalog, &node()).into_iter().map(decode).collect()
+    rows(table, &session.catalog, &node(), &state(session)).into_iter().map(decode).collect()
 }
 
 fn text(value: &str) -> Value {
@@ -127,23 +127,24 @@ fn local_has_what_drivers_need() {
 #[test]
 fn peers_are_in_both_tables() {
     let session = session();
-    let mut node = node();
-    node.peers.push(Peer {
+    let mut state = state(&session);
+    let peer = |storage_port| Peer {
         address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
-        storage_port: 7000,
+        storage_port,
         native_address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
         native_port: 9042,
         data_center: "datacenter1".to_owned(),
         rack: "rack1".to_owned(),
         host_id: Uuid::from_u128(2),
-        release_version: RELEASE_VERSION.to_owned(),
         schema_version: session.catalog.version,
         tokens: vec![7],
-    });
-    for name in ["peers", "peers_v2"] {
+    };
+    // Two nodes behind one address have one row where the key has no port.
+    state.peers = vec![peer(7000), peer(7001)];
+    for (name, count) in [("peers", 1), ("peers_v2", 2)] {
         let table = session.catalog.table("system", name).unwrap();
-        let rows = rows(table, &session.catalog, &node);
-        assert_eq!(rows.len(), 1);
+        let rows = rows(table, &session.catalog, &node(), &state);
+        assert_eq!(rows.len(), count);
         assert!(rows[0][table.column_index("host_id").unwrap()].is_some());
         assert!(rows[0][table.column_index("tokens").unwrap()].is_some());
     }
@@ -213,7 +214,7 @@ fn virtual_keyspaces_are_in_their_own_schema() {
 }
 
 #[test]
-fn live_state_is_asked_at_each_read() {
+fn clients_settings_and_estimates_are_shown() {
     let clients = read(&session(), "system_views", "clients");
     assert_eq!(clients[0]["request_count"], Value::Bigint(7));
     let settings = read(&session(), "system_views", "settings");
@@ -221,5 +222,8 @@ fn live_state_is_asked_at_each_read() {
     let estimates = read(&session(), "system", "size_estimates");
     assert_eq!(estimates.len(), 4);
     assert_eq!(estimates[0]["range_start"], text("-5"));
-    assert_eq!(read(&session(), "system", "table_estimates")[0]["range_type"], text("primary"));
+    let estimates = read(&session(), "system", "table_estimates");
+    assert_eq!(estimates.len(), 6);
+    assert_eq!(estimates[0]["range_type"], text("primary"));
+    assert_eq!(estimates[2]["range_type"], text("local_primary"));
 }

@@ -305,7 +305,7 @@ fn a_cut_cluster_finds_together_again() {
 fn lost_messages_are_no_failures() {
     let mut cluster = Cluster::new(7);
     cluster.run(seconds(5));
-    cluster.lost_percent = 15;
+    cluster.lost_percent = 10;
     assert_eq!(cluster.run_until(seconds(120), |cluster| !cluster.all_see_all()), None);
 }
 

@@ -1,0 +1,214 @@
+//! Reports on the cluster as this node sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::cluster::liveness::ServingState;
+use crate::cluster::view::ClusterView;
+use crate::observe::AdminError;
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
+};
+use crate::ring::member::{Member, MemberState};
+use crate::ring::placement::Placement;
+use crate::schema::catalog::Replication;
+use crate::schema::virtual_tables::PARTITIONER;
+use crate::shard_thread::ShardContext;
+
+/// The snitch whose behaviour members have: each names its own data center and rack.
+pub const SNITCH: &str = "GossipingPropertyFileSnitch";
+
+/// What this node has on disk and in memory, in all shards.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sizes {
+    pub data_bytes: u64,
+    pub memtable_bytes: u64,
+    pub commit_log_bytes: u64,
+}
+
+impl Sizes {
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            data_bytes: self.data_bytes + other.data_bytes,
+            memtable_bytes: self.memtable_bytes + other.memtable_bytes,
+            commit_log_bytes: self.commit_log_bytes + other.commit_log_bytes,
+        }
+    }
+}
+
+fn state_name(member: &Member) -> String {
+    match member.state {
+        MemberState::Normal => "normal",
+        MemberState::Joining(_) => "joining",
+        MemberState::Leaving(_) => "leaving",
+    }
+    .to_owned()
+}
+
+/// The placement of a keyspace; that of one replica without a keyspace.
+fn placement(
+    context: &ShardContext,
+    view: &ClusterView,
+    keyspace: Option<&str>,
+) -> Result<Arc<Placement>, AdminError> {
+    let Some(name) = keyspace else {
+        let one = Replication::Simple { replication_factor: 1 };
+        return Ok(Arc::new(Placement::new(&view.topology, &one)));
+    };
+    if context.catalog_view().catalog.keyspace(name).is_none() {
+        return Err(AdminError::Unknown(format!("keyspace '{name}' does not exist")));
+    }
+    view.placement(name)
+        .cloned()
+        .ok_or_else(|| AdminError::Unknown(format!("keyspace '{name}' is local to each node")))
+}
+
+/// All members, by data center and address. `own_data_bytes`: what this node has on disk.
+pub fn status(
+    context: &ShardContext,
+    keyspace: Option<&str>,
+    own_data_bytes: u64,
+) -> Result<ClusterStatus, AdminError> {
+    let view = context.cluster();
+    let ownership = placement(context, &view, keyspace)?.ownership();
+    let mut members: Vec<MemberReport> = view
+        .topology
+        .members
+        .values()
+        .map(|member| {
+            let told = Told::by(context, member, own_data_bytes);
+            MemberReport {
+                host_id: member.host_id.to_string(),
+                address: member.internode_address.to_string(),
+                native_address: member.native_address.to_string(),
+                data_center: member.data_center.clone(),
+                rack: member.rack.clone(),
+                is_up: view.is_alive(&member.host_id),
+                state: state_name(member),
+                serving: told.serving.map(|state| state.name().to_lowercase()),
+                token_count: member.tokens.len(),
+                owns: ownership.get(&member.host_id).copied().unwrap_or(0.0),
+                data_bytes: told.data_bytes,
+                schema_version: told.schema_version.map(|version| version.to_string()),
+                release_version: member.release_version.clone(),
+            }
+        })
+        .collect();
+    members.sort_by(|a, b| (&a.data_center, &a.address).cmp(&(&b.data_center, &b.address)));
+    Ok(ClusterStatus {
+        cluster_name: context.node.config.cluster_name.clone(),
+        keyspace: keyspace.map(str::to_owned),
+        members,
+    })
+}
+
+/// What a member tells of itself; of this node, what is so.
+struct Told {
+    serving: Option<ServingState>,
+    data_bytes: Option<u64>,
+    schema_version: Option<Uuid>,
+}
+
+impl Told {
+    fn by(context: &ShardContext, member: &Member, own_data_bytes: u64) -> Self {
+        if member.host_id == context.node.host_id {
+            return Self {
+                serving: Some(context.node.board.state()),
+                data_bytes: Some(own_data_bytes),
+                schema_version: Some(context.catalog_view().catalog.version),
+            };
+        }
+        let facts = context.node.board.facts(&member.host_id);
+        Self {
+            serving: facts.as_ref().map(|facts| facts.state),
+            data_bytes: facts.as_ref().map(|facts| facts.data_bytes),
+            schema_version: facts.as_ref().map(|facts| facts.schema_version),
+        }
+    }
+}
+
+/// All tokens in order.
+pub fn ring(context: &ShardContext, keyspace: Option<&str>) -> Result<RingReport, AdminError> {
+    let view = context.cluster();
+    let placement = placement(context, &view, keyspace)?;
+    let mut owners: BTreeMap<i64, &Arc<Member>> = BTreeMap::new();
+    for member in view.topology.members.values() {
+        owners.extend(member.tokens.iter().map(|&token| (token, member)));
+    }
+    let tokens = owners
+        .into_iter()
+        .map(|(token, member)| {
+            let replicas = placement.replicas(token).read.iter();
+            TokenReport {
+                token: token.to_string(),
+                host_id: member.host_id.to_string(),
+                address: member.internode_address.to_string(),
+                data_center: member.data_center.clone(),
+                rack: member.rack.clone(),
+                is_up: view.is_alive(&member.host_id),
+                state: state_name(member),
+                replicas: replicas.map(|replica| replica.internode_address.to_string()).collect(),
+            }
+        })
+        .collect();
+    Ok(RingReport { keyspace: keyspace.map(str::to_owned), tokens })
+}
+
+/// This node.
+pub fn node(context: &ShardContext, sizes: &Sizes) -> NodeReport {
+    let (node, view) = (&context.node, context.cluster());
+    let own = view.topology.member(&node.host_id);
+    let started_at_seconds = i64::from(node.information.generation);
+    NodeReport {
+        host_id: node.host_id.to_string(),
+        cluster_name: node.config.cluster_name.clone(),
+        data_center: node.information.data_center.clone(),
+        rack: node.information.rack.clone(),
+        address: own.map(|member| member.internode_address.to_string()).unwrap_or_default(),
+        native_address: own.map(|member| member.native_address.to_string()).unwrap_or_default(),
+        state: own.map_or_else(|| "no member".to_owned(), |member| state_name(member)),
+        serving: node.board.state().name().to_lowercase(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        shard_count: node.shard_count(),
+        token_count: own.map_or(0, |member| member.tokens.len()),
+        started_at_seconds,
+        uptime_seconds: (i64::from(context.now_seconds()) - started_at_seconds).max(0),
+        connections: node.metrics.iter().map(|shard| shard.connections.get()).sum(),
+        data_bytes: sizes.data_bytes,
+        memtable_bytes: sizes.memtable_bytes,
+        commit_log_bytes: sizes.commit_log_bytes,
+        schema_version: context.catalog_view().catalog.version.to_string(),
+    }
+}
+
+/// What the cluster agrees on.
+pub fn description(context: &ShardContext) -> ClusterDescription {
+    let (view, catalog) = (context.cluster(), context.catalog());
+    let mut schema_versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut unreachable = BTreeSet::new();
+    for member in view.topology.members.values() {
+        let address = member.internode_address.to_string();
+        if !view.is_alive(&member.host_id) {
+            unreachable.insert(address);
+        } else if let Some(version) = Told::by(context, member, 0).schema_version {
+            schema_versions.entry(version.to_string()).or_default().push(address);
+        }
+    }
+    let replicated = catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual);
+    ClusterDescription {
+        cluster_name: context.node.config.cluster_name.clone(),
+        partitioner: PARTITIONER.to_owned(),
+        snitch: SNITCH.to_owned(),
+        schema_versions,
+        unreachable: unreachable.into_iter().collect(),
+        data_centers: view.topology.data_centers(),
+        topology_version: view.topology.version,
+        topology_epoch: view.topology.epoch,
+        removed: view.topology.removed.iter().map(ToString::to_string).collect(),
+        keyspaces: replicated
+            .map(|keyspace| (keyspace.name.clone(), keyspace.replication.to_map()))
+            .collect(),
+    }
+}

@@ -1,0 +1,279 @@
+//! What the rows of virtual tables need to know of the node and the cluster at the moment of a read.
+//!
+//! Most of it every shard has ([`at_hand`]). What is spread over the shards (connections, sizes of tables) is asked for
+//! ([`gather`]), for those tables only that show it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use helenus_engine::{TableId, TableStatistics};
+use uuid::Uuid;
+
+use crate::cluster::liveness::is_shown;
+use crate::cluster::view::ClusterView;
+use crate::error::Result;
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::placement::{Placement, Replicas, TokenRange};
+use crate::schema::catalog::{Catalog, Table, TableKind};
+use crate::schema::system_keyspaces::{SYSTEM, SYSTEM_VIEWS};
+use crate::schema::virtual_tables::{ConnectedClient, NodeState, Peer, RangeKind, SizeEstimate};
+use crate::session::connection::Connection;
+use crate::shard_thread::ShardContext;
+
+/// Whether a table shows what only all shards together know.
+pub fn needs_all_shards(table: &Table) -> bool {
+    matches!(
+        (table.keyspace.as_str(), table.name.as_str()),
+        (SYSTEM_VIEWS, "clients") | (SYSTEM, "size_estimates" | "table_estimates")
+    )
+}
+
+/// What this shard knows.
+pub fn at_hand(context: &ShardContext) -> NodeState {
+    let view = context.cluster_view();
+    let own = view.topology.member(&context.node.host_id);
+    let schema_version = context.catalog_view().catalog.version;
+    let others = view.topology.members.values();
+    let peers = others
+        .filter(|member| member.host_id != context.node.host_id && is_shown(member))
+        .map(|member| {
+            // Drivers take a node without one for none at all.
+            let applied = context.node.board.facts(&member.host_id).map(|facts| facts.schema_version);
+            peer(member, applied.unwrap_or(schema_version))
+        })
+        .collect();
+    NodeState {
+        tokens: own.map(|member| member.tokens.clone()).unwrap_or_default(),
+        is_joining: own.is_some_and(|member| matches!(member.state, MemberState::Joining(_))),
+        peers,
+        ..NodeState::default()
+    }
+}
+
+fn peer(member: &Member, schema_version: Uuid) -> Peer {
+    Peer {
+        address: member.internode_address.ip(),
+        storage_port: member.internode_address.port(),
+        native_address: member.native_address.ip(),
+        native_port: member.native_address.port(),
+        data_center: member.data_center.clone(),
+        rack: member.rack.clone(),
+        host_id: member.host_id,
+        schema_version,
+        tokens: member.tokens.clone(),
+    }
+}
+
+/// What this shard knows, and what the table shows of all shards.
+pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
+    let mut state = at_hand(context);
+    if table.keyspace == SYSTEM_VIEWS {
+        for shard in 0..context.node.shard_count() {
+            state.clients.extend(
+                context.run_on(shard, |context| Box::pin(std::future::ready(clients_of(&context)))).await?,
+            );
+        }
+    } else {
+        state.estimates = estimates(context).await?;
+    }
+    Ok(state)
+}
+
+fn clients_of(context: &ShardContext) -> Vec<ConnectedClient> {
+    let connections = context.connections.borrow();
+    connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
+}
+
+/// A connection that has begun to send requests.
+fn client(connection: &Connection) -> Option<ConnectedClient> {
+    let startup = connection.startup.borrow();
+    let startup = startup.as_ref()?;
+    Some(ConnectedClient {
+        address: connection.peer.ip(),
+        port: connection.peer.port(),
+        options: startup.options.iter().cloned().collect(),
+        driver_name: startup.driver_name.clone(),
+        driver_version: startup.driver_version.clone(),
+        keyspace: connection.keyspace.borrow().as_deref().map(str::to_owned),
+        protocol_version: connection.version.get() as u8,
+        request_count: connection.request_count.get(),
+        username: None,
+    })
+}
+
+async fn estimates(context: &Rc<ShardContext>) -> Result<BTreeMap<Uuid, Vec<SizeEstimate>>> {
+    let (catalog, view) = (context.catalog(), context.cluster());
+    let ids: Vec<Uuid> = placed_tables(&catalog, &view).map(|(table, _)| table.id).collect();
+    let mut sizes: BTreeMap<Uuid, Size> = BTreeMap::new();
+    for shard in 0..context.node.shard_count() {
+        let ids = ids.clone();
+        let here = context
+            .run_on(shard, move |context| {
+                let sized = ids.into_iter().filter_map(|id| {
+                    // A table that is gone meanwhile has no size.
+                    let statistics = context.shard.statistics(TableId(*id.as_bytes())).ok()?;
+                    Some((id, Size::of(&statistics)))
+                });
+                Box::pin(std::future::ready(sized.collect::<Vec<_>>()))
+            })
+            .await?;
+        for (id, size) in here {
+            sizes.entry(id).or_default().add(size);
+        }
+    }
+    let own = context.node.host_id;
+    let data_center = view.topology.member(&own).map(|member| member.data_center.clone()).unwrap_or_default();
+    Ok(placed_tables(&catalog, &view)
+        .filter_map(|(table, placement)| {
+            let size = sizes.get(&table.id)?;
+            Some((table.id, estimates_of(size, placement, &own, &data_center)))
+        })
+        .collect())
+}
+
+fn placed_tables<'a>(
+    catalog: &'a Catalog,
+    view: &'a ClusterView,
+) -> impl Iterator<Item = (&'a Table, &'a Placement)> {
+    catalog
+        .keyspaces
+        .values()
+        .filter_map(|keyspace| Some((keyspace, view.placement(&keyspace.name)?)))
+        .flat_map(|(keyspace, placement)| {
+            let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
+            stored.map(move |table| (table.as_ref(), placement.as_ref()))
+        })
+}
+
+/// What this node has of a table.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    bytes: u64,
+    partitions: u64,
+}
+
+impl Size {
+    fn of(statistics: &TableStatistics) -> Self {
+        Self {
+            bytes: statistics.disk_bytes + statistics.memtable_bytes as u64,
+            partitions: statistics.partition_versions,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.partitions += other.partitions;
+    }
+}
+
+/// Spreads what a node has of a table evenly over all ranges that it holds, and shows those that are primary here. Ranges that
+/// wrap around the ring are shown as two.
+fn estimates_of(size: &Size, placement: &Placement, own: &HostId, data_center: &str) -> Vec<SizeEstimate> {
+    let held: u128 = placement
+        .ranges()
+        .filter(|(_, replicas)| replicas.read.iter().any(|member| member.host_id == *own))
+        .map(|(range, _)| range.width())
+        .sum();
+    if held == 0 {
+        return Vec::new();
+    }
+    let mean_partition_size_bytes = size.bytes.checked_div(size.partitions).unwrap_or(0) as i64;
+    let mut estimates = Vec::new();
+    let kinds: [(RangeKind, &dyn Fn(&Replicas) -> Option<HostId>); 2] = [
+        (RangeKind::Primary, &|replicas| replicas.read.first().map(|member| member.host_id)),
+        (RangeKind::LocalPrimary, &|replicas| {
+            let local = replicas.read.iter().find(|member| member.data_center == data_center);
+            local.map(|member| member.host_id)
+        }),
+    ];
+    for (kind, first) in kinds {
+        for (range, _) in placement.ranges().filter(|(_, replicas)| first(replicas) == Some(*own)) {
+            for part in unwrapped(range) {
+                let partitions = size.partitions as f64 * (part.width() as f64 / held as f64);
+                estimates.push(SizeEstimate {
+                    kind,
+                    range_start: part.start,
+                    range_end: part.end,
+                    mean_partition_size_bytes,
+                    partitions_count: partitions.round() as i64,
+                });
+            }
+        }
+    }
+    estimates
+}
+
+/// The parts of a range on both sides of the ring's end.
+fn unwrapped(range: TokenRange) -> Vec<TokenRange> {
+    if range.start < range.end || range.end == i64::MIN {
+        return vec![range];
+    }
+    vec![TokenRange { start: range.start, end: i64::MIN }, TokenRange { start: i64::MIN, end: range.end }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::placement::tests::member;
+    use crate::ring::topology::Topology;
+    use crate::schema::catalog::Replication;
+
+    fn id(number: u128) -> HostId {
+        Uuid::from_u128(number)
+    }
+
+    fn placement(members: &[(u128, &str, &[i64])], data_centers: &[(&str, u32)]) -> Placement {
+        let members = members.iter().map(|&(number, data_center, tokens)| {
+            (id(number), std::sync::Arc::new(member(id(number), data_center, "r", tokens)))
+        });
+        let topology = Topology { members: members.collect(), ..Topology::default() };
+        let data_centers = data_centers.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        Placement::new(&topology, &Replication::NetworkTopology { data_centers })
+    }
+
+    fn shown(estimates: &[SizeEstimate], kind: RangeKind) -> Vec<(i64, i64, i64)> {
+        let of_kind = estimates.iter().filter(|estimate| estimate.kind == kind);
+        of_kind
+            .map(|estimate| (estimate.range_start, estimate.range_end, estimate.partitions_count))
+            .collect()
+    }
+
+    #[test]
+    fn a_node_alone_shows_the_whole_ring_cut_at_its_end() {
+        let quarter = 1_i64 << 62;
+        let placement = placement(&[(1, "dc1", &[-quarter, 0, quarter])], &[("dc1", 1)]);
+        let size = Size { bytes: 1_000, partitions: 100 };
+        let estimates = estimates_of(&size, &placement, &id(1), "dc1");
+        let expected =
+            [(quarter, i64::MIN, 25), (i64::MIN, -quarter, 25), (-quarter, 0, 25), (0, quarter, 25)];
+        assert_eq!(shown(&estimates, RangeKind::Primary), expected);
+        assert_eq!(shown(&estimates, RangeKind::LocalPrimary), expected);
+        assert!(estimates.iter().all(|estimate| estimate.mean_partition_size_bytes == 10));
+    }
+
+    #[test]
+    fn every_range_is_primary_at_one_node_and_local_primary_at_one_of_each_data_center() {
+        let members: [(u128, &str, &[i64]); 4] =
+            [(1, "dc1", &[0]), (2, "dc1", &[100]), (3, "dc2", &[200]), (4, "dc2", &[300])];
+        let placement = placement(&members, &[("dc1", 2), ("dc2", 2)]);
+        let size = Size { bytes: 0, partitions: 0 };
+        let mut counts = BTreeMap::new();
+        for (number, data_center, _) in members {
+            for estimate in estimates_of(&size, &placement, &id(number), data_center) {
+                *counts.entry((estimate.kind, estimate.range_end)).or_insert(0) += 1;
+            }
+        }
+        for (kind, count) in [(RangeKind::Primary, 1), (RangeKind::LocalPrimary, 2)] {
+            for end in [0, 100, 200, 300, i64::MIN] {
+                assert_eq!(counts[&(kind, end)], count, "{kind:?} {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_holds_nothing_shows_nothing() {
+        let placement = placement(&[(1, "dc1", &[0])], &[("dc1", 1)]);
+        assert!(estimates_of(&Size::default(), &placement, &id(2), "dc1").is_empty());
+    }
+}
