@@ -91,7 +91,7 @@ impl Node {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-            Identity::new(Uuid::new_v4(), shards, config.num_tokens)
+            Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
         let listener = listen(config.listen)?;
         let address = local_address(&listener, config.listen)?;

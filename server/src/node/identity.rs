@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::StartError;
 use super::files::NodeFiles;
 use crate::ring::HostId;
-use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, NewMember, allocate};
+use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, NewMember, allocate};
 use crate::ring::topology::Topology;
 
 const FILE: &str = "node.json";
@@ -26,9 +26,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A node as by [`Identity::with_tokens`], with as many tokens as a node has unless configured.
+    pub fn new(host_id: Uuid, shards: usize) -> Self {
+        Self::with_tokens(host_id, shards, DEFAULT_TOKENS)
+    }
+
     /// A node with the tokens of the first member of a cluster: evenly spaced, turned by its id. One that joins others gets
     /// its tokens when it does.
-    pub fn new(host_id: Uuid, shards: usize, token_count: usize) -> Self {
+    pub fn with_tokens(host_id: Uuid, shards: usize, token_count: usize) -> Self {
         let new = NewMember {
             data_center: "",
             rack: "",
