@@ -334,3 +334,6 @@ async fn drain(context: Rc<ShardContext>) -> Result<()> {
     tracing::info!("DRAINED");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

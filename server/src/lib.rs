@@ -5,6 +5,7 @@
 //! engines, and the answer goes back the same way. [`embedded`] runs a node inside another program.
 
 pub mod admin;
+pub mod admin_cli;
 pub mod batch_log;
 pub mod bind;
 pub mod cluster;

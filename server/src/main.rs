@@ -1,10 +1,11 @@
-//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one.
+//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use helenus::admin_cli::AdminArguments;
 use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat};
 use helenus::node::Node;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Runs a node until it gets SIGTERM or SIGINT.
     Node(NodeArguments),
+    /// Carries out an operator's command on a running node.
+    Admin(AdminArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
 }
@@ -122,6 +125,7 @@ impl NodeArguments {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Node(arguments) => run_node(arguments),
+        Command::Admin(arguments) => helenus::admin_cli::main_with_args(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }

@@ -173,6 +173,10 @@ impl ShardContext {
 
     /// Takes a new view of the cluster over.
     pub fn install_cluster(&self, view: Arc<ClusterView>) {
+        let view = match self.node.board.detected() {
+            Some(alive) if alive != view.alive => Arc::new(view.with_alive(alive)),
+            _ => view,
+        };
         self.transport.view_changed(&view);
         *self.cluster.borrow_mut() = view;
     }

@@ -113,6 +113,9 @@ pub fn start(context: &Rc<ShardContext>) {
         data_bytes: 0,
         next_data_size: now,
     });
+    // Nobody else until they have answered.
+    context.node.board.set_alive(context.node.board.alive());
+    show_all_shards(context);
     tokio::task::spawn_local(run(context.clone()));
 }
 
@@ -270,25 +273,9 @@ impl Running {
                 Change::Removed => {}
             }
         }
-        if changes.is_empty() {
-            // A view that was made meanwhile may have been made from an older word.
-            if *context.cluster_view().alive != alive {
-                see_alive(context);
-            }
-            return changes;
-        }
-        context.node.board.set_alive(Arc::new(alive));
-        see_alive(context);
-        for link in &context.node.links[1..] {
-            let link = link.clone();
-            tokio::task::spawn_local(async move {
-                let job = Message::Job(Box::new(|context: Rc<ShardContext>| {
-                    see_alive(&context);
-                    Box::pin(std::future::ready(()))
-                }));
-                // A shard that has ended needs no word.
-                let _ = link.send(job).await;
-            });
+        if !changes.is_empty() {
+            context.node.board.set_alive(Arc::new(alive));
+            show_all_shards(context);
         }
         changes
     }
@@ -389,12 +376,20 @@ pub fn is_shown(member: &Member) -> bool {
     matches!(member.state, MemberState::Normal | MemberState::Leaving(_))
 }
 
-/// Takes the newest word on who is alive into this shard's view.
-fn see_alive(context: &ShardContext) {
-    let alive = context.node.board.alive();
-    let view = context.cluster();
-    if view.alive != alive {
-        context.install_cluster(Arc::new(view.with_alive(alive)));
+/// Has every shard take the newest word on who is alive into its view.
+fn show_all_shards(context: &ShardContext) {
+    // Installing a view brings it up to date.
+    context.install_cluster(context.cluster());
+    for link in context.node.links.iter().skip(1) {
+        let link = link.clone();
+        tokio::task::spawn_local(async move {
+            let job = Message::Job(Box::new(|context: Rc<ShardContext>| {
+                context.install_cluster(context.cluster());
+                Box::pin(std::future::ready(()))
+            }));
+            // A shard that has ended needs no word.
+            let _ = link.send(job).await;
+        });
     }
 }
 
@@ -424,3 +419,6 @@ fn measure_data(context: Rc<ShardContext>) {
         context.liveness.set_data_bytes(bytes);
     });
 }
+
+#[cfg(test)]
+mod tests;

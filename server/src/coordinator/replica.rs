@@ -101,4 +101,4 @@ pub fn failure_reason(error: &PeerError) -> FailureReason {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -237,6 +237,20 @@ async fn what_is_not_there_is_named() {
 }
 
 #[tokio::test]
+async fn reports_on_the_cluster_are_json() {
+    let (node, server) = start();
+    let status = ask(&server, "GET", "/admin/status?keyspace=shop").await;
+    assert_eq!(status.json(), json!({ "cluster_name": "c", "keyspace": "shop", "members": [] }));
+    assert_eq!(*node.told.lock().unwrap(), ["status shop.*"]);
+    // A token is a text: as a number it would lose digits in many a reader.
+    let ring = ask(&server, "GET", "/admin/ring").await;
+    assert_eq!(ring.json()["tokens"][0]["token"], "9223372036854775807");
+    assert_eq!(ask(&server, "GET", "/admin/info").await.status, 500);
+    assert_eq!(ask(&server, "POST", "/admin/status").await.status, 405);
+    assert_eq!(ask(&server, "GET", "/admin/describecluster?x=1").await.status, 400);
+}
+
+#[tokio::test]
 async fn a_failed_operation_says_why() {
     let (_, server) = start();
     let reply = ask(&server, "POST", "/admin/compact").await;

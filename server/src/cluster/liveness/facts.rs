@@ -53,10 +53,12 @@ pub struct Facts {
 }
 
 /// The newest word on liveness and facts, for all shards of a node. Read by what answers questions about the cluster, not by
-/// the requests of clients: those have it in their `ClusterView`.
+/// the requests of clients: those have it in their `ClusterView`, which no shard takes over without the newest word.
 #[derive(Debug)]
 pub struct Board {
-    alive: RwLock<Arc<BTreeSet<HostId>>>,
+    host_id: HostId,
+    /// Nothing before the failure detector has said anything (or where there is none).
+    alive: RwLock<Option<Arc<BTreeSet<HostId>>>>,
     /// Of other nodes.
     facts: RwLock<BTreeMap<HostId, Facts>>,
     state: watch::Sender<ServingState>,
@@ -66,7 +68,8 @@ impl Board {
     /// This node is alive and nobody else.
     pub fn new(host_id: HostId) -> Self {
         Self {
-            alive: RwLock::new(Arc::new(BTreeSet::from([host_id]))),
+            host_id,
+            alive: RwLock::default(),
             facts: RwLock::default(),
             state: watch::channel(ServingState::Starting).0,
         }
@@ -74,11 +77,16 @@ impl Board {
 
     /// Members that answer, this node included.
     pub fn alive(&self) -> Arc<BTreeSet<HostId>> {
+        self.detected().unwrap_or_else(|| Arc::new(BTreeSet::from([self.host_id])))
+    }
+
+    /// The same where a failure detector is at work.
+    pub fn detected(&self) -> Option<Arc<BTreeSet<HostId>>> {
         self.alive.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn set_alive(&self, alive: Arc<BTreeSet<HostId>>) {
-        *self.alive.write().unwrap_or_else(PoisonError::into_inner) = alive;
+        *self.alive.write().unwrap_or_else(PoisonError::into_inner) = Some(alive);
     }
 
     /// What another node has told last.

@@ -1,6 +1,6 @@
 //! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it.
 
-mod cluster;
+pub mod cluster;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -211,12 +211,12 @@ fn the_smallest_token_is_never_given() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn tokens_are_as_many_as_asked_for_and_nobody_elses(
-        members in proptest::collection::vec((0_u8..3, 0_u8..4), 0..12),
-        token_count in 1_usize..40,
+        members in proptest::collection::vec((0_u8..3, 0_u8..4), 0..7),
+        token_count in 1_usize..10,
         replication_factor in 1_usize..5,
         offset: u64,
     ) {

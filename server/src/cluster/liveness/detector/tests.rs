@@ -34,6 +34,9 @@ struct Node {
 struct Cluster {
     now: Duration,
     nodes: Vec<Node>,
+    /// When each has something to do, and in order.
+    due_at: Vec<Option<Duration>>,
+    due: BTreeSet<(Duration, usize)>,
     /// Messages under way by the time of their arrival.
     network: BTreeMap<(Duration, u64), (usize, Bytes)>,
     random: SplitMix64,
@@ -50,6 +53,8 @@ impl Cluster {
         let mut cluster = Self {
             now: Duration::ZERO,
             nodes: Vec::new(),
+            due_at: vec![None; count],
+            due: BTreeSet::new(),
             network: BTreeMap::new(),
             random: SplitMix64::new(7),
             sent: 0,
@@ -81,7 +86,13 @@ impl Cluster {
         self.take_sends(number);
     }
 
+    /// Must be called whenever something was done with a detector.
     fn take_sends(&mut self, from: usize) {
+        let due = self.nodes[from].detector.next_due();
+        if let Some(before) = std::mem::replace(&mut self.due_at[from], due) {
+            self.due.remove(&(before, from));
+        }
+        self.due.extend(due.map(|due| (due, from)));
         for (to, bytes) in self.nodes[from].detector.take_sends() {
             self.sent += 1;
             self.sent_bytes += bytes.len() as u64;
@@ -106,12 +117,7 @@ impl Cluster {
                 return Some(self.now - start);
             }
             let message = self.network.first_key_value().map(|(&(time, _), _)| time);
-            let running = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_killed);
-            let timer = running
-                .filter_map(|(number, node)| {
-                    Some((node.detector.next_due()?.max(node.paused_until).max(self.now), number))
-                })
-                .min();
+            let timer = self.due.first().map(|&(time, number)| (time.max(self.now), number));
             let next = timer.map(|(time, _)| time).into_iter().chain(message).min();
             match next {
                 Some(time) if time <= end => self.now = time,
@@ -133,8 +139,16 @@ impl Cluster {
                     self.take_sends(to);
                 }
             } else if let Some((_, number)) = timer {
-                self.nodes[number].detector.tick(self.now).unwrap();
-                self.take_sends(number);
+                let node = &mut self.nodes[number];
+                if node.is_killed || node.paused_until > self.now {
+                    self.due.pop_first();
+                    let later = (!node.is_killed).then_some(node.paused_until);
+                    self.due_at[number] = later;
+                    self.due.extend(later.map(|later| (later, number)));
+                } else {
+                    node.detector.tick(self.now).unwrap();
+                    self.take_sends(number);
+                }
             }
         }
     }

@@ -64,6 +64,7 @@ struct Link {
     network: Rc<Network>,
     clock: Rc<ManualClock>,
     from: HostId,
+    address: SocketAddr,
 }
 
 impl Transport for Link {
@@ -97,7 +98,17 @@ impl Transport for Link {
         })
     }
 
-    fn send(&self, _to: Destination, _message: Bytes) {}
+    fn send(&self, to: Destination, message: Bytes) {
+        let is_silent = |address| self.network.silent.borrow().contains(address);
+        if is_silent(&to.address) || is_silent(&self.address) {
+            return;
+        }
+        let shards = self.network.shards.borrow();
+        if let Some(shards) = shards.get(&to.address) {
+            let shard = shards[usize::from(to.shard) % shards.len()].clone();
+            tokio::task::spawn_local(shard.handle(self.from, message, false));
+        }
+    }
 }
 
 /// Nodes that know each other, with [`SCHEMA`].
@@ -206,6 +217,7 @@ impl Cluster {
                     network: self.network.clone(),
                     clock: self.clock.clone(),
                     from: host_id(node),
+                    address: address(node),
                 }),
                 random_seed: (node * SHARDS + index) as u64,
                 uuids: CallContext::process_uuids(),

@@ -1,0 +1,209 @@
+//! `helenus admin`: an operator's commands, carried out by a running node over its HTTP port.
+//!
+//! Tables for people, or with `--json` what the node has said. The exit code is 0 when it was done.
+
+mod http;
+mod tables;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use self::http::{Call, CallError, Method};
+use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+
+/// What `helenus admin` takes.
+#[derive(Debug, clap::Args)]
+pub struct AdminArguments {
+    /// Where the node's HTTP port is.
+    #[arg(long, env = "HELENUS_ADMIN_URL", default_value = "http://127.0.0.1:9180", global = true)]
+    url: String,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: AdminCommand,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum AdminCommand {
+    /// The members of the cluster: who is up, what they own and how much they have.
+    Status {
+        /// Shows what members own of this keyspace.
+        keyspace: Option<String>,
+    },
+    /// The tokens of the ring in order, with their owners.
+    Ring {
+        /// Shows the replicas of this keyspace too.
+        keyspace: Option<String>,
+    },
+    /// The node itself.
+    Info,
+    /// What the cluster agrees on: schema, data centers, replication.
+    Describecluster,
+    /// Writes memtables to files.
+    Flush(Scope),
+    /// Merges all files of each table.
+    Compact(Scope),
+    /// Takes no requests any more and writes everything out, before a stop.
+    Drain,
+    /// Keeps the present files under a name.
+    Snapshot {
+        /// The name.
+        #[arg(short = 't', long = "name")]
+        name: String,
+        #[command(flatten)]
+        scope: Scope,
+    },
+    /// Removes the snapshots of a name.
+    Clearsnapshot {
+        /// The name.
+        name: String,
+    },
+    /// Files, sizes and counts of tables.
+    Tablestats {
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
+}
+
+/// Everything, a keyspace, or a table.
+#[derive(Debug, clap::Args)]
+struct Scope {
+    /// A keyspace; all without one.
+    keyspace: Option<String>,
+    /// A table of it; all without one.
+    table: Option<String>,
+}
+
+impl Scope {
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let keyspace = keyspace_parameter(self.keyspace.as_ref());
+        let table = self.table.iter().map(|table| ("table", table.clone()));
+        keyspace.into_iter().chain(table).collect()
+    }
+}
+
+fn keyspace_parameter(keyspace: Option<&String>) -> Vec<(&'static str, String)> {
+    keyspace.into_iter().map(|keyspace| ("keyspace", keyspace.clone())).collect()
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the node's answer cannot be read: {0}")]
+    Answer(#[from] serde_json::Error),
+    #[error("cannot write: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl AdminCommand {
+    /// What is asked of the node.
+    fn call(&self) -> Call {
+        let (method, path, parameters) = match self {
+            Self::Status { keyspace } => {
+                (Method::Get, "/admin/status", keyspace_parameter(keyspace.as_ref()))
+            }
+            Self::Ring { keyspace } => (Method::Get, "/admin/ring", keyspace_parameter(keyspace.as_ref())),
+            Self::Info => (Method::Get, "/admin/info", Vec::new()),
+            Self::Describecluster => (Method::Get, "/admin/describecluster", Vec::new()),
+            Self::Flush(scope) => (Method::Post, "/admin/flush", scope.parameters()),
+            Self::Compact(scope) => (Method::Post, "/admin/compact", scope.parameters()),
+            Self::Drain => (Method::Post, "/admin/drain", Vec::new()),
+            Self::Snapshot { name, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.push(("name", name.clone()));
+                (Method::Post, "/admin/snapshot", parameters)
+            }
+            Self::Clearsnapshot { name } => {
+                (Method::Post, "/admin/clear_snapshot", vec![("name", name.clone())])
+            }
+            Self::Tablestats { keyspace } => {
+                (Method::Get, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
+            }
+        };
+        Call { method, path, parameters }
+    }
+
+    /// The node's answer for people.
+    fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
+        Ok(match self {
+            Self::Status { .. } => tables::status(&read::<ClusterStatus>(answer)?),
+            Self::Ring { .. } => tables::ring(&read::<RingReport>(answer)?),
+            Self::Info => tables::info(&read::<NodeReport>(answer)?),
+            Self::Describecluster => tables::description(&read::<ClusterDescription>(answer)?),
+            Self::Tablestats { .. } => {
+                let reports = answer.get("tables").cloned().unwrap_or_default();
+                tables::table_statistics(&read::<Vec<TableReport>>(reports)?)
+            }
+            Self::Drain => "drained\n".to_owned(),
+            Self::Flush(_) | Self::Compact(_) | Self::Snapshot { .. } | Self::Clearsnapshot { .. } => {
+                "done\n".to_owned()
+            }
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: Value) -> Result<T, serde_json::Error> {
+    serde_json::from_value(answer)
+}
+
+/// Carries a command out and prints what it came to.
+pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("helenus admin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &AdminArguments) -> Result<(), CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer: Value = runtime.block_on(http::call(&arguments.url, &arguments.command.call()))?;
+    let text = if arguments.json {
+        format!("{}\n", serde_json::to_string_pretty(&answer)?)
+    } else {
+        arguments.command.text(answer)?
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: AdminArguments,
+    }
+
+    fn call(arguments: &[&str]) -> String {
+        let program = Program::try_parse_from(std::iter::once(&"admin").chain(arguments)).unwrap();
+        program.arguments.command.call().to_string()
+    }
+
+    #[test]
+    fn commands_become_requests() {
+        assert_eq!(call(&["status"]), "GET /admin/status");
+        assert_eq!(call(&["ring", "shop", "--json"]), "GET /admin/ring?keyspace=shop");
+        assert_eq!(call(&["info"]), "GET /admin/info");
+        assert_eq!(call(&["describecluster"]), "GET /admin/describecluster");
+        assert_eq!(call(&["flush"]), "POST /admin/flush");
+        assert_eq!(call(&["compact", "a b", "t"]), "POST /admin/compact?keyspace=a%20b&table=t");
+        assert_eq!(call(&["drain"]), "POST /admin/drain");
+        assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
+        assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
+        assert_eq!(call(&["tablestats"]), "GET /admin/tablestats");
+    }
+}

@@ -1,0 +1,284 @@
+//! Reports as tables for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
+};
+
+/// Lines of cells, each column as wide as its widest cell, two blanks apart.
+fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string does not fail.
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|cell| (*cell).to_owned()).collect()
+}
+
+/// A number of bytes with a unit that leaves it readable.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1_024 {
+        return format!("{count} bytes");
+    }
+    let mut amount = count as f64 / 1_024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if amount < 1_024.0 {
+            break;
+        }
+        amount /= 1_024.0;
+        unit = next;
+    }
+    format!("{amount:.2} {unit}")
+}
+
+/// `UN`: up, normal; as `nodetool` says it.
+fn code(is_up: bool, state: &str) -> String {
+    let state = match state {
+        "joining" => 'J',
+        "leaving" => 'L',
+        _ => 'N',
+    };
+    format!("{}{state}", if is_up { 'U' } else { 'D' })
+}
+
+/// Members by data center.
+pub fn status(status: &ClusterStatus) -> String {
+    let mut by_data_center: BTreeMap<&str, Vec<&MemberReport>> = BTreeMap::new();
+    for member in &status.members {
+        by_data_center.entry(&member.data_center).or_default().push(member);
+    }
+    let mut text = String::new();
+    for (data_center, members) in by_data_center {
+        let heading = format!("Datacenter: {data_center}");
+        let line = "=".repeat(heading.chars().count());
+        let _ = writeln!(text, "{heading}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining");
+        let owns = if status.keyspace.is_some() { "Owns (effective)" } else { "Owns" };
+        let mut rows = vec![row(&["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"])];
+        for member in members {
+            rows.push(vec![
+                code(member.is_up, &member.state),
+                member.address.clone(),
+                member.data_bytes.map_or_else(|| "?".to_owned(), bytes),
+                member.token_count.to_string(),
+                format!("{:.1}%", member.owns * 100.0),
+                member.host_id.clone(),
+                member.rack.clone(),
+            ]);
+        }
+        text.push_str(&columns(&rows));
+        text.push('\n');
+    }
+    text
+}
+
+/// Tokens in order.
+pub fn ring(ring: &RingReport) -> String {
+    let mut heading = row(&["Token", "Address", "Status", "State", "Datacenter", "Rack"]);
+    heading.extend(ring.keyspace.as_ref().map(|keyspace| format!("Replicas of {keyspace}")));
+    let mut rows = vec![heading];
+    for token in &ring.tokens {
+        let mut cells = vec![
+            token.token.clone(),
+            token.address.clone(),
+            if token.is_up { "up" } else { "down" }.to_owned(),
+            token.state.clone(),
+            token.data_center.clone(),
+            token.rack.clone(),
+        ];
+        cells.extend(ring.keyspace.as_ref().map(|_| token.replicas.join(", ")));
+        rows.push(cells);
+    }
+    columns(&rows)
+}
+
+/// Names and values, one a line.
+fn pairs(pairs: &[(&str, String)]) -> String {
+    let rows: Vec<Vec<String>> =
+        pairs.iter().map(|(name, value)| vec![(*name).to_owned(), format!(": {value}")]).collect();
+    columns(&rows)
+}
+
+pub fn info(node: &NodeReport) -> String {
+    pairs(&[
+        ("ID", node.host_id.clone()),
+        ("Cluster", node.cluster_name.clone()),
+        ("Address", node.address.clone()),
+        ("Address for clients", node.native_address.clone()),
+        ("State", format!("{}, {}", node.state, node.serving)),
+        ("Data center", node.data_center.clone()),
+        ("Rack", node.rack.clone()),
+        ("Version", node.version.clone()),
+        ("Uptime (seconds)", node.uptime_seconds.to_string()),
+        ("Shards", node.shard_count.to_string()),
+        ("Tokens", node.token_count.to_string()),
+        ("Client connections", node.connections.to_string()),
+        ("Load", bytes(node.data_bytes)),
+        ("Memtables", bytes(node.memtable_bytes)),
+        ("Commit logs", bytes(node.commit_log_bytes)),
+        ("Schema version", node.schema_version.clone()),
+    ])
+}
+
+pub fn description(cluster: &ClusterDescription) -> String {
+    let mut text = format!(
+        "Cluster: {}\nSnitch: {}\nPartitioner: {}\nMembers and schema at version {}, ownership at {}\n",
+        cluster.cluster_name,
+        cluster.snitch,
+        cluster.partitioner,
+        cluster.topology_version,
+        cluster.topology_epoch
+    );
+    text.push_str("Schema versions:\n");
+    for (version, addresses) in &cluster.schema_versions {
+        let _ = writeln!(text, "  {version}: {}", addresses.join(", "));
+    }
+    if !cluster.unreachable.is_empty() {
+        let _ = writeln!(text, "  UNREACHABLE: {}", cluster.unreachable.join(", "));
+    }
+    text.push_str("Data centers:\n");
+    for (name, count) in &cluster.data_centers {
+        let _ = writeln!(text, "  {name}: {count} {}", if *count == 1 { "member" } else { "members" });
+    }
+    if !cluster.removed.is_empty() {
+        let _ = writeln!(text, "Removed members: {}", cluster.removed.join(", "));
+    }
+    text.push_str("Keyspaces:\n");
+    for (name, replication) in &cluster.keyspaces {
+        let options: Vec<String> =
+            replication.iter().map(|(option, value)| format!("{option}={value}")).collect();
+        let _ = writeln!(text, "  {name}: {}", options.join(", "));
+    }
+    text
+}
+
+pub fn table_statistics(tables: &[TableReport]) -> String {
+    let mut rows =
+        vec![row(&["Table", "Files", "On disk", "In memory", "Rows*", "Partitions*", "Tombstones"])];
+    for table in tables {
+        rows.push(vec![
+            format!("{}.{}", table.keyspace, table.table),
+            table.file_count.to_string(),
+            bytes(table.disk_bytes),
+            bytes(table.memtable_bytes),
+            table.row_versions.to_string(),
+            table.partition_versions.to_string(),
+            table.tombstones.to_string(),
+        ]);
+    }
+    format!("{}* versions: a row or partition in several files counts in each\n", columns(&rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(bytes(1_023), "1023 bytes");
+        assert_eq!(bytes(1_536), "1.50 KiB");
+        assert_eq!(bytes(5 << 30), "5.00 GiB");
+        assert_eq!(bytes(u64::MAX), "16384.00 PiB");
+    }
+
+    fn member(number: u32, data_center: &str, is_up: bool, state: &str) -> MemberReport {
+        MemberReport {
+            host_id: format!("host-{number}"),
+            address: format!("10.0.0.{number}:7000"),
+            native_address: format!("10.0.0.{number}:9042"),
+            data_center: data_center.to_owned(),
+            rack: "r1".to_owned(),
+            is_up,
+            state: state.to_owned(),
+            serving: None,
+            token_count: 16,
+            owns: 0.3333,
+            data_bytes: is_up.then_some(2_048),
+            schema_version: None,
+            release_version: "1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn status_is_a_table_for_each_data_center() {
+        let report = ClusterStatus {
+            cluster_name: "c".to_owned(),
+            keyspace: None,
+            members: vec![
+                member(1, "dc1", true, "normal"),
+                member(20, "dc1", false, "leaving"),
+                member(3, "dc2", true, "joining"),
+            ],
+        };
+        let text = status(&report);
+        let expected = "\
+Datacenter: dc1
+===============
+Status=Up/Down
+|/ State=Normal/Leaving/Joining
+--  Address         Load      Tokens  Owns   Host ID  Rack
+UN  10.0.0.1:7000   2.00 KiB  16      33.3%  host-1   r1
+DL  10.0.0.20:7000  ?         16      33.3%  host-20  r1
+
+Datacenter: dc2
+===============
+Status=Up/Down
+|/ State=Normal/Leaving/Joining
+--  Address        Load      Tokens  Owns   Host ID  Rack
+UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
+
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_description_names_who_disagrees_and_who_is_away() {
+        let report = ClusterDescription {
+            cluster_name: "c".to_owned(),
+            partitioner: "p".to_owned(),
+            snitch: "s".to_owned(),
+            schema_versions: BTreeMap::from([
+                ("v1".to_owned(), vec!["a".to_owned(), "b".to_owned()]),
+                ("v2".to_owned(), vec!["c".to_owned()]),
+            ]),
+            unreachable: vec!["d".to_owned()],
+            data_centers: BTreeMap::from([("dc1".to_owned(), 4)]),
+            topology_version: 7,
+            topology_epoch: 5,
+            removed: Vec::new(),
+            keyspaces: BTreeMap::from([(
+                "ks".to_owned(),
+                BTreeMap::from([("class".to_owned(), "SimpleStrategy".to_owned())]),
+            )]),
+        };
+        let text = description(&report);
+        for line in [
+            "  v1: a, b\n",
+            "  v2: c\n",
+            "  UNREACHABLE: d\n",
+            "  dc1: 4 members\n",
+            "  ks: class=SimpleStrategy\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains("Removed"));
+    }
+}
