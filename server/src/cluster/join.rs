@@ -18,7 +18,8 @@ use crate::error::RequestError;
 use crate::internode::message::{self, Failure, PROTOCOL_VERSION, Request, Response};
 use crate::internode::transport::Destination;
 use crate::ring::HostId;
-use crate::ring::member::{MemberState, Phase};
+use crate::ring::allocation::{NewMember, allocate};
+use crate::ring::member::{Member, MemberState, Phase};
 use crate::shard_thread::ShardContext;
 
 /// Clocks of members may be this far apart: timestamps order writes.
@@ -159,11 +160,24 @@ async fn take_in(
 ) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
     let log = context.metadata_log().map_err(|error| failed(&error))?;
-    let member = request.member.clone();
-    let host_id: HostId = member.host_id;
-    let command = Command::Join { member };
-    // What the log would refuse now need not be told to the new node's log first.
+    let host_id: HostId = request.member.host_id;
     let state = log.state();
+    // The node knew nobody when it chose its tokens.
+    let tokens = match state.topology.member(&host_id) {
+        Some(known) => known.tokens.clone(),
+        None => allocate(
+            &state.topology,
+            &NewMember {
+                data_center: &request.member.data_center,
+                rack: &request.member.rack,
+                token_count: request.member.tokens.len(),
+                replication_factor: context.node.config.allocate_tokens_for_replication_factor,
+                offset: host_id.as_u64_pair().1,
+            },
+        ),
+    };
+    let command = Command::Join { member: Member { tokens, ..request.member.clone() } };
+    // What the log would refuse now need not be told to the new node's log first.
     let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
     if !matches!(expected, Outcome::Applied { .. }) {
         return Ok(ClusterResponse::Outcome(expected));

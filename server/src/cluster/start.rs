@@ -124,7 +124,7 @@ async fn elect_at_once(log: &MetadataLog) -> Result<()> {
 /// This node as a member.
 pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
     let information = &context.node.information;
-    let mut tokens = information.tokens.clone();
+    let mut tokens = information.initial_tokens.clone();
     tokens.sort_unstable();
     Member {
         host_id: context.node.host_id,

@@ -226,6 +226,7 @@ fn information(
         rpc_address: native,
         storage_port: addresses.internode.map_or(7000, |address| address.port()),
         native_port: addresses.native.port(),
+        initial_tokens: identity.tokens.clone(),
         generation: started_seconds as i32,
         settings,
     }

@@ -51,6 +51,8 @@ pub struct NodeInformation {
     pub storage_port: u16,
     /// The port for clients.
     pub native_port: u16,
+    /// The node's places in the ring of a cluster that it founds; what it has is in [`NodeState::tokens`].
+    pub initial_tokens: Vec<i64>,
     /// Seconds since the epoch at which the node was started.
     pub generation: i32,
     /// Names and values of the configuration, for `system_views.settings`.

@@ -51,6 +51,7 @@ fn node() -> NodeInformation {
         rpc_address: address,
         storage_port: 7000,
         native_port: 9042,
+        initial_tokens: Vec::new(),
         generation: 1,
         settings: vec![("shards".to_owned(), "2".to_owned()), ("listen".to_owned(), "x".to_owned())],
     }
