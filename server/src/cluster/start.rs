@@ -141,7 +141,8 @@ pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
     }
 }
 
-/// Lets the others know where this node is and what it runs, until they do.
+/// Lets the others know where this node is and what it runs, until they do. Also where nothing has changed: a node that
+/// was removed while it was down learns of it here.
 async fn keep_member_updated(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     loop {
@@ -149,13 +150,13 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
             return;
         };
         let update = MemberUpdate::of(&own_member(&context, known.state));
-        if update == MemberUpdate::of(&known) {
+        if context.cluster_view().is_single && update == MemberUpdate::of(&known) {
             return;
         }
         match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {
             Ok(Outcome::Applied { .. }) => return,
             Ok(Outcome::Refused(refusal)) => {
-                tracing::error!(%refusal, "the cluster does not accept where this node is now");
+                tracing::error!(%refusal, "the cluster does not accept this node any more");
                 return;
             }
             Ok(other) => tracing::warn!(?other, "the cluster does not know yet where this node is now"),

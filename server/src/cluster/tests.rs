@@ -217,3 +217,29 @@ fn crashes_at_any_moment_leave_one_history() {
         });
     }
 }
+
+#[test]
+fn who_was_removed_while_it_was_down_is_told() {
+    simulate(13, |world| async move {
+        world.grow_to(3).await;
+        let leader = world.leader().unwrap();
+        let removed = (leader + 1) % 3;
+        let host_id = world.host_id(removed);
+        world.crash(removed);
+        let steps = [
+            Command::StartLeave { host_id },
+            Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) },
+            Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) },
+        ];
+        for step in steps {
+            let outcome = super::propose(&world.node(leader), step, DEADLINE).await.unwrap();
+            assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+        }
+        let node = world.boot(removed, &[]).await;
+        let member = super::start::own_member(&node, MemberState::Normal);
+        let update = Command::Update(super::metadata::MemberUpdate::of(&member));
+        let outcome = super::propose(&node, update, DEADLINE).await.unwrap();
+        assert_eq!(outcome, Outcome::Refused(Refusal::Removed { host_id }));
+        world.node(leader).ddl(KEYSPACE).await.unwrap();
+    });
+}

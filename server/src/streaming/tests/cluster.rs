@@ -48,7 +48,7 @@ const TOKENS: usize = 4;
 const START_MICROS: i64 = 1_700_000_000_000_000;
 
 pub fn run_local<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, future)
 }
 
