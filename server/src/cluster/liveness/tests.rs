@@ -3,7 +3,7 @@
 use tokio::sync::broadcast;
 
 use super::*;
-use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+use crate::coordinator::replica::tests::cluster::{Cluster, host_id, with_cluster};
 use crate::ring::member::Phase;
 
 fn seconds(seconds: u64) -> Duration {
@@ -25,7 +25,7 @@ fn alive(cluster: &Cluster, node: usize) -> Vec<usize> {
         .iter()
         .map(|shard| {
             let view = shard.cluster();
-            (0..cluster.nodes.len()).filter(|other| view.is_alive(&cluster.host_id(*other))).collect()
+            (0..cluster.nodes.len()).filter(|other| view.is_alive(&host_id(*other))).collect()
         })
         .collect();
     assert!(views.windows(2).all(|pair| pair[0] == pair[1]), "{views:?}");
@@ -46,7 +46,7 @@ fn native(node: u8) -> SocketAddr {
 
 #[test]
 fn nodes_find_each_other_and_tell_their_clients() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         let mut events = events(&cluster, 0);
         begin(&cluster).await;
         for node in 0..3 {
@@ -55,7 +55,7 @@ fn nodes_find_each_other_and_tell_their_clients() {
         let mut told = heard(&mut events);
         told.sort_by_key(|event| format!("{event:?}"));
         assert_eq!(told, [Event::NodeUp(native(1)), Event::NodeUp(native(2))]);
-        let facts = cluster.nodes[0][0].node.board.facts(&cluster.host_id(1)).unwrap();
+        let facts = cluster.nodes[0][0].node.board.facts(&host_id(1)).unwrap();
         assert_eq!(facts.state, ServingState::Serving);
         assert_eq!(facts.schema_version, cluster.nodes[1][0].catalog().version);
     });
@@ -63,7 +63,7 @@ fn nodes_find_each_other_and_tell_their_clients() {
 
 #[test]
 fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
-    with_cluster(2, Config::default(), |cluster| async move {
+    with_cluster(2, &Config::default(), |cluster| async move {
         let mut events = events(&cluster, 0);
         for shards in &cluster.nodes {
             start(&shards[0]);
@@ -80,7 +80,7 @@ fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
 
 #[test]
 fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
         let changes: Rc<RefCell<Vec<Change>>> = Rc::default();
@@ -99,14 +99,14 @@ fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
             assert_eq!(alive(&cluster, node), [0, 1, 2]);
         }
         assert_eq!(heard(&mut events), [Event::NodeUp(native(2))]);
-        let id = cluster.host_id(2);
+        let id = host_id(2);
         assert_eq!(*changes.borrow(), [Change::Down(id), Change::Up(id)]);
     });
 }
 
 #[test]
 fn who_leaves_is_down_at_once_and_told_to_be() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
         let leaver = &cluster.nodes[2][0];
@@ -123,7 +123,7 @@ fn who_leaves_is_down_at_once_and_told_to_be() {
 
 #[test]
 fn who_was_removed_learns_it_and_counts_no_more() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
         cluster.change_ring(&[(2, None)]);
@@ -134,13 +134,13 @@ fn who_was_removed_learns_it_and_counts_no_more() {
         assert_eq!(heard(&mut events), [Event::NodeRemoved(native(2))]);
         assert_eq!(cluster.nodes[2][0].node.board.state(), ServingState::Removed);
         assert_eq!(cluster.nodes[0][0].node.board.state(), ServingState::Serving);
-        assert_eq!(cluster.nodes[0][0].node.board.facts(&cluster.host_id(2)), None);
+        assert_eq!(cluster.nodes[0][0].node.board.facts(&host_id(2)), None);
     });
 }
 
 #[test]
 fn clients_see_a_member_when_it_has_joined() {
-    with_cluster(3, Config::default(), |cluster| async move {
+    with_cluster(3, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(2, Some(MemberState::Joining(Phase::WriteBoth)))]);
         (0..3).for_each(|node| cluster.show(node));
         let mut events = events(&cluster, 0);
@@ -157,7 +157,7 @@ fn clients_see_a_member_when_it_has_joined() {
 
 #[test]
 fn a_view_made_from_an_older_word_is_put_right() {
-    with_cluster(2, Config::default(), |cluster| async move {
+    with_cluster(2, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let context = &cluster.nodes[0][0];
         let nobody = Arc::new(BTreeSet::from([context.node.host_id]));
