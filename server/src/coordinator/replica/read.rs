@@ -36,6 +36,7 @@ use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request, Response};
 use crate::internode::transport::CallError;
+use crate::planted::PlantedBug;
 use crate::ring::member::Member;
 use crate::schema::catalog::{Replication, Table};
 use crate::schema::options::ReadRepair;
@@ -435,7 +436,9 @@ impl<'a> Round<'a> {
             .collect();
         let merged =
             reconcile_answers(&answers, self.read.reversed, self.read.now_seconds).map_err(damaged)?;
-        if self.read.table.options.read_repair == ReadRepair::Blocking {
+        let repairs = self.read.table.options.read_repair == ReadRepair::Blocking
+            && !self.context.has_bug(PlantedBug::DropReadRepair);
+        if repairs {
             let members = self.data.iter().map(|(member, _)| member.clone());
             let lacking: Vec<_> = members.zip(merged.lacking).collect();
             let repaired = repair(self.context, self.request.epoch, &lacking, self.demand, self.deadline);
