@@ -123,8 +123,7 @@ soak: setup
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
 
 simulate: setup
-	HELENUS_COMMIT=$$(git describe --always --dirty) cargo build --profile simulation -p helenus-simulation
-	$(TARGET_DIR)/simulation/helenus-simulate --seeds $(SEEDS) $(SIMULATE_ARGS)
+	scripts/simulate --seeds $(SEEDS) $(SIMULATE_ARGS)
 
 fuzz: setup
 	scripts/fuzz $(FUZZ_SECONDS)

@@ -366,7 +366,8 @@ impl<'p> SelectRun<'p> {
     }
 
     fn after_emit(&mut self) -> Flow {
-        self.partition.result_rows += 1;
+        // After a cursor that has left the partition this stays at its bound, also when rows came behind the cursor since.
+        self.partition.result_rows = self.partition.result_rows.saturating_add(1);
         if let Some(limit) = &mut self.limit
             && self.plan.result_order.is_empty()
         {

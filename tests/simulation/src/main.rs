@@ -10,6 +10,7 @@ mod disk;
 mod faults;
 mod machine;
 mod network;
+mod panics;
 mod plan;
 mod simulation;
 mod trace;
@@ -26,6 +27,7 @@ use helenus::planted::PlantedBug;
 
 use crate::plan::{Choice, FaultKind, LoadKind, Plan};
 use crate::simulation::Verdict;
+use crate::trace::Echo;
 
 /// Simulates clusters from seeds.
 #[derive(Debug, Clone, Parser)]
@@ -40,6 +42,9 @@ struct Options {
     /// Prints what happens as it happens.
     #[arg(long)]
     echo: bool,
+    /// Prints every message and disk call too, each with the digest up to it.
+    #[arg(long)]
+    everything: bool,
     /// Nodes of every cluster (default: the seed says).
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=100))]
     nodes: Option<u16>,
@@ -61,6 +66,16 @@ struct Options {
     /// What the nodes log: a `tracing` filter such as `helenus=debug`.
     #[arg(long)]
     log: Option<String>,
+}
+
+impl Options {
+    fn echo(&self) -> Echo {
+        match (self.everything, self.echo) {
+            (true, _) => Echo::Everything,
+            (false, true) => Echo::Notes,
+            (false, false) => Echo::Nothing,
+        }
+    }
 }
 
 fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
@@ -85,7 +100,7 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], names: &[String]) -> Result<Vec<T
 }
 
 /// Runs a plan on a thread of its own: what the program keeps for each thread begins anew.
-fn run(plan: &Plan, echo: bool) -> Result<Verdict, String> {
+fn run(plan: &Plan, echo: Echo) -> Result<Verdict, String> {
     let plan = plan.clone();
     std::thread::Builder::new()
         .name(format!("seed-{}", plan.seed))
@@ -100,9 +115,9 @@ fn run(plan: &Plan, echo: bool) -> Result<Verdict, String> {
 /// Runs a seed; false when it fails.
 fn judge(seed: u64, options: &Options, choice: &Choice) -> bool {
     let plan = Plan::new(seed, choice);
-    let verdict = run(&plan, options.echo).and_then(|verdict| {
+    let verdict = run(&plan, options.echo()).and_then(|verdict| {
         if options.twice {
-            let again = run(&plan, false)?;
+            let again = run(&plan, Echo::Nothing)?;
             if again.digest != verdict.digest {
                 let differs =
                     verdict.last_events.iter().zip(&again.last_events).find(|(one, other)| one != other);
@@ -131,7 +146,7 @@ fn judge(seed: u64, options: &Options, choice: &Choice) -> bool {
     println!("  commit {}", option_env!("HELENUS_COMMIT").unwrap_or("unknown"));
     println!("  again: helenus-simulate --seeds {seed} --echo{}", repeat_options(options));
     if let Ok(verdict) = &verdict
-        && !options.echo
+        && options.echo() == Echo::Nothing
     {
         println!("  the last events:");
         for event in &verdict.last_events {
@@ -171,6 +186,7 @@ fn choice(options: &Options) -> Result<Choice, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    panics::watch();
     if let Some(filter) = &options.log {
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
     }
@@ -181,6 +197,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if !simulation::REPLAYS {
+        eprintln!(
+            "helenus-simulate: built without `--cfg tokio_unstable`: a seed may give other events each time"
+        );
+        if options.twice {
+            return ExitCode::from(2);
+        }
+    }
     let started = Instant::now();
     let (first, last) = options.seeds;
     let next = AtomicU64::new(first);

@@ -20,8 +20,9 @@ use crate::convergence;
 use crate::faults;
 use crate::machine::{Hardware, Machine};
 use crate::network::Network;
+use crate::panics;
 use crate::plan::Plan;
-use crate::trace::Trace;
+use crate::trace::{Echo, Trace};
 use crate::uuids::{SEEDED_UUIDS, random_uuid};
 use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
@@ -43,17 +44,25 @@ pub struct Verdict {
     pub last_events: Vec<String>,
 }
 
+/// Whether this program was built so that a seed gives the same events each time (`make simulate` does).
+pub const REPLAYS: bool = cfg!(tokio_unstable);
+
 /// Runs a plan on this thread, which must not have run another one: what the program keeps for each thread would carry
 /// over.
-pub fn run(plan: &Plan, echo: bool) -> std::io::Result<Verdict> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+pub fn run(plan: &Plan, echo: Echo) -> std::io::Result<Verdict> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true);
+    // Which of several waiters is woken first, and `select!` without an order, are the runtime's choice.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_be_bytes()));
+    let runtime = builder.build()?;
     let tasks = Rc::new(LocalSet::new());
     let verdict = runtime.block_on(tasks.run_until(simulate(plan.clone(), tasks.clone(), echo)));
     drop(tasks);
     Ok(verdict)
 }
 
-async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: bool) -> Verdict {
+async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
     let start = Instant::now();
     let trace = Arc::new(Trace::new(echo));
     trace.note(plan.to_string());
@@ -86,6 +95,9 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: bool) -> Verdict {
         if machine.is_running() {
             machine.crash(CrashStyle::KeepAll);
         }
+    }
+    for panic in panics::take() {
+        world.violation(panic);
     }
     Verdict {
         violations: world.violations(),

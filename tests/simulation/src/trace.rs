@@ -57,11 +57,20 @@ impl fmt::Display for Event {
     }
 }
 
+/// What is printed as it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Echo {
+    Nothing,
+    Notes,
+    /// With the digest after each event: where two runs differ is seen by `diff`.
+    Everything,
+}
+
 struct State {
     digest: u64,
     events: u64,
     last: VecDeque<(u64, Event)>,
-    echo: bool,
+    echo: Echo,
 }
 
 /// The record of one simulation.
@@ -71,8 +80,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A record that starts now (virtual time). `echo`: notes are printed as they come.
-    pub fn new(echo: bool) -> Self {
+    /// A record that starts now (virtual time).
+    pub fn new(echo: Echo) -> Self {
         let state = State { digest: 0, events: 0, last: VecDeque::with_capacity(KEPT), echo };
         Self { start: Instant::now(), state: Mutex::new(state) }
     }
@@ -108,8 +117,11 @@ impl Trace {
         }
         state.digest = digest;
         state.events += 1;
-        if state.echo && matches!(event, Event::Note(_)) {
-            println!("{:>10.3} s  {event}", now as f64 / 1e6);
+        match state.echo {
+            Echo::Nothing => {}
+            Echo::Notes if !matches!(event, Event::Note(_)) => {}
+            Echo::Notes => println!("{:>10.3} s  {event}", now as f64 / 1e6),
+            Echo::Everything => println!("{:>10.3} s  {event} ({digest:016x})", now as f64 / 1e6),
         }
         if state.last.len() == KEPT {
             state.last.pop_front();
