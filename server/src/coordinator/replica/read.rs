@@ -436,9 +436,10 @@ impl<'a> Round<'a> {
             .collect();
         let merged =
             reconcile_answers(&answers, self.read.reversed, self.read.now_seconds).map_err(damaged)?;
+        let is_complete = merged.lacking.iter().all(Vec::is_empty);
         let repairs = self.read.table.options.read_repair == ReadRepair::Blocking
             && !self.context.has_bug(PlantedBug::DropReadRepair);
-        if repairs {
+        if !is_complete && repairs {
             let members = self.data.iter().map(|(member, _)| member.clone());
             let lacking: Vec<_> = members.zip(merged.lacking).collect();
             let repaired = repair(self.context, self.request.epoch, &lacking, self.demand, self.deadline);
