@@ -71,6 +71,8 @@ pub struct Config {
     pub counter_write_request_timeout_ms: u64,
     /// How long TRUNCATE waits for all nodes.
     pub truncate_request_timeout_ms: u64,
+    /// How long lightweight transactions and SERIAL reads try to outbid others.
+    pub cas_contention_timeout_ms: u64,
     /// Bytes of mutations on their way to replicas, over the node, above which further writes are refused.
     pub max_write_bytes_in_flight: u64,
     /// Whether writes that a replica missed are kept for it.
@@ -159,6 +161,7 @@ impl Default for Config {
             write_request_timeout_ms: 2_000,
             counter_write_request_timeout_ms: 5_000,
             truncate_request_timeout_ms: 60_000,
+            cas_contention_timeout_ms: 1_800,
             max_write_bytes_in_flight: 256 << 20,
             hinted_handoff_enabled: true,
             max_hint_window_ms: 3 * 60 * 60 * 1_000,
@@ -308,6 +311,7 @@ impl Config {
             "truncate_request_timeout_ms",
             timeout_range,
         )?;
+        check(timeout.contains(&self.cas_contention_timeout_ms), "cas_contention_timeout_ms", timeout_range)?;
         check(
             self.max_write_bytes_in_flight >= 1 << 20,
             "max_write_bytes_in_flight",

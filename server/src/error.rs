@@ -70,6 +70,9 @@ pub enum RequestError {
         failures: Vec<ReplicaFailure>,
         data_present: bool,
     },
+    /// A lightweight transaction was proposed, and whether it took effect (or will) is not known.
+    #[error("CAS operation result is unknown - proposal accepted by {received} but not a quorum.")]
+    CasWriteUnknown { consistency: Consistency, received: u32, required: u32 },
     /// The node sheds load.
     #[error("{0}")]
     Overloaded(String),

@@ -23,6 +23,7 @@ use crate::cluster;
 use crate::cluster::liveness::Liveness;
 use crate::cluster::raft::MetadataLog;
 use crate::cluster::view::ClusterView;
+use crate::coordinator::paxos::replica::PaxosState;
 use crate::coordinator::replica::ReplicationState;
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, UuidSource};
@@ -80,6 +81,8 @@ pub struct ShardContext {
     pub connections: RefCell<HashMap<SocketAddr, Weak<Connection>>>,
     /// Hints, batches, and what is under way to replicas.
     pub replication: ReplicationState,
+    /// Transactions.
+    pub paxos: PaxosState,
     uuids: &'static dyn UuidSource,
     planted_bug: Option<PlantedBug>,
     /// Held by the schema change under way (used on the first shard).
@@ -126,6 +129,7 @@ impl ShardContext {
             metrics,
             connections: RefCell::new(HashMap::new()),
             replication: ReplicationState::default(),
+            paxos: PaxosState::default(),
             uuids: parts.uuids,
             planted_bug: parts.planted_bug,
             schema_turn: tokio::sync::Mutex::new(()),
@@ -178,6 +182,9 @@ impl ShardContext {
             _ => view,
         };
         self.transport.view_changed(&view);
+        if !view.is_single && self.cluster.borrow().is_single {
+            self.paxos.leave_alone(self.last_timestamp.get());
+        }
         *self.cluster.borrow_mut() = view;
     }
 

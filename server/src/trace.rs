@@ -143,6 +143,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
             timestamp: context.next_timestamp(),
             now_seconds: context.now_seconds(),
             now_micros: 1,
+            is_exact: false,
             counter_id: [0; 16],
         };
         let mut set = MutationSet::default();

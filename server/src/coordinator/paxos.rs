@@ -1,8 +1,20 @@
-//! Lightweight transactions between replicas: Paxos for each partition.
+//! Lightweight transactions between replicas: Paxos for each partition, in the manner of Cassandra's second version.
+//!
+//! Pure, and proven by a model in `tests`: [`ballot`], [`state`] (a replica's registers), [`proposer`]. Around it: [`store`]
+//! (registers in the engine), [`replica`] (a replica's side), [`round`] (a coordinator's side), [`commit`] (what was agreed, on
+//! its way to all replicas), [`reading`] (what a quorum has read, merged), [`serial`] (reads). What each message means is said in `docs/decisions/0009-paxos.md`.
 
 pub mod ballot;
+pub mod commit;
+pub mod message;
 pub mod proposer;
+pub mod reading;
+pub mod replica;
+pub mod round;
+pub mod serial;
 pub mod state;
+pub mod store;
+pub mod turns;
 
 #[cfg(test)]
 mod tests;

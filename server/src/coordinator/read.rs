@@ -7,6 +7,7 @@ use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATI
 use helenus_engine::read::{Budget, ScanRequest, Step};
 
 use super::block::{BlockRequest, RowBlock, read_block};
+use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
 use crate::bind::BorrowedValues;
@@ -77,6 +78,9 @@ pub fn select(
     }
     let bindings = Bindings { values, call };
     context.metrics.reads.increment();
+    if options.consistency.is_serial() && serial::is_replicated(context, &select.table) {
+        return Execution::Pending(Box::pin(serial::select(context.clone(), request())));
+    }
     let prepared = match prepare(context, statement, select, &bindings, options) {
         Ok(prepared) => prepared,
         Err(error) => return Execution::Ready(Err(error)),
@@ -144,14 +148,16 @@ fn select_virtual(
     virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
 }
 
-struct Prepared {
-    ranges: Vec<KeyRange>,
-    cursor: Option<Cursor>,
-    bounds: PageBounds,
-    now_seconds: u32,
+/// A SELECT with its ranges found.
+pub(super) struct Prepared {
+    pub ranges: Vec<KeyRange>,
+    pub cursor: Option<Cursor>,
+    pub bounds: PageBounds,
+    pub now_seconds: u32,
 }
 
-fn prepare(
+/// Finds what a SELECT reads.
+pub(super) fn prepare(
     context: &ShardContext,
     statement: &Statement,
     plan: &SelectPlan,
@@ -252,7 +258,7 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
 }
 
 /// Tells the run how far reading came, so that the cursor leads on from there. False where the bound names no row.
-fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
+pub(super) fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
     // The end of a reversed range is the next row's key and a zero.
     let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
     let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };

@@ -21,6 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
+use super::paxos;
 use crate::batch_log;
 use crate::error::{FailureReason, Result};
 use crate::internode::dispatch::PeerError;
@@ -80,6 +81,9 @@ pub async fn handle(
         ReplicaRequest::RemoveBatch { id } => {
             batch_log::remove(context, &id.position()).map_err(failed)?;
             Ok(ReplicaResponse::Written)
+        }
+        ReplicaRequest::Paxos(request) => {
+            paxos::replica::receive(context, *request).await.map(ReplicaResponse::Paxos)
         }
         ReplicaRequest::Truncate { table_id } => {
             truncate::truncate_here(context, table_id).await.map_err(failed)?;

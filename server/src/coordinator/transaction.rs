@@ -1,17 +1,25 @@
 //! Lightweight transactions: conditions on one partition, checked and applied as one.
 //!
-//! On one node the owner of the partition decides in a single turn of its thread, so that operations on a partition are
-//! linearizable; the answer (also "not applied", which told of a state) is given when the commit log has everything up to it
-//! as durable as configured. A cluster's consensus takes the place of [`decide`] behind the same call.
+//! On a node that is alone the owner of the partition decides in a single turn of its thread, so that operations on a partition
+//! are linearizable; the answer (also "not applied", which told of a state) is given when the commit log has everything up to
+//! it as durable as configured. In a cluster the replicas agree (`paxos`): conditions and changes are computed, by the same
+//! [`evaluate`], on what a quorum has read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
 use cql_lite::types::CqlType;
 use helenus_engine::RowRef;
-use helenus_engine::key::STATIC_POSITION;
+use helenus_engine::key::{self, STATIC_POSITION};
 
+use super::paxos::commit::commit;
+use super::paxos::message::{ReadAnswer, ReadOrder};
+use super::paxos::reading::merge_range;
+use super::paxos::round::{Agreement, Operation, Verdict, agree};
 use super::write::{ShardRows, apply_here, moment, plan_of};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
@@ -24,7 +32,7 @@ use crate::plan::selection::{Fetched, ResultColumn};
 use crate::plan::term::Bindings;
 use crate::run::condition::{CurrentRow, hold};
 use crate::run::keys::{PartitionKey, partition_keys, positions};
-use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, expand_json};
+use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
 use crate::run::row::{RowLayout, RowScratch};
 use crate::run::select::ResultPage;
 use crate::schema::catalog::Table;
@@ -107,15 +115,20 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
         let Some((_, key)) = partition else { return Ok(Outcome::Void) };
         context.node.shard_of(key.token)
     };
+    // Also where this node has no replica: all that it coordinates on one partition meets on one shard.
     if owner == context.index {
         return decide(context, transaction).await;
     }
     context.run_on(owner, move |context| Box::pin(decide(context, transaction))).await?
 }
 
-/// Checks the conditions and applies the changes, in one turn.
+/// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
     context.shard.admit().await?;
+    // Looked at in the turn that decides: the node may have stopped being alone while the request was on its way.
+    if let Some(table) = replicated_table(&context, &transaction)? {
+        return decide_by_agreement(&context, &transaction, table).await;
+    }
     let outcome = decide_in_turn(&context, &transaction)?;
     if let Some(position) = context.last_append() {
         context.shard.durable(position).await?;
@@ -123,9 +136,139 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
     Ok(outcome)
 }
 
+/// The table of the transaction, where it has replicas that must agree.
+fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result<Option<Arc<Table>>> {
+    let view = context.cluster_view();
+    let Some((statement, _)) = transaction.statements.first() else { return Ok(None) };
+    let table = &statement.plan()?.table;
+    Ok((!view.is_single && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
+}
+
+/// Has the replicas of the partition agree on what becomes of it, and gives what was agreed to all of them.
+async fn decide_by_agreement(
+    context: &Rc<ShardContext>,
+    transaction: &Transaction,
+    table: Arc<Table>,
+) -> Result<Outcome> {
+    let options = &transaction.options;
+    if options.consistency.is_serial() {
+        return Err(RequestError::invalid(format!(
+            "{} is not supported as conditional update commit consistency. Use ANY if you mean \"make sure it is accepted but I don't care how many replicas commit it for non-SERIAL reads\"",
+            options.consistency.name()
+        )));
+    }
+    let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
+    let (key, ranges) = reads_of(transaction)?;
+    let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    let deadline = context.clock.monotonic() + timeout;
+    let operation = Operation {
+        table: table.clone(),
+        key,
+        serial: options.serial_consistency.unwrap_or(Consistency::Serial),
+        is_write: true,
+        read: ReadOrder { ranges, reversed: false, now_seconds, ..ReadOrder::UNLIMITED },
+        deadline,
+    };
+    let _turn = tokio::select! {
+        biased;
+        turn = context.paxos.turns.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
+        () = context.clock.sleep(timeout) => {
+            return Err(RequestError::WriteTimeout {
+                consistency: operation.serial,
+                received: 0,
+                required: 1,
+                write_type: WriteType::Cas,
+                contentions: 0,
+            });
+        }
+    };
+    let mut seen_outcome = Outcome::Void;
+    let mut applied_outcome = None;
+    let agreement = agree(context, &operation, &mut |ballot, reads| {
+        let rows = AgreedRows::merge(reads, now_seconds)?;
+        let moment = WriteMoment {
+            timestamp: ballot.micros,
+            now_seconds,
+            now_micros: ballot.micros,
+            is_exact: true,
+            counter_id: *context.node.host_id.as_bytes(),
+        };
+        let evaluation = evaluate(transaction, &moment, &rows)?;
+        // One partition of one table: there is one mutation at most.
+        Ok(match evaluation.changes.into_iter().next() {
+            Some(change) => {
+                applied_outcome = Some(evaluation.outcome);
+                Verdict::Write(change.mutation)
+            }
+            None => {
+                seen_outcome = evaluation.outcome;
+                Verdict::Keep
+            }
+        })
+    })
+    .await?;
+    match agreement {
+        Agreement::Kept => Ok(seen_outcome),
+        // Perhaps the proposal of an earlier round: later ones may have seen conditions that did not hold any more.
+        Agreement::Agreed { commit: agreed, contentions } => {
+            commit(context, &operation, agreed, options.consistency, contentions).await?;
+            Ok(applied_outcome.unwrap_or(Outcome::Void))
+        }
+    }
+}
+
+/// The partition, and the rows of it that the transaction reads.
+fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<(Vec<u8>, Vec<u8>)>)> {
+    let mut partition: Option<PartitionKey> = None;
+    let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
+    for (statement, owned) in &transaction.statements {
+        let values = owned.borrow();
+        let bindings = Bindings { values: &values, call: &transaction.call };
+        let plan = expand_json(statement.plan()?, &bindings)?;
+        let table = &plan.table;
+        if partition.is_none() {
+            partition = partition_keys(&plan.partition, table, &bindings)?.into_iter().next();
+        }
+        if plan.conditions.is_none() && !plan.needs_read() {
+            continue;
+        }
+        if table.has_static_columns() {
+            wanted.insert(STATIC_POSITION.to_vec());
+        }
+        if !plan.clustering.is_empty() || table.clustering_key_count == 0 {
+            wanted.extend(positions(&plan.clustering, table, &bindings)?);
+        }
+    }
+    let partition = partition.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
+    let mut ranges = Vec::with_capacity(wanted.len());
+    for position in wanted {
+        let start = key::full_key(partition.token, &partition.bytes, &position)
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        let mut end = start.clone();
+        end.push(0);
+        ranges.push((start, end));
+    }
+    Ok((partition, ranges))
+}
+
 fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
     let moment = moment(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
     let rows = ShardRows { context, now_seconds: moment.now_seconds };
+    let evaluation = evaluate(transaction, &moment, &rows)?;
+    for PartitionMutation { mutation, .. } in evaluation.changes {
+        apply_here(context, &mutation)?;
+    }
+    Ok(evaluation.outcome)
+}
+
+/// What a transaction comes to on given rows.
+struct Evaluation {
+    changes: Vec<PartitionMutation>,
+    outcome: Outcome,
+}
+
+/// Checks the conditions on the rows; where they hold, computes the changes.
+fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn ExistingRows) -> Result<Evaluation> {
     let values: Vec<_> = transaction.statements.iter().map(|(_, owned)| owned.borrow()).collect();
     let bindings: Vec<Bindings<'_>> =
         values.iter().map(|values| Bindings { values, call: &transaction.call }).collect();
@@ -137,23 +280,47 @@ fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<O
     let mut applied = true;
     for (plan, bindings) in plans.iter().zip(&bindings) {
         let Some(conditions) = &plan.conditions else { continue };
-        let row = current_row(plan, bindings, &rows, moment.now_seconds)?;
+        let row = current_row(plan, bindings, rows, moment.now_seconds)?;
         let only_static = plan.touches_only_static() && plan.clustering.is_empty();
         applied &= hold(conditions, &plan.table, &row.row, only_static, bindings)?;
         seen.push((plan, conditions, row));
     }
+    let mut changes = Vec::new();
     if applied {
         let mut set = MutationSet::default();
         for (plan, bindings) in plans.iter().zip(&bindings) {
-            set.add(plan, bindings, &moment, Some(&rows))?;
+            set.add(plan, bindings, moment, Some(rows))?;
         }
-        for PartitionMutation { mutation, .. } in set.finish(&moment, Some(&rows))? {
-            apply_here(context, &mutation)?;
-        }
+        changes = set.finish(moment, Some(rows))?;
     }
     let table = plans.first().map(|plan| plan.table.clone());
-    let Some(table) = table else { return Ok(Outcome::Void) };
-    Ok(answer(&table, applied, &seen, transaction.is_batch))
+    let outcome = table.map_or(Outcome::Void, |table| answer(&table, applied, &seen, transaction.is_batch));
+    Ok(Evaluation { changes, outcome })
+}
+
+/// The rows that a quorum has read, merged.
+struct AgreedRows {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl AgreedRows {
+    fn merge(reads: &[ReadAnswer], now_seconds: u32) -> Result<Self> {
+        let mut rows = BTreeMap::new();
+        let count = reads.iter().map(Vec::len).min().unwrap_or(0);
+        for range in 0..count {
+            let merged = merge_range(reads, range, false, now_seconds)?;
+            for row in merged.rows.iter() {
+                rows.insert(row.position.to_vec(), row.row.bytes.to_vec());
+            }
+        }
+        Ok(Self { rows })
+    }
+}
+
+impl ExistingRows for AgreedRows {
+    fn row(&self, _table: &Table, _key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.rows.get(position).cloned())
+    }
 }
 
 /// A row with where it stands.
@@ -164,7 +331,7 @@ struct SeenRow {
 fn current_row(
     plan: &ModifyPlan,
     bindings: &Bindings<'_>,
-    rows: &ShardRows<'_>,
+    rows: &dyn ExistingRows,
     now_seconds: u32,
 ) -> Result<SeenRow> {
     let table = &plan.table;

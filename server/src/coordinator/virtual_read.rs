@@ -51,7 +51,8 @@ pub fn read(
 fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
-    let moment = WriteMoment { timestamp: 0, now_seconds: 0, now_micros: 1, counter_id: [0; 16] };
+    let moment =
+        WriteMoment { timestamp: 0, now_seconds: 0, now_micros: 1, is_exact: false, counter_id: [0; 16] };
     let mut stored = Vec::with_capacity(rows.len());
     for row in rows {
         let mut plan = ModifyPlan {

@@ -68,6 +68,7 @@ pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
         timestamp: options.timestamp.unwrap_or(now_micros),
         now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
         now_micros,
+        is_exact: false,
         counter_id: *context.node.host_id.as_bytes(),
     }
 }

@@ -29,6 +29,7 @@ use crate::cluster::raft::log_store;
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
 use crate::config::{CommitLogMode, Config};
+use crate::coordinator::paxos;
 use crate::coordinator::replica::{self, hints};
 use crate::coordinator::schema::engine_tables;
 use crate::error::{RequestError, Result};
@@ -141,6 +142,7 @@ pub async fn open_shard(
     tables.push((batch_log::TABLE, batch_log::table_options()));
     tables.push((hints::TABLE, hints::table_options()));
     tables.push((progress::TABLE, helenus_engine::TableOptions::default()));
+    tables.push((paxos::store::TABLE, paxos::store::table_options()));
     if index == 0 {
         tables.push((log_store::TABLE, helenus_engine::TableOptions::default()));
     }

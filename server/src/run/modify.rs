@@ -41,6 +41,8 @@ pub struct WriteMoment {
     pub now_seconds: u32,
     /// Microseconds now: orders what lists are given.
     pub now_micros: i64,
+    /// `now_micros` is unique and orders the changes of the partition by itself (transactions of a cluster).
+    pub is_exact: bool,
     /// The identity under which this node counts.
     pub counter_id: [u8; 16],
 }
@@ -616,6 +618,9 @@ thread_local! {
 /// The clock value of a list operation: now, but never the same twice on a thread, so that operations of one microsecond
 /// (or one batch) keep their order.
 fn next_list_clock(moment: &WriteMoment) -> i64 {
+    if moment.is_exact {
+        return moment.now_micros;
+    }
     LIST_CLOCK_MICROS.with(|clock| {
         let next = moment.now_micros.max(clock.get() + 1);
         clock.set(next);

@@ -56,6 +56,11 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
                 data_present: *data_present,
             }
         }
+        RequestError::CasWriteUnknown { consistency, received, required } => ErrorKind::CasWriteUnknown {
+            consistency: *consistency,
+            received: *received as i32,
+            required: *required as i32,
+        },
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
         RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
             keyspace: keyspace.clone(),

@@ -27,6 +27,7 @@ use super::plan::{FetchPlan, Sides};
 use super::progress::{self, UnitKey, UnitProgress, UnitState};
 use super::ranges::{intervals, share_before};
 use super::replicated_tables;
+use crate::coordinator::paxos;
 use crate::error::RequestError;
 use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request, Response};
@@ -189,6 +190,17 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
                     shard,
                     units: Vec::new(),
                 });
+                // What the holder knows of transactions goes before the data they are about: this node must not claim to know
+                // of a commit whose changes it was not given.
+                let state = Unit {
+                    key: UnitKey::new(source, shard, paxos::store::TABLE, &ranges),
+                    table: paxos::store::TABLE,
+                    ranges: ranges.clone(),
+                    is_logged: true,
+                };
+                if lane.units.iter().all(|unit| unit.key != state.key) {
+                    lane.units.insert(0, state);
+                }
                 lane.units.extend(tables.iter().map(|&table| Unit {
                     key: UnitKey::new(source, shard, table, &ranges),
                     table,

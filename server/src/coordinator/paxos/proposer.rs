@@ -16,6 +16,8 @@
 //! thereby rules it out. (Promises alone do not: a later round may come upon it at a replica that did not answer before.) Only
 //! where later commits hide what became of it does the outcome stay unknown.
 
+use serde::{Deserialize, Serialize};
+
 use super::ballot::Ballot;
 use super::state::{Accepted, Commit, Proposal};
 
@@ -41,7 +43,7 @@ impl Electorate {
 }
 
 /// What participants are asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Apply the commit, if any; promise; read.
     Prepare { ballot: Ballot, is_write: bool, commit: Option<Commit> },
@@ -50,7 +52,7 @@ pub enum Question {
 }
 
 /// A participant's answer to a question for a promise.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Promise<R> {
     /// `Some`: only a read is permitted; what to outbid for more.
     pub permitted_above_micros: Option<i64>,

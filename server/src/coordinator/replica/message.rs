@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::{ReadAnswer, ReadRequest};
 use super::forward::{ForwardRequest, ForwardedError};
 use crate::batch_log::BatchId;
+use crate::coordinator::paxos::message::{PaxosRequest, PaxosResponse};
 use crate::internode::byte_string;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,6 +37,8 @@ pub enum ReplicaRequest {
     Truncate { table_id: u128 },
     /// Read a range.
     Read(ReadRequest),
+    /// A part of a transaction or of a serial read.
+    Paxos(Box<PaxosRequest>),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,4 +48,5 @@ pub enum ReplicaResponse {
     NotOwner,
     Forwarded(Result<(), ForwardedError>),
     Read(ReadAnswer),
+    Paxos(PaxosResponse),
 }

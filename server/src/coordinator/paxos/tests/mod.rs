@@ -2,6 +2,8 @@
 
 mod linearizability;
 mod model;
+mod registers;
+mod transactions;
 
 use model::{Plan, Trouble};
 

@@ -314,6 +314,28 @@ impl Cluster {
 
     /// Has a node carry out a statement; time passes while it takes.
     pub async fn execute(&self, node: usize, text: &str, consistency: Consistency) -> Result<()> {
+        self.query(node, text, consistency).await.map(drop)
+    }
+
+    /// Has a node carry out a statement and give its outcome; time passes while it takes.
+    pub async fn query(&self, node: usize, text: &str, consistency: Consistency) -> Result<Outcome> {
+        let request = self.begin(node, text, consistency);
+        loop {
+            self.settle().await;
+            if request.is_finished() {
+                return request.await.unwrap();
+            }
+            self.clock.advance(Duration::from_millis(50));
+        }
+    }
+
+    /// Has a node begin with a statement.
+    pub fn begin(
+        &self,
+        node: usize,
+        text: &str,
+        consistency: Consistency,
+    ) -> tokio::task::JoinHandle<Result<Outcome>> {
         let context = self.nodes[node][0].clone();
         let options = RequestOptions {
             consistency,
@@ -324,7 +346,7 @@ impl Cluster {
             now_seconds: None,
         };
         let text = text.to_owned();
-        let request = tokio::task::spawn_local(async move {
+        tokio::task::spawn_local(async move {
             let statement = Arc::new(Statement::new(&text, None, &context.catalog_view())?);
             let values = BorrowedValues::new();
             let execution = request::execute(&context, &statement, &values, &options, &mut Vec::new())?;
@@ -332,14 +354,7 @@ impl Cluster {
                 Execution::Ready(outcome) => outcome,
                 Execution::Pending(outcome) => outcome.await,
             }
-        });
-        loop {
-            self.settle().await;
-            if request.is_finished() {
-                return request.await.unwrap().map(|outcome: Outcome| drop(outcome));
-            }
-            self.clock.advance(Duration::from_millis(50));
-        }
+        })
     }
 
     pub fn table(&self, keyspace: &str, name: &str) -> Arc<Table> {

@@ -1,0 +1,230 @@
+//! What was agreed, on its way to all replicas: those that agreed on it note that it is committed, those of other data centers
+//! (LOCAL_SERIAL) get it as any write, and replicas that are down get a hint.
+//!
+//! From the moment it was agreed, nothing can undo it: later rounds find it at a quorum and finish it. The client's
+//! consistency level only says for how many replicas the answer waits; with ANY, for none.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+use cql_lite::types::token::shard_of;
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use helenus_engine::Mutation;
+use tokio::sync::oneshot;
+
+use super::message::{PaxosOrder, PaxosRequest};
+use super::round::{Operation, send};
+use super::state::Commit;
+use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::replica::message::ReplicaRequest;
+use crate::coordinator::replica::{epoch, failure_reason, hints};
+use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request};
+use crate::ring::member::Member;
+use crate::ring::placement::Replicas;
+use crate::run::modify::PartitionMutation;
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// Gives what was agreed to all replicas and resolves when so many have it as the level asks for.
+pub async fn commit(
+    context: &Rc<ShardContext>,
+    operation: &Operation,
+    agreed: Commit,
+    level: Consistency,
+    contentions: u16,
+) -> Result<()> {
+    let mutation = Mutation::from_bytes(agreed.mutation.clone().into())
+        .map_err(|error| RequestError::Server(error.to_string()))?;
+    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    let distribution = Distribution {
+        context: context.clone(),
+        operation: operation.clone(),
+        change: PartitionMutation { token: operation.key.token, table: operation.table.clone(), mutation },
+        agreed,
+        level,
+        contentions,
+        deadline: context.clock.monotonic() + timeout,
+        begun_micros: context.clock.now_micros(),
+    };
+    let (sender, receiver) = oneshot::channel();
+    tokio::task::spawn_local(async move { distribution.run(Some(sender)).await });
+    if level == Consistency::Any {
+        return Ok(());
+    }
+    receiver.await.unwrap_or_else(|_| Err(RequestError::Server("the node is shutting down".to_owned())))
+}
+
+type Waiting = Option<oneshot::Sender<Result<()>>>;
+type Sent = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<(), PeerError>)>>;
+
+struct Distribution {
+    context: Rc<ShardContext>,
+    operation: Operation,
+    change: PartitionMutation,
+    agreed: Commit,
+    level: Consistency,
+    contentions: u16,
+    deadline: Duration,
+    /// By the wall clock, microseconds.
+    begun_micros: i64,
+}
+
+impl Distribution {
+    fn left(&self) -> Duration {
+        self.deadline.saturating_sub(self.context.clock.monotonic())
+    }
+
+    fn replicas(&self) -> Option<(u64, Replicas, Demand)> {
+        let context = &self.context;
+        let view = context.cluster();
+        let keyspace = &self.operation.table.keyspace;
+        let replicas = view.placement(keyspace)?.replicas(self.operation.key.token).clone();
+        let catalog = context.catalog();
+        let replication = &catalog.keyspace(keyspace)?.replication;
+        let data_center = &context.node.config.data_center;
+        let demand = consistency::required(self.level, replication, data_center, context.node.host_id)
+            .with_pending(replicas.pending.iter().map(|member| &**member));
+        Some((view.topology.epoch, replicas, demand))
+    }
+
+    async fn run(self, mut waiting: Waiting) {
+        // The keyspace may have been dropped meanwhile: then there is nobody to tell.
+        while let Some((epoch, replicas, demand)) = self.replicas() {
+            match self.attempt(epoch, &replicas, &demand, &mut waiting).await {
+                None => return,
+                Some(newer) => {
+                    if !epoch::catch_up(&self.context, newer, self.left()).await {
+                        for member in replicas.all() {
+                            hints::store(&self.context, member.host_id, &self.change, self.begun_micros)
+                                .await;
+                        }
+                        tell(&mut waiting, Err(self.timeout(0, demand.required())));
+                        return;
+                    }
+                }
+            }
+        }
+        tell(&mut waiting, Ok(()));
+    }
+
+    /// Sends it to the replicas of one epoch. `Some`: the ring has changed.
+    async fn attempt(
+        &self,
+        epoch: u64,
+        replicas: &Replicas,
+        demand: &Demand,
+        waiting: &mut Waiting,
+    ) -> Option<u64> {
+        let view = self.context.cluster();
+        let sent = Sent::new();
+        let mut failed: Vec<(Arc<Member>, FailureReason)> = Vec::new();
+        let mut acknowledged: Vec<Arc<Member>> = Vec::new();
+        for member in replicas.all() {
+            if view.is_alive(&member.host_id) {
+                sent.push(self.send_to(epoch, member.clone()));
+            } else {
+                failed.push((member.clone(), FailureReason::NodeDown));
+            }
+        }
+        let mut sent = sent;
+        loop {
+            self.tell_if_decided(demand, &acknowledged, &failed, replicas, waiting);
+            match sent.next().await {
+                None => break,
+                Some((member, Ok(()))) => acknowledged.push(member),
+                Some((_, Err(PeerError::Failed(Failure::StaleRing { epoch })))) => return Some(epoch),
+                Some((member, Err(error))) => {
+                    tracing::debug!(replica = %member.host_id, %error, "a replica did not take a commit");
+                    failed.push((member, failure_reason(&error)));
+                }
+            }
+        }
+        for (member, _) in &failed {
+            hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+        }
+        None
+    }
+
+    fn send_to(
+        &self,
+        epoch: u64,
+        member: Arc<Member>,
+    ) -> LocalBoxFuture<'static, (Arc<Member>, Result<(), PeerError>)> {
+        let context = self.context.clone();
+        let left = self.left();
+        if !self.operation.is_participant(&context, &member) {
+            let mutation = self.change.mutation.bytes().to_vec();
+            let request = Request::Replica(ReplicaRequest::Write { epoch, mutation });
+            let shard = shard_of(self.operation.key.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
+            return Box::pin(async move {
+                let outcome = context.ask(&member, shard, &request, left).await.map(|_| ());
+                (member, outcome)
+            });
+        }
+        let request = PaxosRequest {
+            epoch,
+            partition: self.operation.name(),
+            order: PaxosOrder::Commit(self.agreed.clone()),
+        };
+        Box::pin(async move {
+            let outcome = send(&context, &member, request, left).await.map(|_| ());
+            (member, outcome)
+        })
+    }
+
+    fn timeout(&self, received: u32, required: u32) -> RequestError {
+        let (write_type, contentions) = (WriteType::Cas, self.contentions);
+        RequestError::WriteTimeout { consistency: self.level, received, required, write_type, contentions }
+    }
+
+    /// Tells the client when the level is reached, or as soon as it cannot be.
+    fn tell_if_decided(
+        &self,
+        demand: &Demand,
+        acknowledged: &[Arc<Member>],
+        failed: &[(Arc<Member>, FailureReason)],
+        replicas: &Replicas,
+        waiting: &mut Waiting,
+    ) {
+        if demand.is_met(acknowledged.iter().map(|member| &**member)) {
+            tell(waiting, Ok(()));
+            return;
+        }
+        let may_come = |member: &&Arc<Member>| failed.iter().all(|(gone, _)| gone.host_id != member.host_id);
+        if demand.is_met(replicas.all().filter(may_come).map(|member| &**member)) {
+            return;
+        }
+        let received = demand.count(acknowledged.iter().map(|member| &**member));
+        let required = demand.required();
+        let has_refused = failed
+            .iter()
+            .any(|(_, reason)| !matches!(reason, FailureReason::TimedOut | FailureReason::NodeDown));
+        let error = if has_refused {
+            let failures = failed
+                .iter()
+                .map(|(member, reason)| ReplicaFailure {
+                    address: member.native_address.ip(),
+                    reason: *reason,
+                })
+                .collect();
+            let write_type = WriteType::Cas;
+            RequestError::WriteFailure { consistency: self.level, received, required, write_type, failures }
+        } else {
+            self.timeout(received, required)
+        };
+        tell(waiting, Err(error));
+    }
+}
+
+fn tell(waiting: &mut Waiting, outcome: Result<()>) {
+    if let Some(sender) = waiting.take() {
+        // A client that has gone away needs no answer.
+        let _ = sender.send(outcome);
+    }
+}

@@ -1,0 +1,29 @@
+//! What the participants of a round have read, merged to what a reader sees.
+
+use helenus_engine::Mutation;
+use helenus_engine::read::reconcile_answers::{Answer, Reconciled, reconcile_answers};
+
+use super::message::ReadAnswer;
+use crate::error::{RequestError, Result};
+
+/// Merges the answers to range number `range` of the order; answers that ended before it are left out by the caller.
+pub fn merge_range(
+    reads: &[ReadAnswer],
+    range: usize,
+    reversed: bool,
+    now_seconds: u32,
+) -> Result<Reconciled> {
+    let malformed =
+        |error: helenus_engine::DecodeError| RequestError::Server(format!("a replica's answer: {error}"));
+    let mut parsed: Vec<(Vec<Mutation>, Option<&[u8]>)> = Vec::with_capacity(reads.len());
+    for versions in reads.iter().filter_map(|read| read.get(range)) {
+        let mut partitions = Vec::with_capacity(versions.partitions.len());
+        for bytes in &versions.partitions {
+            partitions.push(Mutation::from_bytes(bytes.clone().into()).map_err(malformed)?);
+        }
+        parsed.push((partitions, versions.resume.as_deref()));
+    }
+    let answers: Vec<Answer<'_>> =
+        parsed.iter().map(|(partitions, resume)| Answer { partitions, resume: *resume }).collect();
+    reconcile_answers(&answers, reversed, now_seconds).map_err(malformed)
+}

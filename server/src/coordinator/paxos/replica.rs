@@ -1,0 +1,231 @@
+//! A replica's side of transactions.
+//!
+//! Invariants:
+//! * A question is answered from the registers and the data as they are in one turn of the owning shard's thread: nothing
+//!   comes in between reading, changing and writing them.
+//! * What an answer tells of (a promise, an accepted proposal, the data read) is synced before it is given, whatever the mode
+//!   of the commit log.
+//! * Questions are fenced: none of yesterday's owners answers one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::read::{VersionLimit, VersionScanRequest};
+use helenus_engine::{Mutation, TableId};
+
+use super::message::{
+    PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder,
+};
+use super::proposer::{Promise, Question};
+use super::state::{Commit, PromiseOutcome, Registers};
+use super::store::{self, Change, StoreError};
+use crate::coordinator::replica::epoch;
+use crate::coordinator::replica::write::failure_of;
+use crate::internode::message::Failure;
+use crate::planted::PlantedBug;
+use crate::shard_thread::ShardContext;
+
+/// What a shard keeps in memory for its part in transactions.
+#[derive(Default)]
+pub struct PaxosState {
+    /// Microseconds, by table: see [`Registers::low_bound_micros`]. Loaded when first needed.
+    low_bounds: RefCell<Option<BTreeMap<[u8; 16], i64>>>,
+    /// The timestamps that this node gave while it was alone: transactions of the cluster come after them.
+    alone_until_micros: Cell<i64>,
+    /// Who of this shard is at work on which partition.
+    pub turns: super::turns::Turns,
+}
+
+impl PaxosState {
+    /// The node is not alone any more; the shard's last timestamp so far.
+    pub fn leave_alone(&self, last_timestamp_micros: i64) {
+        self.alone_until_micros.set(self.alone_until_micros.get().max(last_timestamp_micros));
+    }
+
+    fn low_bound(&self, context: &ShardContext, table_id: [u8; 16]) -> Result<i64, StoreError> {
+        let mut bounds = self.low_bounds.borrow_mut();
+        let bounds = match &mut *bounds {
+            Some(bounds) => bounds,
+            empty => empty.insert(store::load_low_bounds(&context.shard)?),
+        };
+        Ok(bounds.get(&table_id).copied().unwrap_or(i64::MIN))
+    }
+
+    /// Takes a floor over that is durable.
+    pub fn raise_low_bound(&self, table_id: [u8; 16], micros: i64) {
+        if let Some(bounds) = &mut *self.low_bounds.borrow_mut() {
+            let bound = bounds.entry(table_id).or_insert(i64::MIN);
+            *bound = micros.max(*bound);
+        }
+    }
+}
+
+fn failed(error: &StoreError) -> Failure {
+    match error {
+        StoreError::Engine(error) => failure_of(error),
+        error => Failure::Internal(error.to_string()),
+    }
+}
+
+/// Carries out a request at the shard that owns the partition.
+pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
+    let owner = context.node.shard_of(request.partition.token);
+    if owner == context.index {
+        return carry_out(context.clone(), request).await;
+    }
+    context
+        .run_on(owner, move |context| Box::pin(carry_out(context, request)))
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?
+}
+
+async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
+    let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    epoch::fence(&context, request.epoch, wait).await?;
+    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    epoch::refuse_stale(&context, request.epoch)?;
+    let PaxosRequest { partition, order, .. } = request;
+    let response = match order {
+        PaxosOrder::Ask { question, read } => answer(&context, &partition, question, read.as_ref())?,
+        PaxosOrder::Commit(commit) => {
+            apply_commit(&context, &partition, &commit)?;
+            PaxosResponse::Committed
+        }
+    };
+    let is_told = match &response {
+        PaxosResponse::Rejected { .. } => false,
+        PaxosResponse::Committed => {
+            if let Some(position) = context.last_append() {
+                context.shard.durable(position).await.map_err(|error| failure_of(&error))?;
+            }
+            false
+        }
+        PaxosResponse::Promised(_) | PaxosResponse::Accepted => true,
+    };
+    if let Some(position) = context.last_append().filter(|_| is_told) {
+        context.shard.on_disk(position).await.map_err(|error| failure_of(&error))?;
+    }
+    Ok(response)
+}
+
+/// Applies what was agreed, data first.
+fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -> Result<(), Failure> {
+    let low_bound_micros = context.paxos.low_bound(context, name.table_id).map_err(|error| failed(&error))?;
+    let registers = Registers { low_bound_micros, ..Registers::default() };
+    if registers.is_forgotten(commit) {
+        return Ok(());
+    }
+    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
+    let mutation = Mutation::from_bytes(commit.mutation.clone().into()).map_err(|error| malformed(&error))?;
+    let view = mutation.view().map_err(|error| malformed(&error))?;
+    let is_of_partition =
+        view.table.0 == name.table_id && view.token == name.token && view.partition_key == name.key;
+    if !is_of_partition {
+        return Err(malformed(&"a commit of another partition"));
+    }
+    context.metrics.writes.increment();
+    context.shard.apply(&view).map_err(|error| failure_of(&error))?;
+    let position = store::save_commit(&context.shard, name, commit).map_err(|error| failed(&error))?;
+    context.note_append(position);
+    Ok(())
+}
+
+/// Answers a question, in this turn.
+fn answer(
+    context: &ShardContext,
+    name: &PartitionName,
+    question: Question,
+    read: Option<&ReadOrder>,
+) -> Result<PaxosResponse, Failure> {
+    let load = || {
+        let low_bound = context.paxos.low_bound(context, name.table_id)?;
+        store::load(&context.shard, name, low_bound)
+    };
+    match question {
+        Question::Prepare { ballot, is_write, commit } => {
+            if let Some(commit) = commit {
+                apply_commit(context, name, &commit)?;
+            }
+            let alone_until_micros = context.paxos.alone_until_micros.get();
+            if ballot.micros <= alone_until_micros {
+                return Ok(PaxosResponse::Rejected { above_micros: alone_until_micros });
+            }
+            let before = load().map_err(|error| failed(&error))?;
+            let mut after = before.clone();
+            let permitted_above_micros = match after.promise(ballot, is_write) {
+                PromiseOutcome::Rejected { above_micros } => {
+                    return Ok(PaxosResponse::Rejected { above_micros });
+                }
+                PromiseOutcome::ReadPermitted { above_micros } => Some(above_micros),
+                PromiseOutcome::Promised if context.has_bug(PlantedBug::ForgetPromise) => None,
+                PromiseOutcome::Promised => {
+                    let position = store::save(&context.shard, name, &after, Change::Promise { is_write })
+                        .map_err(|error| failed(&error))?;
+                    context.note_append(position);
+                    None
+                }
+            };
+            let read = read.map(|order| read_versions(context, name, order)).transpose()?;
+            Ok(PaxosResponse::Promised(Box::new(Promise {
+                permitted_above_micros,
+                is_stable: before.is_stable(),
+                accepted: before.accepted,
+                committed: before.committed,
+                low_bound_micros: before.low_bound_micros,
+                read,
+            })))
+        }
+        Question::Propose { ballot, proposal } => {
+            let mut registers = load().map_err(|error| failed(&error))?;
+            if let Err(above_micros) = registers.accept(ballot, proposal) {
+                return Ok(PaxosResponse::Rejected { above_micros });
+            }
+            let position = store::save(&context.shard, name, &registers, Change::Accept)
+                .map_err(|error| failed(&error))?;
+            context.note_append(position);
+            Ok(PaxosResponse::Accepted)
+        }
+    }
+}
+
+fn read_versions(
+    context: &ShardContext,
+    name: &PartitionName,
+    order: &ReadOrder,
+) -> Result<ReadAnswer, Failure> {
+    let mut answer = ReadAnswer::new();
+    let mut limit = VersionLimit {
+        live_rows: order.max_rows,
+        bytes: order.max_bytes,
+        tombstones: order.max_tombstones,
+        scanned_bytes: u64::MAX,
+    };
+    for (start, end) in &order.ranges {
+        let versions = context
+            .shard
+            .scan_versions(&VersionScanRequest {
+                table: TableId(name.table_id),
+                start,
+                end,
+                reversed: order.reversed,
+                now_seconds: order.now_seconds,
+                keeps_purgeable: false,
+                limit,
+            })
+            .map_err(|error| failure_of(&error))?;
+        limit.live_rows = limit.live_rows.saturating_sub(versions.live_rows);
+        limit.bytes = limit.bytes.saturating_sub(versions.bytes);
+        limit.tombstones = limit.tombstones.saturating_sub(versions.tombstones);
+        let is_cut = versions.resume.is_some();
+        answer.push(RangeVersions {
+            partitions: versions.partitions.iter().map(|mutation| mutation.bytes().to_vec()).collect(),
+            resume: versions.resume,
+        });
+        if is_cut {
+            break;
+        }
+    }
+    Ok(answer)
+}

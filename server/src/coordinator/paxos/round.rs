@@ -1,0 +1,343 @@
+//! A coordinator's side of transactions and serial reads: the [`Proposer`]'s questions put to the replicas.
+//!
+//! Invariants:
+//! * Every question is put to the replicas of one epoch; when one of them says that the ring has changed, the coordinator
+//!   catches up and begins a new round.
+//! * All questions are sent, whoever answers first: each goes its way as a task of its own.
+//! * When the time is up, the client is told the truth: nothing was done, or nobody knows.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+use cql_lite::types::token::shard_of;
+use helenus_engine::Mutation;
+use tokio::sync::mpsc;
+
+use super::ballot::{Ballot, Scope};
+use super::message::{PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer, ReadOrder};
+use super::proposer::{Answer, Electorate, Proposer, Question, Reading, Step};
+use super::replica;
+use super::state::Commit;
+use crate::coordinator::replica::epoch;
+use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
+use crate::error::{RequestError, Result};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request, Response};
+use crate::ring::member::Member;
+use crate::run::keys::PartitionKey;
+use crate::schema::catalog::Table;
+use crate::shard_thread::{IGNORE_MSB, ShardContext};
+
+/// The longest pause after the first lost round; each further one doubles it.
+const FIRST_PAUSE_MICROS: u64 = 2_000;
+/// The longest pause of all.
+const LONGEST_PAUSE_MICROS: u64 = 100_000;
+
+/// What is to be agreed on.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    pub table: Arc<Table>,
+    pub key: PartitionKey,
+    /// SERIAL or LOCAL_SERIAL.
+    pub serial: Consistency,
+    /// False: a read, which others may overtake.
+    pub is_write: bool,
+    pub read: ReadOrder,
+    /// On the clock's monotonic time.
+    pub deadline: Duration,
+}
+
+/// What the caller decides on what was read.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Change the partition.
+    Write(Mutation),
+    /// Leave it as it is.
+    Keep,
+}
+
+/// What it came to.
+#[derive(Debug)]
+pub enum Agreement {
+    /// The change was agreed; it is for the caller to commit it.
+    Agreed { commit: Commit, contentions: u16 },
+    /// The last reading stands.
+    Kept,
+}
+
+/// The replicas that take part, in the order of the proposer's numbers.
+struct Participants {
+    epoch: u64,
+    members: Vec<Arc<Member>>,
+    electorate: Electorate,
+    is_alive: Vec<bool>,
+}
+
+impl Operation {
+    pub fn name(&self) -> PartitionName {
+        PartitionName {
+            table_id: *self.table.id.as_bytes(),
+            token: self.key.token,
+            key: self.key.bytes.clone(),
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        if self.serial == Consistency::LocalSerial { Scope::Local } else { Scope::Global }
+    }
+
+    /// Whether a replica takes part in agreeing.
+    pub fn is_participant(&self, context: &ShardContext, member: &Member) -> bool {
+        self.scope() == Scope::Global || member.data_center == context.node.config.data_center
+    }
+
+    fn participants(&self, context: &ShardContext) -> Result<Participants> {
+        let view = context.cluster();
+        let placement = view.placement(&self.table.keyspace).ok_or_else(|| {
+            RequestError::invalid(format!("keyspace {} does not exist", self.table.keyspace))
+        })?;
+        let replicas = placement.replicas(self.key.token);
+        let takes_part = |member: &&Arc<Member>| self.is_participant(context, member);
+        let natural = replicas.read.iter().filter(takes_part).count();
+        let members: Vec<Arc<Member>> = replicas.all().filter(takes_part).cloned().collect();
+        let electorate = Electorate { natural, pending: members.len() - natural };
+        let is_alive: Vec<bool> = members.iter().map(|member| view.is_alive(&member.host_id)).collect();
+        let alive = is_alive.iter().filter(|alive| **alive).count();
+        if alive < electorate.quorum() {
+            return Err(RequestError::Unavailable {
+                consistency: self.serial,
+                required: electorate.quorum() as u32,
+                alive: alive as u32,
+            });
+        }
+        Ok(Participants { epoch: view.topology.epoch, members, electorate, is_alive })
+    }
+}
+
+/// Has the replicas agree on what `decide` makes of the partition. It is called with the ballot and what a quorum has read
+/// once for every round that comes so far; its last verdict is the one that holds.
+pub async fn agree(
+    context: &Rc<ShardContext>,
+    operation: &Operation,
+    decide: &mut dyn FnMut(Ballot, &[ReadAnswer]) -> Result<Verdict>,
+) -> Result<Agreement> {
+    let mut rounds = Rounds { context, operation, decide, proposer: Proposer::new(operation.is_write) };
+    let mut pauses = 0_u32;
+    loop {
+        let participants = match operation.participants(context) {
+            Ok(participants) => participants,
+            // Whether it was agreed is more than the client will hear when it is said that nothing was tried.
+            Err(error) if !rounds.proposer.has_open_proposal() => return Err(error),
+            Err(_) => return Err(rounds.time_is_up()),
+        };
+        match rounds.round(&participants).await? {
+            Round::Done(agreement) => return Ok(agreement),
+            Round::TimeIsUp => return Err(rounds.time_is_up()),
+            Round::Unknown => return Err(rounds.unknown()),
+            Round::Stale { epoch } => {
+                if !epoch::catch_up(context, epoch, rounds.left()).await {
+                    return Err(rounds.time_is_up());
+                }
+            }
+            Round::Again { is_contended: false } => {}
+            Round::Again { is_contended: true } => {
+                let bound = (FIRST_PAUSE_MICROS << pauses.min(10)).min(LONGEST_PAUSE_MICROS);
+                pauses += 1;
+                let pause = Duration::from_micros(context.random.borrow_mut().below(bound));
+                if pause >= rounds.left() {
+                    return Err(rounds.time_is_up());
+                }
+                context.clock.sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// How a round ended.
+enum Round {
+    Done(Agreement),
+    Again { is_contended: bool },
+    Stale { epoch: u64 },
+    TimeIsUp,
+    Unknown,
+}
+
+/// An answer of a participant, by its number.
+type Told = (usize, Result<Answer<ReadAnswer>, Failure>);
+
+struct Rounds<'a> {
+    context: &'a Rc<ShardContext>,
+    operation: &'a Operation,
+    decide: &'a mut dyn FnMut(Ballot, &[ReadAnswer]) -> Result<Verdict>,
+    proposer: Proposer<ReadAnswer>,
+}
+
+impl Rounds<'_> {
+    fn left(&self) -> Duration {
+        self.operation.deadline.saturating_sub(self.context.clock.monotonic())
+    }
+
+    fn next_ballot(&self) -> Ballot {
+        let floor = self.proposer.floor_micros().saturating_add(1);
+        Ballot {
+            micros: self.context.next_timestamp().max(floor),
+            salt: self.context.random.borrow_mut().next_u64() as u32,
+            host_id: self.context.node.host_id,
+            scope: self.operation.scope(),
+        }
+    }
+
+    async fn round(&mut self, participants: &Participants) -> Result<Round> {
+        let ballot = self.next_ballot();
+        let mut question = self.proposer.begin(ballot, participants.electorate);
+        'questions: loop {
+            let mut answers = self.ask(participants, &question);
+            let mut timer = self.context.clock.sleep(self.left());
+            loop {
+                let told = tokio::select! {
+                    biased;
+                    told = answers.recv() => told,
+                    () = &mut timer => return Ok(Round::TimeIsUp),
+                };
+                let Some((from, answer)) = told else { return Ok(Round::Again { is_contended: true }) };
+                let answer = match answer {
+                    Ok(answer) => answer,
+                    Err(Failure::StaleRing { epoch }) => return Ok(Round::Stale { epoch }),
+                    Err(error) => {
+                        tracing::debug!(%error, "a replica did not take part in a transaction");
+                        Answer::Failed
+                    }
+                };
+                let mut step = self.proposer.answer(from, answer);
+                if let Step::Decide(reading) = step {
+                    step = match self.decide_on(reading)? {
+                        Decided::Step(step) => step,
+                        Decided::Round(round) => return Ok(round),
+                    };
+                }
+                match step {
+                    Step::Wait | Step::Decide(_) => {}
+                    Step::Ask(next) => {
+                        question = next;
+                        continue 'questions;
+                    }
+                    Step::Again { is_contended } => return Ok(Round::Again { is_contended }),
+                    Step::TooFew => return Ok(Round::Again { is_contended: true }),
+                    Step::Agreed(commit) => {
+                        let contentions = self.proposer.contentions();
+                        return Ok(Round::Done(Agreement::Agreed { commit, contentions }));
+                    }
+                    Step::Settled => return Ok(Round::Done(Agreement::Kept)),
+                    Step::Unknown => return Ok(Round::Unknown),
+                }
+            }
+        }
+    }
+
+    fn decide_on(&mut self, reading: Reading<ReadAnswer>) -> Result<Decided> {
+        let reads: Vec<ReadAnswer> = reading.reads.into_iter().map(|(_, read)| read).collect();
+        let verdict = match (self.decide)(reading.ballot, &reads) {
+            Ok(verdict) => verdict,
+            Err(_) if self.proposer.has_open_proposal() => return Ok(Decided::Round(Round::Unknown)),
+            Err(error) => return Err(error),
+        };
+        Ok(match verdict {
+            Verdict::Keep if reading.is_settled => Decided::Round(Round::Done(Agreement::Kept)),
+            // A later read was promised meanwhile: no proposal of this ballot would be accepted.
+            _ if !reading.is_promised => Decided::Round(Round::Again { is_contended: true }),
+            Verdict::Keep => Decided::Step(self.proposer.propose(None)),
+            Verdict::Write(mutation) => Decided::Step(self.proposer.propose(Some(mutation.bytes().to_vec()))),
+        })
+    }
+
+    /// Puts a question to all participants; their answers come through the channel, in whatever order.
+    fn ask(&self, participants: &Participants, question: &Question) -> mpsc::UnboundedReceiver<Told> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let is_prepare = matches!(question, Question::Prepare { .. });
+        let left = self.left();
+        for (number, member) in participants.members.iter().enumerate() {
+            let is_read = is_prepare && number < participants.electorate.natural;
+            let request = PaxosRequest {
+                epoch: participants.epoch,
+                partition: self.operation.name(),
+                order: PaxosOrder::Ask {
+                    question: question.clone(),
+                    read: is_read.then(|| self.operation.read.clone()),
+                },
+            };
+            if !participants.is_alive.get(number).copied().unwrap_or(false) {
+                // The receiver is here: it cannot have gone.
+                let _ = sender.send((number, Ok(Answer::Failed)));
+                continue;
+            }
+            let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
+            tokio::task::spawn_local(async move {
+                let answer = match send(&context, &member, request, left).await {
+                    Ok(PaxosResponse::Promised(promise)) => Ok(Answer::Promised(promise)),
+                    Ok(PaxosResponse::Rejected { above_micros }) => Ok(Answer::Rejected { above_micros }),
+                    Ok(PaxosResponse::Accepted) => Ok(Answer::Accepted),
+                    Ok(PaxosResponse::Committed) => Ok(Answer::Failed),
+                    Err(PeerError::Failed(failure)) => Err(failure),
+                    Err(PeerError::Call(error)) => Err(Failure::Internal(error.to_string())),
+                };
+                // Mostly nobody waits for the last ones.
+                let _ = sender.send((number, answer));
+            });
+        }
+        receiver
+    }
+
+    fn time_is_up(&self) -> RequestError {
+        if self.proposer.has_open_proposal() {
+            return self.unknown();
+        }
+        let tally = self.proposer.tally();
+        let required = tally.required as u32;
+        // All may have answered and been outbid nevertheless.
+        let received = (tally.received as u32).min(required.saturating_sub(1));
+        let consistency = self.operation.serial;
+        if self.operation.is_write {
+            let contentions = self.proposer.contentions();
+            let write_type = WriteType::Cas;
+            RequestError::WriteTimeout { consistency, received, required, write_type, contentions }
+        } else {
+            RequestError::ReadTimeout { consistency, received, required, data_present: false }
+        }
+    }
+
+    fn unknown(&self) -> RequestError {
+        let tally = self.proposer.tally();
+        let required = tally.required as u32;
+        RequestError::CasWriteUnknown {
+            consistency: self.operation.serial,
+            received: (tally.received as u32).min(required.saturating_sub(1)),
+            required,
+        }
+    }
+}
+
+enum Decided {
+    Step(Step<ReadAnswer>),
+    Round(Round),
+}
+
+/// Sends a request to the shard of a member that owns the partition; this node's own is asked without a detour.
+pub async fn send(
+    context: &Rc<ShardContext>,
+    member: &Member,
+    request: PaxosRequest,
+    deadline: Duration,
+) -> Result<PaxosResponse, PeerError> {
+    if member.host_id == context.node.host_id {
+        return Ok(replica::receive(context, request).await?);
+    }
+    let shard = shard_of(request.partition.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
+    let request = Request::Replica(ReplicaRequest::Paxos(Box::new(request)));
+    match context.ask(member, shard, &request, deadline).await? {
+        Response::Replica(ReplicaResponse::Paxos(response)) => Ok(response),
+        _ => Err(Failure::Malformed("an answer to another question".to_owned()).into()),
+    }
+}

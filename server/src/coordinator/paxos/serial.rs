@@ -1,0 +1,153 @@
+//! SELECT at SERIAL and LOCAL_SERIAL: what was agreed before is finished first, and what is seen never vanishes.
+//!
+//! One answer (or one page of it) is one reading: the rows of a quorum in the very turns in which they promised to accept
+//! nothing older. A reading that came out too short, because replicas stopped at a limit, is thrown away and repeated with
+//! higher limits, unless the client pages: then the page ends where the shortest reading did.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::message::{ReadAnswer, ReadOrder};
+use super::reading::merge_range;
+use super::round::{Agreement, Operation, Verdict, agree};
+use crate::coordinator::read::{KeyRange, Prepared, mark_passed, prepare};
+use crate::coordinator::{Outcome, OwnedRequest};
+use crate::error::{RequestError, Result};
+use crate::plan::Plan;
+use crate::plan::select::SelectPlan;
+use crate::plan::term::Bindings;
+use crate::run::keys::PartitionKey;
+use crate::run::select::{Flow, ResultPage, SelectRun, SourceRow};
+use crate::schema::catalog::Table;
+use crate::shard_thread::ShardContext;
+
+/// Bytes of versions that a replica answers with at first.
+const FIRST_BYTES: u64 = 4 << 20;
+/// Rows that a replica reads besides those that are wanted, so that a few deletions that others know do not cut the answer.
+const SPARE_ROWS: u64 = 16;
+
+/// Whether reads of a table go through its replicas.
+pub fn is_replicated(context: &ShardContext, table: &Table) -> bool {
+    let view = context.cluster_view();
+    !view.is_single && view.placement(&table.keyspace).is_some()
+}
+
+/// Carries out a SELECT.
+pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let Plan::Select { select: plan, layout } = &request.statement.plan else {
+        return Err(RequestError::Server("not a SELECT".to_owned()));
+    };
+    let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    let deadline = context.clock.monotonic() + timeout;
+    let values = request.bindings.borrow();
+    let bindings = Bindings { values: &values, call: &request.call };
+    let mut limits = None;
+    loop {
+        let prepared = prepare(&context, &request.statement, plan, &bindings, &request.options)?;
+        let Prepared { ranges, cursor, bounds, now_seconds } = prepared;
+        let run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+        if run.is_exhausted() {
+            return run.page(false).map(Outcome::Rows);
+        }
+        if ranges.is_empty() {
+            return run.finish().map(Outcome::Rows);
+        }
+        let wanted = (run.wanted_rows() as u64).saturating_add(SPARE_ROWS);
+        let (max_rows, max_bytes) = *limits.get_or_insert((wanted, FIRST_BYTES));
+        let operation = Operation {
+            table: plan.table.clone(),
+            key: only_partition(&ranges)?,
+            serial: request.options.consistency,
+            is_write: false,
+            read: ReadOrder {
+                ranges: ranges.iter().map(|range| (range.start.clone(), range.end.clone())).collect(),
+                reversed: plan.reversed,
+                now_seconds,
+                max_rows,
+                max_bytes,
+                max_tombstones: u64::MAX,
+            },
+            deadline,
+        };
+        let mut reads = Vec::new();
+        let agreement = agree(&context, &operation, &mut |_, answers| {
+            reads = answers.to_vec();
+            Ok(Verdict::Keep)
+        })
+        .await?;
+        if let Agreement::Agreed { .. } = agreement {
+            return Err(RequestError::Server("a read has changed something".to_owned()));
+        }
+        let is_paged = request.options.page_rows.is_some();
+        if let Some(page) = page_of(plan, run, &ranges, &reads, now_seconds, is_paged)? {
+            return Ok(Outcome::Rows(page));
+        }
+        limits = Some((max_rows.saturating_mul(4), max_bytes.saturating_mul(4)));
+    }
+}
+
+/// The partition that all ranges lie in.
+fn only_partition(ranges: &[KeyRange]) -> Result<PartitionKey> {
+    let several = || {
+        RequestError::invalid(
+            "SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time",
+        )
+    };
+    let mut found: Option<PartitionKey> = None;
+    for range in ranges {
+        if range.owner.is_none() {
+            return Err(several());
+        }
+        let key = helenus_engine::key::KeyRef::parse(&range.start)
+            .map_err(|error| RequestError::Server(error.to_string()))?;
+        let key = PartitionKey { token: key.token, bytes: key.partition_key.to_vec() };
+        match &found {
+            Some(first) if *first != key => return Err(several()),
+            _ => found = Some(key),
+        }
+    }
+    found.ok_or_else(several)
+}
+
+/// The page that a reading makes; `None`: it was cut short and must be repeated.
+fn page_of(
+    plan: &SelectPlan,
+    mut run: SelectRun<'_>,
+    ranges: &[KeyRange],
+    reads: &[ReadAnswer],
+    now_seconds: u32,
+    is_paged: bool,
+) -> Result<Option<ResultPage>> {
+    for (index, range) in ranges.iter().enumerate() {
+        // Where a replica did not come to this range, nothing is known of it.
+        let left = if reads.iter().any(|read| read.len() <= index) {
+            Some(range.clone())
+        } else {
+            let merged = merge_range(reads, index, range.reversed, now_seconds)?;
+            for row in merged.rows.iter() {
+                let source =
+                    SourceRow { partition_key: row.partition_key(), position: row.position, row: row.row };
+                match run.row(&source)? {
+                    Flow::Continue => {}
+                    Flow::SkipPartition => return run.finish().map(Some),
+                    Flow::PageFull => return run.page(true).map(Some),
+                    Flow::Done => return run.page(false).map(Some),
+                }
+            }
+            merged.resume.map(|bound| {
+                if range.reversed {
+                    KeyRange { end: bound, ..range.clone() }
+                } else {
+                    KeyRange { start: bound, ..range.clone() }
+                }
+            })
+        };
+        let Some(left) = left else { continue };
+        let may_end = is_paged && !run.has_open_group() && plan.result_order.is_empty();
+        if may_end && mark_passed(&mut run, &left) {
+            return run.page(true).map(Some);
+        }
+        return Ok(None);
+    }
+    run.finish().map(Some)
+}

@@ -1,0 +1,121 @@
+//! A replica's registers in an engine on a simulated disk: what was promised outlives any crash.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::io::{CrashStyle, Environment, InlineBackground, ManualClock, SimulatedDisk, SplitMix64};
+use helenus_engine::{Shard, ShardOptions};
+use uuid::Uuid;
+
+use super::super::ballot::{Ballot, Scope};
+use super::super::message::PartitionName;
+use super::super::state::{Commit, PromiseOutcome, Proposal, Registers};
+use super::super::store::{self, Change, TABLE, table_options};
+
+fn ballot(micros: i64) -> Ballot {
+    Ballot { micros, salt: 7, host_id: Uuid::from_u128(3), scope: Scope::Global }
+}
+
+fn name() -> PartitionName {
+    PartitionName { table_id: [9; 16], token: -4, key: b"key".to_vec() }
+}
+
+async fn open(disk: &SimulatedDisk, sync: SyncMode) -> Rc<Shard> {
+    let clock = Rc::new(ManualClock::new(1_700_000_000_000_000));
+    let arc = Arc::new(disk.clone());
+    let environment = Environment {
+        disk: arc.clone(),
+        background: Rc::new(InlineBackground::new(arc, clock.clone())),
+        clock,
+    };
+    let commit_log = CommitLogOptions { sync, ..CommitLogOptions::default() };
+    let shard =
+        Shard::open(environment, ShardOptions { commit_log, ..ShardOptions::new("/shard") }).await.unwrap();
+    shard.create_table(TABLE, table_options()).await.unwrap();
+    shard
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+fn load(shard: &Shard) -> Registers {
+    store::load(shard, &name(), i64::MIN).unwrap()
+}
+
+#[test]
+fn registers_read_back_as_the_state_machine_left_them() {
+    run(async {
+        for seed in 0..20 {
+            let shard = open(&SimulatedDisk::new(seed), SyncMode::Group).await;
+            let mut random = SplitMix64::new(seed);
+            let mut expected = Registers { low_bound_micros: i64::MIN, ..Registers::default() };
+            for _ in 0..60 {
+                let at = ballot(random.below(40) as i64);
+                match random.below(4) {
+                    kind @ (0 | 1) => {
+                        let is_write = kind == 0;
+                        if expected.promise(at, is_write) == PromiseOutcome::Promised {
+                            store::save(&shard, &name(), &expected, Change::Promise { is_write }).unwrap();
+                        }
+                    }
+                    2 => {
+                        // One ballot, one proposal.
+                        let mutation = (at.micros % 2 == 0).then(|| vec![1, 2, 3]);
+                        if expected.accept(at, Proposal { origin: at, mutation }).is_ok() {
+                            store::save(&shard, &name(), &expected, Change::Accept).unwrap();
+                        }
+                    }
+                    _ => {
+                        let commit = Commit { ballot: at, origin: at, mutation: vec![4] };
+                        store::save_commit(&shard, &name(), &commit).unwrap();
+                        expected.commit(commit);
+                    }
+                }
+                assert_eq!(load(&shard), expected, "seed {seed}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_promise_outlives_a_crash_in_every_mode_of_the_log() {
+    let modes = [SyncMode::Group, SyncMode::Batch, SyncMode::Periodic { period: Duration::from_secs(3_600) }];
+    run(async move {
+        for sync in modes {
+            let disk = SimulatedDisk::new(5);
+            let shard = open(&disk, sync).await;
+            let mut registers = load(&shard);
+            registers.promise(ballot(10), true);
+            let written =
+                store::save(&shard, &name(), &registers, Change::Promise { is_write: true }).unwrap();
+            shard.on_disk(written).await.unwrap();
+            registers.accept(ballot(10), Proposal { origin: ballot(10), mutation: Some(vec![1]) }).unwrap();
+            let written = store::save(&shard, &name(), &registers, Change::Accept).unwrap();
+            shard.on_disk(written).await.unwrap();
+            disk.crash();
+            drop(shard);
+            disk.restart(CrashStyle::LoseAll, 1);
+            let recovered = open(&disk, sync).await;
+            let mut recovered = load(&recovered);
+            assert_eq!(recovered, registers, "{sync:?}");
+            let refused = PromiseOutcome::Rejected { above_micros: 10 };
+            assert_eq!(recovered.promise(ballot(9), true), refused);
+        }
+    });
+}
+
+#[test]
+fn low_bounds_are_kept_by_table() {
+    run(async {
+        let shard = open(&SimulatedDisk::new(1), SyncMode::Group).await;
+        store::save_low_bound(&shard, [1; 16], 5).unwrap();
+        store::save_low_bound(&shard, [1; 16], 9).unwrap();
+        store::save_low_bound(&shard, [2; 16], 7).unwrap();
+        let bounds = store::load_low_bounds(&shard).unwrap();
+        assert_eq!(bounds.into_iter().collect::<Vec<_>>(), [([1; 16], 9), ([2; 16], 7)]);
+    });
+}

@@ -1,0 +1,133 @@
+//! Transactions and serial reads of a few nodes in one thread.
+
+use cql_lite::frame::Consistency;
+
+use crate::config::Config;
+use crate::coordinator::Outcome;
+use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+use crate::error::{RequestError, Result};
+use crate::ring::member::{MemberState, Phase};
+
+const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
+
+/// The first column of the first row, `[applied]`.
+fn is_applied(outcome: Result<Outcome>) -> bool {
+    match outcome {
+        Ok(Outcome::OwnRows { page, .. }) => page.rows[4] == 1,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The one int that a SELECT of a node has found.
+async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
+    let outcome = cluster.query(node, "SELECT v FROM three.t WHERE k = 1", Consistency::Serial).await;
+    match outcome {
+        Ok(Outcome::Rows(page)) if page.row_count == 1 => {
+            Some(i32::from_be_bytes(page.rows[4..8].try_into().unwrap()))
+        }
+        Ok(Outcome::Rows(_)) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn swap(cluster: &Cluster, node: usize, from: i32, to: i32) -> bool {
+    let text = format!("UPDATE three.t SET v = {to} WHERE k = 1 IF v = {from}");
+    is_applied(cluster.query(node, &text, Consistency::Quorum).await)
+}
+
+#[test]
+fn of_two_that_insert_the_same_row_one_does() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let first = cluster.begin(0, INSERT, Consistency::Quorum);
+        let second = cluster.begin(1, INSERT, Consistency::Quorum);
+        cluster.pass(std::time::Duration::from_secs(2)).await;
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert_eq!(u8::from(is_applied(first)) + u8::from(is_applied(second)), 1);
+        for node in 0..3 {
+            assert_eq!(serial_read(&cluster, node).await, Some(1));
+            assert_eq!(cluster.stored(node, "three", "t").get(&1), Some(&1));
+        }
+    });
+}
+
+#[test]
+fn every_node_sees_what_the_last_one_did() {
+    with_cluster(4, &Config::default(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        for (value, node) in (1..20).zip([1, 3, 0, 2].into_iter().cycle()) {
+            assert!(swap(&cluster, node, value, value + 1).await, "{value}");
+            assert!(!swap(&cluster, (node + 1) % 4, value, 99).await);
+            assert_eq!(serial_read(&cluster, (node + 2) % 4).await, Some(value + 1));
+        }
+    });
+}
+
+#[test]
+fn a_majority_goes_on_and_a_minority_does_not() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        cluster.set_alive(2, false);
+        assert!(swap(&cluster, 0, 1, 2).await);
+        assert_eq!(serial_read(&cluster, 1).await, Some(2));
+        cluster.set_alive(1, false);
+        match cluster.query(0, "UPDATE three.t SET v = 3 WHERE k = 1 IF v = 2", Consistency::One).await {
+            Err(RequestError::Unavailable { required: 2, alive: 1, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.set_alive(1, true);
+        cluster.set_silent(1, true);
+        match cluster.query(0, "UPDATE three.t SET v = 3 WHERE k = 1 IF v = 2", Consistency::One).await {
+            Err(RequestError::WriteTimeout { received: 1, required: 2, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.set_silent(1, false);
+        cluster.set_alive(2, true);
+        assert_eq!(serial_read(&cluster, 2).await, Some(2));
+        assert!(swap(&cluster, 2, 2, 3).await);
+    });
+}
+
+#[test]
+fn what_was_agreed_outlives_the_restart_of_every_replica() {
+    with_cluster(3, &Config::default(), |mut cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Any).await));
+        for node in 0..3 {
+            cluster.restart(node).await;
+            assert_eq!(serial_read(&cluster, (node + 1) % 3).await, Some(1));
+            assert!(!is_applied(cluster.query(node, INSERT, Consistency::Quorum).await));
+        }
+    });
+}
+
+#[test]
+fn nobody_decides_by_the_owners_of_yesterday() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        cluster.change_ring(&[(2, Some(MemberState::Leaving(Phase::WriteBoth)))]);
+        cluster.show(0);
+        cluster.show(1);
+        cluster.show(2);
+        assert!(swap(&cluster, 0, 1, 2).await);
+        cluster.change_ring(&[(2, Some(MemberState::Normal))]);
+        cluster.show(1);
+        // The others learn of it while they are asked.
+        let behind = cluster.begin(0, "UPDATE three.t SET v = 3 WHERE k = 1 IF v = 2", Consistency::Quorum);
+        cluster.settle().await;
+        assert!(!behind.is_finished());
+        cluster.show(0);
+        cluster.show(2);
+        cluster.pass(std::time::Duration::from_secs(1)).await;
+        assert!(is_applied(behind.await.unwrap()));
+        assert_eq!(serial_read(&cluster, 2).await, Some(3));
+    });
+}
+
+#[test]
+fn serial_reads_are_of_one_partition_and_transactions_do_not_commit_serially() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let all = cluster.query(0, "SELECT v FROM three.t", Consistency::Serial).await;
+        assert!(matches!(all, Err(RequestError::Invalid(message)) if message.contains("one partition")));
+        let serial = cluster.query(0, INSERT, Consistency::Serial).await;
+        assert!(matches!(serial, Err(RequestError::Invalid(message)) if message.contains("Use ANY")));
+    });
+}
