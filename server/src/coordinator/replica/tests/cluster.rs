@@ -16,11 +16,12 @@ use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, TableId, counter};
 use uuid::Uuid;
 
+use crate::batch_log;
 use crate::bind::BorrowedValues;
 use crate::cluster::view::ClusterView;
 use crate::config::Config;
 use crate::coordinator::schema::engine_tables;
-use crate::coordinator::{Execution, Outcome, RequestOptions};
+use crate::coordinator::{Execution, Outcome, RequestOptions, replica};
 use crate::error::Result;
 use crate::functions::CallContext;
 use crate::internode::transport::{CallError, Destination, Handler, Transport};
@@ -152,7 +153,7 @@ pub fn with_cluster<F>(count: usize, config: &Config, test: impl FnOnce(Cluster)
 where
     F: Future<Output = ()>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         test(Cluster::new(count, config).await).await;
     });
@@ -230,7 +231,9 @@ impl Cluster {
             shards.push(context);
         }
         for context in &shards {
-            assembly::begin(context).await.unwrap();
+            // Without a metadata log: tests show the nodes their cluster.
+            batch_log::replay(context).await.unwrap();
+            replica::start(context).await.unwrap();
         }
         self.network.shards.borrow_mut().insert(address(node), shards.clone());
         shards
