@@ -1,6 +1,8 @@
-//! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it.
+//! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it. Reads have
+//! their own file.
 
 pub mod cluster;
+mod reads;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

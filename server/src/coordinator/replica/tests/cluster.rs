@@ -43,7 +43,7 @@ const START_MICROS: i64 = 1_700_000_000_000_000;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 7] = [
+const SCHEMA: [&str; 9] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
@@ -51,6 +51,8 @@ const SCHEMA: [&str; 7] = [
     "CREATE KEYSPACE one WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE one.t (k int PRIMARY KEY, v int, l list<int>)",
     "CREATE TABLE one.c (k int PRIMARY KEY, n counter)",
+    "CREATE TABLE three.rows (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
+    "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
 ];
 
 /// Who can be reached.
@@ -110,6 +112,40 @@ impl Transport for Link {
             tokio::task::spawn_local(shard.handle(self.from, message, false));
         }
     }
+}
+
+/// A page of rows of ints, bigints and nulls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub rows: Vec<Vec<Option<i64>>>,
+    pub cursor: Option<Vec<u8>>,
+}
+
+fn options(consistency: Consistency) -> RequestOptions {
+    RequestOptions {
+        consistency,
+        serial_consistency: None,
+        page_rows: None,
+        paging_state: None,
+        timestamp: None,
+        now_seconds: None,
+    }
+}
+
+/// Carries out a statement without values.
+async fn carry_out(
+    context: &Rc<ShardContext>,
+    text: &str,
+    options: &RequestOptions,
+) -> Result<(Arc<Statement>, Outcome)> {
+    let statement = Arc::new(Statement::new(text, None, &context.catalog_view())?);
+    let values = BorrowedValues::new();
+    let execution = request::execute(context, &statement, &values, options, &mut Vec::new())?;
+    let outcome = match execution {
+        Execution::Ready(outcome) => outcome,
+        Execution::Pending(outcome) => outcome.await,
+    };
+    outcome.map(|outcome| (statement, outcome))
 }
 
 /// Nodes that know each other, with [`SCHEMA`].
@@ -340,24 +376,49 @@ impl Cluster {
         consistency: Consistency,
     ) -> tokio::task::JoinHandle<Result<Outcome>> {
         let context = self.nodes[node][0].clone();
-        let options = RequestOptions {
-            consistency,
-            serial_consistency: None,
-            page_rows: None,
-            paging_state: None,
-            timestamp: None,
-            now_seconds: None,
-        };
+        let options = options(consistency);
         let text = text.to_owned();
         tokio::task::spawn_local(async move {
-            let statement = Arc::new(Statement::new(&text, None, &context.catalog_view())?);
-            let values = BorrowedValues::new();
-            let execution = request::execute(&context, &statement, &values, &options, &mut Vec::new())?;
-            match execution {
-                Execution::Ready(outcome) => outcome,
-                Execution::Pending(outcome) => outcome.await,
-            }
+            carry_out(&context, &text, &options).await.map(|(_, outcome)| outcome)
         })
+    }
+
+    /// Has a node carry out a SELECT and returns one page of it; time passes while it takes.
+    pub async fn page(
+        &self,
+        node: usize,
+        text: &str,
+        consistency: Consistency,
+        page_rows: Option<usize>,
+        cursor: Option<Vec<u8>>,
+    ) -> Result<Page> {
+        let context = self.nodes[node][0].clone();
+        let options = RequestOptions { page_rows, paging_state: cursor, ..options(consistency) };
+        let owned = text.to_owned();
+        let request = tokio::task::spawn_local(async move { carry_out(&context, &owned, &options).await });
+        loop {
+            self.settle().await;
+            if request.is_finished() {
+                break;
+            }
+            self.clock.advance(Duration::from_millis(50));
+        }
+        let (statement, outcome) = request.await.unwrap()?;
+        let Outcome::Rows(page) = outcome else { panic!("{text} returns no rows") };
+        let columns = statement.result_columns.len();
+        let mut rest = page.rows.as_slice();
+        let mut values = Vec::new();
+        while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+            let length = usize::try_from(i32::from_be_bytes(*length)).ok();
+            let (value, tail) = tail.split_at(length.unwrap_or(0));
+            values.push(length.map(|_| match value.try_into() {
+                Ok(bytes) => i64::from(i32::from_be_bytes(bytes)),
+                Err(_) => i64::from_be_bytes(value.try_into().unwrap()),
+            }));
+            rest = tail;
+        }
+        let rows = values.chunks(columns).map(<[_]>::to_vec).collect();
+        Ok(Page { rows, cursor: page.cursor.map(|cursor| cursor.encode(statement.fingerprint)) })
     }
 
     pub fn table(&self, keyspace: &str, name: &str) -> Arc<Table> {
@@ -401,6 +462,11 @@ impl Cluster {
     pub fn hinted_bytes(&self, node: usize, target: usize) -> u64 {
         let hints = |context: &Rc<ShardContext>| context.replication.hints.pending_bytes(&host_id(target));
         self.nodes[node].iter().map(hints).sum()
+    }
+
+    /// Cuts a node off: calls to it fail at once.
+    pub fn disconnect(&self, node: usize) {
+        self.network.shards.borrow_mut().remove(&address(node));
     }
 
     /// Stops a node without warning and starts it again on what its disk kept.

@@ -1,0 +1,288 @@
+//! Reads from several nodes: whatever some replica knows at the level asked for is seen, and all replicas asked know it
+//! afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+
+use super::cluster::{Cluster, with_cluster};
+use crate::config::Config;
+use crate::error::{FailureReason, RequestError};
+
+/// Without hints: what a replica missed it gets by read repair or not at all.
+fn config() -> Config {
+    Config { hinted_handoff_enabled: false, ..Config::default() }
+}
+
+/// Writes at ONE through a node, later than everything before, while the others hear nothing.
+async fn write_alone(cluster: &Cluster, node: usize, texts: &[&str]) {
+    cluster.pass(Duration::from_secs(1)).await;
+    let others: Vec<usize> = (0..cluster.nodes.len()).filter(|other| *other != node).collect();
+    others.iter().for_each(|&other| cluster.set_silent(other, true));
+    for text in texts {
+        cluster.execute(node, text, Consistency::One).await.unwrap();
+    }
+    // Until the coordinator has given the others up.
+    cluster.pass(Duration::from_secs(10)).await;
+    others.iter().for_each(|&other| cluster.set_silent(other, false));
+}
+
+async fn select(cluster: &Cluster, node: usize, text: &str, level: Consistency) -> Vec<Vec<Option<i64>>> {
+    cluster.page(node, text, level, None, None).await.unwrap().rows
+}
+
+fn ints(rows: &[&[i64]]) -> Vec<Vec<Option<i64>>> {
+    rows.iter().map(|row| row.iter().copied().map(Some).collect()).collect()
+}
+
+fn mismatches(cluster: &Cluster) -> u64 {
+    cluster.nodes.iter().flatten().map(|context| context.metrics.digest_mismatches.get()).sum()
+}
+
+#[test]
+fn the_newest_write_wins_and_is_written_to_replicas_that_missed_it() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        write_alone(&cluster, 1, &["INSERT INTO three.t (k, v) VALUES (1, 20)"]).await;
+        assert_eq!(cluster.stored(0, "three", "t"), BTreeMap::from([(1, 10)]));
+        let rows = select(&cluster, 0, "SELECT v FROM three.t WHERE k = 1", Consistency::All).await;
+        assert_eq!(rows, ints(&[&[20]]));
+        assert!(mismatches(&cluster) > 0);
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "t"), BTreeMap::from([(1, 20)]), "node {node}");
+        }
+        let before = mismatches(&cluster);
+        select(&cluster, 2, "SELECT v FROM three.t WHERE k = 1", Consistency::All).await;
+        assert_eq!(mismatches(&cluster), before, "all replicas say the same");
+    });
+}
+
+#[test]
+fn a_table_without_read_repair_is_answered_from_the_merge_and_left_as_it_is() {
+    with_cluster(3, &config(), |cluster| async move {
+        write_alone(&cluster, 1, &["INSERT INTO three.unrepaired (k, v) VALUES (1, 20)"]).await;
+        let rows = select(&cluster, 0, "SELECT v FROM three.unrepaired WHERE k = 1", Consistency::All).await;
+        assert_eq!(rows, ints(&[&[20]]));
+        assert_eq!(cluster.stored(0, "three", "unrepaired"), BTreeMap::new());
+    });
+}
+
+#[test]
+fn deletions_of_rows_ranges_and_partitions_win_over_older_data_of_others() {
+    with_cluster(3, &config(), |cluster| async move {
+        for k in 0..4 {
+            for c in 0..6 {
+                let text = format!("INSERT INTO three.rows (k, c, v) VALUES ({k}, {c}, {c})");
+                cluster.execute(0, &text, Consistency::All).await.unwrap();
+            }
+        }
+        let deletions = [
+            "DELETE FROM three.rows WHERE k = 0 AND c = 2",
+            "DELETE FROM three.rows WHERE k = 1 AND c > 1 AND c <= 4",
+            "DELETE FROM three.rows WHERE k = 2",
+            "DELETE v FROM three.rows WHERE k = 3 AND c = 5",
+        ];
+        write_alone(&cluster, 2, &deletions).await;
+        for node in [0, 2, 1] {
+            let of = |k: i32| format!("SELECT c FROM three.rows WHERE k = {k}");
+            let expected: [&[&[i64]]; 3] = [&[&[0], &[1], &[3], &[4], &[5]], &[&[0], &[1], &[5]], &[]];
+            for (k, expected) in (0..).zip(expected) {
+                let rows = select(&cluster, node, &of(k), Consistency::All).await;
+                assert_eq!(rows, ints(expected), "partition {k}, node {node}");
+                let text = format!("{} ORDER BY c DESC", of(k));
+                let mut rows = select(&cluster, node, &text, Consistency::All).await;
+                rows.reverse();
+                assert_eq!(rows, ints(expected), "partition {k} backwards, node {node}");
+            }
+            let text = "SELECT v FROM three.rows WHERE k = 3 AND c = 5";
+            assert_eq!(select(&cluster, node, text, Consistency::All).await, vec![vec![None]]);
+        }
+        // They are everywhere now: another majority knows them too.
+        cluster.set_alive(2, false);
+        let rows = select(&cluster, 0, "SELECT c FROM three.rows WHERE k = 2", Consistency::Quorum).await;
+        assert_eq!(rows, ints(&[]));
+        let rows = select(&cluster, 0, "SELECT k, c FROM three.rows", Consistency::Quorum).await;
+        assert_eq!(rows.len(), 5 + 3 + 6);
+    });
+}
+
+#[test]
+fn rows_behind_many_deleted_ones_are_found() {
+    let config = Config { max_page_tombstones: 1_000, ..config() };
+    with_cluster(3, &config, |cluster| async move {
+        for c in 0..120 {
+            let text = format!("INSERT INTO three.rows (k, c, v) VALUES (1, {c}, {c})");
+            cluster.execute(0, &text, Consistency::All).await.unwrap();
+        }
+        let deletions: Vec<String> =
+            (0..100).map(|c| format!("DELETE FROM three.rows WHERE k = 1 AND c = {c}")).collect();
+        let deletions: Vec<&str> = deletions.iter().map(String::as_str).collect();
+        write_alone(&cluster, 2, &deletions).await;
+        let text = "SELECT c FROM three.rows WHERE k = 1 LIMIT 3";
+        assert_eq!(select(&cluster, 0, text, Consistency::All).await, ints(&[&[100], &[101], &[102]]));
+        let text = "SELECT c FROM three.rows LIMIT 3";
+        assert_eq!(select(&cluster, 1, text, Consistency::All).await, ints(&[&[100], &[101], &[102]]));
+        let text = "SELECT c FROM three.rows WHERE k = 1 PER PARTITION LIMIT 2";
+        assert_eq!(select(&cluster, 2, text, Consistency::All).await, ints(&[&[100], &[101]]));
+    });
+}
+
+#[test]
+fn pages_from_changing_coordinators_with_a_node_down_make_up_the_whole() {
+    with_cluster(3, &config(), |cluster| async move {
+        let mut expected = Vec::new();
+        for k in 0..12 {
+            cluster
+                .execute(0, &format!("INSERT INTO three.rows (k, s) VALUES ({k}, {k})"), Consistency::All)
+                .await
+                .unwrap();
+            for c in 0..=k {
+                let text = format!("INSERT INTO three.rows (k, c, v) VALUES ({k}, {c}, {c})");
+                cluster.execute(k as usize % 3, &text, Consistency::All).await.unwrap();
+                expected.push(vec![Some(k), Some(c), Some(k)]);
+            }
+        }
+        expected.sort();
+        for (down, level) in
+            [(None, Consistency::All), (Some(2), Consistency::Quorum), (None, Consistency::One)]
+        {
+            if let Some(down) = down {
+                cluster.set_alive(down, false);
+            }
+            for page_rows in [1, 5, 7] {
+                let mut rows = Vec::new();
+                let mut cursor = None;
+                for turn in 0.. {
+                    let text = "SELECT k, c, s FROM three.rows";
+                    let page = cluster.page(turn % 2, text, level, Some(page_rows), cursor).await.unwrap();
+                    assert!(page.rows.len() <= page_rows);
+                    rows.extend(page.rows);
+                    cursor = page.cursor;
+                    if cursor.is_none() {
+                        break;
+                    }
+                }
+                rows.sort();
+                assert_eq!(rows, expected, "pages of {page_rows} at {level}");
+            }
+            if let Some(down) = down {
+                cluster.set_alive(down, true);
+            }
+        }
+    });
+}
+
+#[test]
+fn partitions_of_single_nodes_are_gathered_from_all() {
+    with_cluster(3, &config(), |cluster| async move {
+        let mut expected = Vec::new();
+        for k in 0..60 {
+            let text = format!("INSERT INTO one.t (k, v) VALUES ({k}, {k})");
+            cluster.execute(0, &text, Consistency::One).await.unwrap();
+            expected.push(vec![Some(k), Some(k)]);
+        }
+        for node in 0..3 {
+            let mut rows = select(&cluster, node, "SELECT k, v FROM one.t", Consistency::One).await;
+            rows.sort();
+            assert_eq!(rows, expected, "node {node}");
+            let counted = select(&cluster, node, "SELECT COUNT(*) FROM one.t", Consistency::Quorum).await;
+            assert_eq!(counted, ints(&[&[60]]));
+            let some = "SELECT k, v FROM one.t WHERE k IN (1, 7, 30, 59, 99)";
+            let rows = select(&cluster, node, some, Consistency::LocalQuorum).await;
+            assert_eq!(rows, ints(&[&[1, 1], &[7, 7], &[30, 30], &[59, 59]]));
+        }
+    });
+}
+
+#[test]
+fn too_few_live_replicas_are_named_before_anybody_is_asked() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        cluster.set_alive(1, false);
+        cluster.set_alive(2, false);
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        for (level, needed) in [
+            (Consistency::Two, 2),
+            (Consistency::Quorum, 2),
+            (Consistency::LocalQuorum, 2),
+            (Consistency::EachQuorum, 2),
+            (Consistency::Three, 3),
+            (Consistency::All, 3),
+        ] {
+            match cluster.page(0, text, level, None, None).await {
+                Err(RequestError::Unavailable { consistency, required, alive: 1 }) => {
+                    assert_eq!((consistency, required), (level, needed));
+                }
+                other => panic!("{level}: {other:?}"),
+            }
+        }
+        assert_eq!(select(&cluster, 0, text, Consistency::One).await, ints(&[&[10]]));
+        assert_eq!(select(&cluster, 0, text, Consistency::NodeLocal).await, ints(&[&[10]]));
+        assert!(cluster.page(0, text, Consistency::Any, None, None).await.is_err());
+    });
+}
+
+#[test]
+fn a_silent_replica_is_replaced_by_another_where_there_is_one() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        for silent in [1, 2] {
+            cluster.set_silent(silent, true);
+            for _ in 0..3 {
+                assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[10]]));
+            }
+            cluster.set_silent(silent, false);
+        }
+        let speculative: u64 =
+            cluster.nodes.iter().flatten().map(|context| context.metrics.speculative_reads.get()).sum();
+        assert!(speculative > 0);
+        cluster.set_silent(2, true);
+        match cluster.page(0, text, Consistency::All, None, None).await {
+            Err(RequestError::ReadTimeout { received: 2, required: 3, data_present: true, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_replica_that_cannot_be_reached_is_a_failure_with_its_reason() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.disconnect(1);
+        match cluster.page(0, "SELECT v FROM three.t WHERE k = 1", Consistency::All, None, None).await {
+            Err(RequestError::ReadFailure { required: 3, failures, .. }) => {
+                assert_eq!(failures.len(), 1);
+                assert_eq!(failures[0].reason, FailureReason::NodeDown);
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_coordinator_behind_the_ring_catches_up_and_asks_again() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        cluster.change_ring(&[]);
+        cluster.show(1);
+        cluster.show(2);
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        let later = async {
+            cluster.settle().await;
+            cluster.show(0);
+        };
+        let (page, ()) = tokio::join!(cluster.page(0, text, Consistency::All, None, None), later);
+        assert_eq!(page.unwrap().rows, ints(&[&[10]]));
+        // And a replica behind the coordinator waits until it has caught up.
+        cluster.change_ring(&[]);
+        cluster.show(0);
+        let later = async {
+            cluster.settle().await;
+            cluster.show(1);
+            cluster.show(2);
+        };
+        let (page, ()) = tokio::join!(cluster.page(0, text, Consistency::All, None, None), later);
+        assert_eq!(page.unwrap().rows, ints(&[&[10]]));
+    });
+}
