@@ -1,11 +1,12 @@
 //! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
 //!
 //! [`metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
-//! [`propose`] puts changes to it.
+//! [`propose`] puts changes to it. [`membership`] has members join and leave.
 
 pub mod applying;
 pub mod join;
 pub mod liveness;
+pub mod membership;
 pub mod message;
 pub mod metadata;
 pub mod propose;

@@ -1,8 +1,9 @@
 //! Data that changes owners: ranges on their way from shard to shard in checksummed, resumable pieces.
 //!
 //! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`progress`]
-//! keeps how far it is. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
+//! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
 
+pub mod cleanup;
 pub mod message;
 pub mod plan;
 pub mod progress;

@@ -1,6 +1,7 @@
 //! Clusters in one thread: simulated disks, virtual time, messages in memory.
 
 mod harness;
+mod membership;
 
 use std::time::Duration;
 

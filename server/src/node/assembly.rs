@@ -25,6 +25,7 @@ use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
 use crate::cluster;
 use crate::cluster::liveness::{self, Board};
+use crate::cluster::membership;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
@@ -48,9 +49,6 @@ use crate::streaming::progress::{self, Transfers};
 const EVENT_BACKLOG: usize = 1_024;
 /// Bytes appended to a commit log and not yet written above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
-
-/// How long a new node asks its seeds to let it in.
-const JOIN_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Where a node is reached.
 #[derive(Debug, Clone, Copy)]
@@ -159,21 +157,25 @@ pub async fn open_shard(
 
 /// What a shard does when all shards are served, before clients come.
 pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
     if context.index == 0 {
         if context.node.config.internode.is_some() {
             liveness::start(context);
         }
         let seeds = context.node.config.seeds.clone();
-        if !cluster::start::start(context, &seeds).await? {
-            let joined = cluster::join::join(context, &seeds, JOIN_DEADLINE).await;
-            joined.map_err(|error| RequestError::Server(error.to_string()))?;
-        }
+        cluster::start::start(context, &seeds).await?;
+        membership::start(context);
+        membership::enter(context, &seeds).await.map_err(|error| failed(&error))?;
     }
     let replayed = batch_log::replay(context).await?;
     if replayed > 0 {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
     }
     replica::start(context).await?;
+    if context.index + 1 == context.node.shard_count() {
+        // Clients are not served before the node has what it is to answer with.
+        membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
+    }
     Ok(())
 }
 

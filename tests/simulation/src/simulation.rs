@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus::cluster;
-use helenus::cluster::metadata::{Command, Outcome};
 use helenus::config::Config;
-use helenus::ring::member::{MemberState, Phase};
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -139,22 +137,13 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
         let question = Question::new(statement, Consistency::One);
         ask(first, 0, question).await.map_err(|error| error.to_string())?;
     }
-    for machine in &world.machines[1..] {
-        machine.boot().await?;
-        for phase in [Phase::WriteBoth, Phase::ReadNew] {
-            let context = machine.context(0).ok_or("a node is down")?;
-            let from = MemberState::Joining(phase);
-            let command = Command::Advance { host_id: machine.host_id, from };
-            let outcome = cluster::propose(&context, command, FOUNDING_MAX).await;
-            match outcome.map_err(|error| error.to_string())? {
-                Outcome::Applied { .. } => {}
-                other => return Err(format!("{other:?}")),
-            }
+    for (index, machine) in world.machines.iter().enumerate().skip(1) {
+        let up = world.machines.iter().take(index + 1);
+        let alive: Arc<BTreeSet<_>> = Arc::new(up.clone().map(|machine| machine.host_id).collect());
+        for machine in up {
+            machine.set_alive(alive.clone());
         }
-    }
-    let alive: Arc<BTreeSet<_>> = Arc::new(world.machines.iter().map(|machine| machine.host_id).collect());
-    for machine in &world.machines {
-        machine.set_alive(alive.clone());
+        machine.boot().await?;
     }
     for machine in &world.machines[1..] {
         let newest = first.context(0).ok_or("a node is down")?.cluster().topology.version;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cql_lite::frame::Consistency;
 use cql_lite::syntax::parse;
 use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
@@ -18,12 +19,14 @@ use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
 
 use super::DEADLINE;
+use crate::bind::BorrowedValues;
 use crate::cluster::join::{JoinError, join};
+use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::metadata::{Command, Outcome};
 use crate::cluster::{propose, start};
 use crate::config::Config;
-use crate::coordinator;
 use crate::coordinator::schema::change;
+use crate::coordinator::{self, Execution, RequestOptions, replica};
 use crate::error::Result;
 use crate::functions::CallContext;
 use crate::internode::transport::{CallError, Destination, Handler, Transport};
@@ -33,6 +36,8 @@ use crate::node::identity::Identity;
 use crate::ring::HostId;
 use crate::ring::member::{MemberState, Phase};
 use crate::schema::catalog::Catalog;
+use crate::session::prepared::Statement;
+use crate::session::request;
 use crate::shard_thread::{self, ShardContext, ShardParts};
 
 const SHARDS: usize = 2;
@@ -286,6 +291,80 @@ impl World {
             }
             self.settle().await;
         }
+    }
+
+    /// Has a node's first shard do something; `None`: the node went down meanwhile.
+    pub async fn on<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        index: usize,
+        job: impl FnOnce(Rc<ShardContext>) -> F,
+    ) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let running = self.running.borrow();
+            let running = running.get(&index)?;
+            let job = job(running.contexts[0].clone());
+            let job = async move {
+                let _ = sender.send(job.await);
+            };
+            running.jobs.send(Box::pin(job)).ok()?;
+        }
+        receiver.await.ok()
+    }
+
+    /// Boots a node as a real one starts, with all others as its seeds; resolves when it would serve clients. `None`: it went
+    /// down meanwhile.
+    pub async fn enter(&self, index: usize) -> Option<std::result::Result<(), MembershipError>> {
+        let seeds: Vec<SocketAddr> =
+            self.up().into_iter().map(|up| self.machines.borrow()[&up].address).collect();
+        self.boot(index, &seeds).await;
+        let contexts = self.running.borrow().get(&index)?.contexts.clone();
+        self.on(index, move |context| async move {
+            membership::start(&context);
+            membership::enter(&context, &seeds).await?;
+            for context in &contexts {
+                replica::start(context).await?;
+            }
+            membership::wait_until_normal(&context).await
+        })
+        .await
+    }
+
+    /// Has a node carry out a statement; the number of rows of the answer. `None`: it went down meanwhile.
+    pub async fn cql(&self, index: usize, text: &str, consistency: Consistency) -> Option<Result<usize>> {
+        let text = text.to_owned();
+        let options = RequestOptions {
+            consistency,
+            serial_consistency: None,
+            page_rows: None,
+            paging_state: None,
+            timestamp: None,
+            now_seconds: None,
+        };
+        self.on(index, move |context| async move {
+            let statement = Arc::new(Statement::new(&text, None, &context.catalog_view())?);
+            let values = BorrowedValues::new();
+            let execution = request::execute(&context, &statement, &values, &options, &mut Vec::new())?;
+            let outcome = match execution {
+                Execution::Ready(outcome) => outcome?,
+                Execution::Pending(outcome) => outcome.await?,
+            };
+            Ok(match outcome {
+                coordinator::Outcome::Rows(page) => page.row_count,
+                _ => 0,
+            })
+        })
+        .await
+    }
+
+    /// Rows that all shards of a node hold of a table, whoever owns them.
+    pub fn stored_rows(&self, index: usize, keyspace: &str, table: &str) -> u64 {
+        let id = *self.catalog(index).table(keyspace, table).unwrap().id.as_bytes();
+        let running = self.running.borrow();
+        let shards = running[&index].contexts.iter();
+        shards
+            .map(|context| context.shard.statistics(helenus_engine::TableId(id)).unwrap().row_versions)
+            .sum()
     }
 
     /// Lets a while pass in which nothing is asked of the cluster.

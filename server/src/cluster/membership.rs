@@ -1,0 +1,477 @@
+//! Joining and leaving: who takes the steps of a transition, and when.
+//!
+//! Every node runs two tasks on its first shard. One *receives*: while a transition is in its first phase, it fetches what
+//! this node gains ([`crate::streaming::receiver`]), again and again until it has everything. The other *drives*: it
+//! proposes the next step when everything for it is there. Both look only at the agreed state, so whoever is started
+//! again goes on where the cluster is.
+//!
+//! * A joining member drives its own join, a leaving one its own leaving; a dead one that is removed is driven by the node
+//!   where an operator has asked for it (and again, when that node was started anew and the operator asks again).
+//! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all who gain something have fetched it.
+//! * `ReadNew` → the end: every live member has applied `ReadNew`.
+//! * A step that is proposed twice has one effect: it names the state that it leads away from.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::join::{JoinError, join};
+use super::metadata::{Command, Outcome, Refusal};
+use super::propose::propose;
+use super::wait_applied_everywhere;
+use crate::error::RequestError;
+use crate::internode::message::{Request, Response};
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState, Phase};
+use crate::ring::topology::Topology;
+use crate::schema::catalog::{Catalog, Replication};
+use crate::shard_thread::ShardContext;
+pub use crate::streaming::cleanup::cleanup;
+use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
+use crate::streaming::plan::Sides;
+use crate::streaming::{self, progress, receiver, replicated_tables};
+
+/// How long a proposal may take.
+const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the members are waited for before the driver looks at the state again.
+const APPLIED_PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_DEADLINE: Duration = Duration::from_secs(5);
+/// Between two looks at those who fetch: it grows by the first up to the second.
+const POLL_PAUSE: Duration = Duration::from_millis(20);
+const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Before a transfer that has failed is tried again, and before a busy cluster is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often who waits looks at the state even if nothing has told it to.
+const IDLE_PAUSE: Duration = Duration::from_secs(5);
+/// How long the seeds are asked before the node gives up and says so.
+const JOIN_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Why a member could not join or leave.
+#[derive(Debug, thiserror::Error)]
+pub enum MembershipError {
+    #[error(
+        "this node ({host_id}) was removed from the cluster for good; to use the machine again, start it with an empty data directory"
+    )]
+    Removed { host_id: HostId },
+    #[error("the join of this node was aborted")]
+    JoinAborted,
+    #[error("the leaving of {host_id} was aborted")]
+    LeaveAborted { host_id: HostId },
+    #[error("no other normal nodes in the ring; decommission would be pointless")]
+    LastMember,
+    #[error(
+        "Not enough live nodes to maintain replication factor in keyspace {keyspace} (RF = {factor}, N = {members}). Perform a forceful decommission to ignore."
+    )]
+    TooFewMembers { keyspace: String, factor: u32, members: u32 },
+    #[error("node {host_id} is {state:?}: it can only leave when it is normal")]
+    NotNormal { host_id: HostId, state: MemberState },
+    #[error("Host ID {host_id} not found.")]
+    UnknownMember { host_id: HostId },
+    #[error("Cannot remove self")]
+    OwnRemoval,
+    #[error("Node {host_id} is alive and owns this ID. Use decommission command to remove it from the ring")]
+    StillAlive { host_id: HostId },
+    #[error("node {host_id} is not joining")]
+    NotJoining { host_id: HostId },
+    #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
+    RingIsChanging,
+    #[error("Keyspace [{0}] does not exist.")]
+    UnknownKeyspace(String),
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Node(#[from] RequestError),
+}
+
+type Result<T> = std::result::Result<T, MembershipError>;
+
+/// Starts the two tasks. On the first shard, when the metadata log is open; they end when the node stops.
+pub fn start(context: &Rc<ShardContext>) {
+    tokio::task::spawn_local(receive(context.clone()));
+    tokio::task::spawn_local(drive(context.clone()));
+}
+
+/// Waits until another version of the metadata is applied, or the time is over; false: the node stops.
+async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Duration) -> bool {
+    let mut applied = context.node.applied.subscribe();
+    let mut stopping = context.node.stopping.subscribe();
+    tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stopping| *stopping) => false,
+        // An error means that the node is gone, and this with it.
+        changed = applied.wait_for(|version| *version != seen_version) => changed.is_ok(),
+        () = context.clock.sleep(patience) => true,
+    }
+}
+
+/// Fetches whatever this node gains.
+async fn receive(context: Rc<ShardContext>) {
+    let mut is_clear = false;
+    loop {
+        let view = context.cluster();
+        let topology = &view.topology;
+        let transfers = &context.node.transfers;
+        let mut patience = IDLE_PAUSE;
+        match topology.in_transition().map(|member| member.state) {
+            Some(MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth))
+                if !transfers.is_done(topology.epoch) =>
+            {
+                is_clear = false;
+                match receiver::run(&context).await {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        transfers.note_waiting(topology.epoch, Some(error.to_string()));
+                        tracing::warn!(%error, "ranges have not been fetched yet; another attempt follows");
+                        patience = RETRY_PAUSE;
+                    }
+                }
+            }
+            Some(_) => is_clear = false,
+            None if is_clear => {}
+            None => {
+                is_clear = true;
+                transfers.end();
+                // Left over, it would only take space.
+                if let Err(error) = progress::forget_others(&context, 0).await {
+                    tracing::warn!(%error, "the progress of a transfer that is over was not removed");
+                }
+            }
+        }
+        if !wait_for_change(&context, topology.version, patience).await {
+            return;
+        }
+    }
+}
+
+/// Takes the steps of the transition that is this node's to drive.
+async fn drive(context: Rc<ShardContext>) {
+    let mut pause = POLL_PAUSE;
+    loop {
+        let view = context.cluster();
+        let topology = &view.topology;
+        let driven = topology.in_transition().filter(|member| is_driver(&context, member));
+        let patience = match driven {
+            None => {
+                pause = POLL_PAUSE;
+                IDLE_PAUSE
+            }
+            Some(member) => match step(&context, topology, member).await {
+                Ok(true) => {
+                    pause = POLL_PAUSE;
+                    continue;
+                }
+                Ok(false) => {
+                    pause = (pause + POLL_PAUSE).min(POLL_PAUSE_MAX);
+                    pause
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the next step of a transition was not taken; another attempt follows");
+                    RETRY_PAUSE
+                }
+            },
+        };
+        if !wait_for_change(&context, topology.version, patience).await {
+            return;
+        }
+    }
+}
+
+fn is_driver(context: &ShardContext, member: &Member) -> bool {
+    let is_own = member.host_id == context.node.host_id;
+    let is_asked = matches!(member.state, MemberState::Leaving(_))
+        && context.node.transfers.is_removal_asked(&member.host_id);
+    is_own || is_asked
+}
+
+/// Takes the next step if everything for it is there; whether it has been taken.
+async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
+    if !wait_applied_everywhere(context, topology.version, APPLIED_PATIENCE).await.is_empty() {
+        return Ok(false);
+    }
+    let is_first = matches!(
+        member.state,
+        MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth)
+    );
+    if is_first && !all_have_fetched(context, topology, member).await {
+        return Ok(false);
+    }
+    let command = Command::Advance { host_id: member.host_id, from: member.state };
+    match propose(context, command, PROPOSAL_DEADLINE).await? {
+        Outcome::Applied { .. } => Ok(true),
+        // Another node has taken the step, or taken the transition back: the state will say so.
+        Outcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. }) => Ok(false),
+        Outcome::Refused(refusal) => Err(refusal.into()),
+        Outcome::Busy { .. } | Outcome::Conflict { .. } => Ok(false),
+    }
+}
+
+/// Who gains something in the transition under way.
+fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
+    let Some(sides) = Sides::of(topology) else { return BTreeSet::new() };
+    let everyone: BTreeSet<HostId> = topology.members.keys().copied().collect();
+    let mut seen: Vec<&Replication> = Vec::new();
+    let mut gaining = BTreeSet::new();
+    for keyspace in catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual) {
+        if keyspace.replication != Replication::Local && !seen.contains(&&keyspace.replication) {
+            seen.push(&keyspace.replication);
+            gaining.extend(sides.plan(&keyspace.replication, &everyone).into_keys());
+        }
+    }
+    gaining
+}
+
+async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> bool {
+    let epoch = topology.epoch;
+    let may_lose = context.node.transfers.is_removal_asked(&member.host_id);
+    let catalog = context.catalog();
+    let asked = gaining(topology, &catalog).into_iter().filter_map(|host_id| topology.member(&host_id));
+    let asked = asked.map(|gaining| async move {
+        let status = status_of(context, gaining, epoch).await?;
+        let has_all = status.is_done || (may_lose && status.lost_ranges > 0);
+        (status.epoch == epoch && has_all).then_some(status.lost_ranges)
+    });
+    let answers: Option<Vec<u32>> = futures::future::join_all(asked).await.into_iter().collect();
+    let lost: u32 = answers.iter().flatten().sum();
+    if lost > 0 {
+        tracing::warn!(
+            host_id = %member.host_id,
+            ranges = lost,
+            "a member is removed that was the only replica of some ranges: their data is lost"
+        );
+    }
+    answers.is_some()
+}
+
+async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64) -> Option<TransferStatus> {
+    if member.host_id == context.node.host_id {
+        return Some(streaming::status(context, epoch));
+    }
+    let request = Request::Stream(StreamRequest::Status { epoch });
+    match context.ask(member, 0, &request, STATUS_DEADLINE).await {
+        Ok(Response::Stream(StreamResponse::Status(status))) => Some(status),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::debug!(host_id = %member.host_id, %error, "a member has not said how far it is");
+            None
+        }
+    }
+}
+
+/// Makes this node a member: joins through the seeds if it is none yet. On the first shard, when the metadata log is open.
+pub async fn enter(context: &Rc<ShardContext>, seeds: &[SocketAddr]) -> Result<()> {
+    check_removed(context)?;
+    let is_member = {
+        let topology = &context.cluster_view().topology;
+        // Version 0: nothing is agreed yet, the node is alone with itself.
+        topology.version > 0 && topology.members.contains_key(&context.node.host_id)
+    };
+    if !is_member {
+        discard_ranges(context).await?;
+        join(context, seeds, JOIN_DEADLINE).await?;
+    }
+    Ok(())
+}
+
+/// Waits until this node has taken over what it gains, in this run or in earlier ones. From any shard, after [`enter`]. Clients
+/// are to be served only afterwards.
+pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
+    let host_id = context.node.host_id;
+    loop {
+        let (version, state) = {
+            let topology = &context.cluster_view().topology;
+            (topology.version, topology.member(&host_id).map(|member| member.state))
+        };
+        match state {
+            Some(MemberState::Normal | MemberState::Leaving(_)) => return Ok(()),
+            Some(MemberState::Joining(_)) => tell_progress(context),
+            None => {
+                check_removed(context)?;
+                return Err(MembershipError::JoinAborted);
+            }
+        }
+        if !wait_for_change(context, version, IDLE_PAUSE).await {
+            return Err(RequestError::Server("the node is shutting down".to_owned()).into());
+        }
+    }
+}
+
+/// Lets the log know how far a join is.
+fn tell_progress(context: &ShardContext) {
+    let Some(progress) = streaming::progress(context).receiving else {
+        tracing::info!("joining the cluster");
+        return;
+    };
+    tracing::info!(
+        percent = %format_args!("{:.1}", progress.percent),
+        bytes = progress.bytes,
+        seconds_left = ?progress.seconds_left,
+        waiting_for = progress.waiting_for.as_deref().unwrap_or("nothing"),
+        "joining the cluster: fetching the ranges that this node takes over"
+    );
+}
+
+/// An error when this node has left the cluster, or was removed.
+pub fn check_removed(context: &ShardContext) -> Result<()> {
+    let host_id = context.node.host_id;
+    if context.cluster_view().topology.removed.contains(&host_id) {
+        return Err(MembershipError::Removed { host_id });
+    }
+    Ok(())
+}
+
+/// Empties the tables of the ring: what a node that is no member has of them is left over from a join that was aborted.
+async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
+    let tables: Vec<_> = {
+        let catalog = context.catalog();
+        let keyspaces = catalog
+            .keyspaces
+            .values()
+            .filter(|keyspace| !keyspace.is_virtual && keyspace.replication != Replication::Local);
+        keyspaces.flat_map(|keyspace| replicated_tables(keyspace)).collect()
+    };
+    for shard in 0..context.node.shard_count() {
+        let tables = tables.clone();
+        context
+            .run_on(shard, move |context| {
+                Box::pin(async move {
+                    for table in tables {
+                        if context.shard.statistics(table)? != helenus_engine::TableStatistics::default() {
+                            context.shard.truncate(table).await?;
+                        }
+                    }
+                    Ok::<_, RequestError>(())
+                })
+            })
+            .await??;
+    }
+    Ok(())
+}
+
+/// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
+/// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.
+pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
+    let host_id = context.node.host_id;
+    let view = context.cluster();
+    check_removed(context)?;
+    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
+    match member.state {
+        MemberState::Leaving(_) => {}
+        MemberState::Joining(_) => {
+            return Err(MembershipError::NotNormal { host_id, state: member.state });
+        }
+        MemberState::Normal => {
+            check_remaining(&view.topology, member, &context.catalog(), force)?;
+            start_leave(context, host_id).await?;
+        }
+    }
+    wait_until_gone(context, host_id).await
+}
+
+/// Refuses a leaving after which a keyspace would have fewer members than replicas (as Cassandra does).
+fn check_remaining(topology: &Topology, member: &Member, catalog: &Catalog, force: bool) -> Result<()> {
+    let normal = || topology.members.values().filter(|member| member.state == MemberState::Normal);
+    if normal().all(|other| other.host_id == member.host_id) {
+        return Err(MembershipError::LastMember);
+    }
+    if force {
+        return Ok(());
+    }
+    for keyspace in catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual) {
+        let (factor, members) = match &keyspace.replication {
+            Replication::Local => continue,
+            Replication::Simple { replication_factor } => (*replication_factor, normal().count()),
+            Replication::NetworkTopology { data_centers } => {
+                let local = normal().filter(|other| other.data_center == member.data_center);
+                (data_centers.get(&member.data_center).copied().unwrap_or(0), local.count())
+            }
+        };
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        if factor > 0 && members <= factor {
+            return Err(MembershipError::TooFewMembers { keyspace: keyspace.name.clone(), factor, members });
+        }
+    }
+    Ok(())
+}
+
+/// Proposes the leaving until it is the member's turn.
+async fn start_leave(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    loop {
+        match propose(context, Command::StartLeave { host_id }, PROPOSAL_DEADLINE).await? {
+            Outcome::Applied { .. } => return Ok(()),
+            Outcome::Refused(refusal) => return Err(refusal.into()),
+            Outcome::Busy { host_id: other } => {
+                tracing::info!(host_id = %other, "another member is joining or leaving; waiting for its end");
+                let version = context.cluster_view().topology.version;
+                if !wait_for_change(context, version, RETRY_PAUSE).await {
+                    return Err(RequestError::Server("the node is shutting down".to_owned()).into());
+                }
+            }
+            Outcome::Conflict { .. } => {}
+        }
+    }
+}
+
+async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    loop {
+        let (version, state) = {
+            let view = context.cluster_view();
+            (view.topology.version, view.topology.member(&host_id).map(|member| member.state))
+        };
+        match state {
+            None => {
+                tracing::info!(%host_id, "the member has left the cluster");
+                return Ok(());
+            }
+            Some(MemberState::Normal) => return Err(MembershipError::LeaveAborted { host_id }),
+            Some(_) => {}
+        }
+        if !wait_for_change(context, version, IDLE_PAUSE).await {
+            return Err(RequestError::Server("the node is shutting down".to_owned()).into());
+        }
+    }
+}
+
+/// Removes a dead member, and resolves when the others have its ranges. From any shard of any other member. A member that died
+/// while it joined is taken back at once.
+pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    let view = context.cluster();
+    if view.topology.removed.contains(&host_id) {
+        return Ok(());
+    }
+    if host_id == context.node.host_id {
+        return Err(MembershipError::OwnRemoval);
+    }
+    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
+    if view.is_alive(&host_id) {
+        return Err(MembershipError::StillAlive { host_id });
+    }
+    if matches!(member.state, MemberState::Joining(_)) {
+        return abort_join(context, host_id).await;
+    }
+    if member.state == MemberState::Normal {
+        start_leave(context, host_id).await?;
+    }
+    context.node.transfers.ask_removal(host_id);
+    let outcome = wait_until_gone(context, host_id).await;
+    context.node.transfers.forget_removal(&host_id);
+    outcome
+}
+
+/// Takes a join back: the member is none any more. From any shard of any member.
+pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    let view = context.cluster();
+    match view.topology.member(&host_id).map(|member| member.state) {
+        None => return Err(MembershipError::UnknownMember { host_id }),
+        Some(MemberState::Joining(_)) => {}
+        Some(_) => return Err(MembershipError::NotJoining { host_id }),
+    }
+    match propose(context, Command::Abort { host_id }, PROPOSAL_DEADLINE).await? {
+        Outcome::Applied { .. } => Ok(()),
+        Outcome::Refused(refusal) => Err(refusal.into()),
+        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotJoining { host_id }),
+    }
+}

@@ -1,0 +1,319 @@
+//! Members that join and leave, while others write and nodes die: nothing that was acknowledged is missing afterwards.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+
+use super::harness::{World, simulate};
+use crate::cluster::membership::{self, MembershipError};
+use crate::ring::member::{MemberState, Phase};
+
+/// Keyspace and its replicas.
+const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
+
+/// What was written and acknowledged, by keyspace.
+struct Load {
+    world: Rc<World>,
+    next: Cell<u32>,
+    acknowledged: RefCell<BTreeMap<&'static str, Vec<u32>>>,
+    is_over: Cell<bool>,
+}
+
+impl Load {
+    /// Makes the tables.
+    async fn new(world: &Rc<World>) -> Rc<Self> {
+        let node = world.node(0);
+        for (name, replicas) in KEYSPACES {
+            let keyspace = format!(
+                "CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+            );
+            node.ddl(&keyspace).await.unwrap();
+            node.ddl(&format!("CREATE TABLE {name}.t (k int PRIMARY KEY, v text)")).await.unwrap();
+        }
+        Rc::new(Self {
+            world: world.clone(),
+            next: Cell::new(0),
+            acknowledged: RefCell::default(),
+            is_over: Cell::new(false),
+        })
+    }
+
+    /// Writes so many rows through these nodes in turn.
+    async fn write(&self, nodes: &[usize], count: u32, consistency: Consistency) {
+        for _ in 0..count {
+            let key = self.next.replace(self.next.get() + 1);
+            let node = nodes[key as usize % nodes.len()];
+            for (name, _) in KEYSPACES {
+                let text = format!("INSERT INTO {name}.t (k, v) VALUES ({key}, 'value of {key}')");
+                if let Some(Ok(_)) = self.world.cql(node, &text, consistency).await {
+                    self.acknowledged.borrow_mut().entry(name).or_default().push(key);
+                }
+            }
+        }
+    }
+
+    /// Writes until [`Load::end`], a little at a time.
+    fn begin(
+        self: &Rc<Self>,
+        nodes: &'static [usize],
+        consistency: Consistency,
+    ) -> tokio::task::JoinHandle<()> {
+        self.is_over.set(false);
+        let load = self.clone();
+        tokio::task::spawn_local(async move {
+            while !load.is_over.get() {
+                load.write(nodes, 1, consistency).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    }
+
+    async fn end(&self, writing: tokio::task::JoinHandle<()>) {
+        self.is_over.set(true);
+        writing.await.unwrap();
+    }
+
+    /// Every node finds every row at this level.
+    async fn check(&self, nodes: &[usize], consistency: Consistency) {
+        let acknowledged = self.acknowledged.borrow().clone();
+        for (name, keys) in acknowledged {
+            for (number, key) in keys.iter().enumerate() {
+                let node = nodes[number % nodes.len()];
+                let text = format!("SELECT v FROM {name}.t WHERE k = {key}");
+                let rows = self.world.cql(node, &text, consistency).await.unwrap().unwrap();
+                assert_eq!(rows, 1, "row {key} of {name}, asked of node {node} at {consistency:?}");
+            }
+        }
+    }
+}
+
+async fn decommission(world: &World, index: usize, force: bool) -> Option<Result<(), MembershipError>> {
+    world.on(index, move |context| async move { membership::decommission(&context, force).await }).await
+}
+
+async fn wait_until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it has not come to it");
+}
+
+fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {
+    let view = world.node(asked).cluster();
+    view.topology.member(&world.host_id(member)).map(|member| member.state)
+}
+
+#[test]
+fn a_cluster_grows_and_shrinks_under_load_and_loses_nothing() {
+    simulate(21, |world| async move {
+        world.enter(0).await.unwrap().unwrap();
+        let load = Load::new(&world).await;
+        load.write(&[0], 150, Consistency::One).await;
+        for index in 1..4 {
+            let writing = load.begin(&[0], if index < 3 { Consistency::One } else { Consistency::Quorum });
+            world.enter(index).await.unwrap().unwrap();
+            load.end(writing).await;
+            world.settle().await;
+            let nodes: Vec<usize> = (0..=index).collect();
+            load.check(&nodes, Consistency::One).await;
+        }
+        let writing = load.begin(&[0, 2, 3], Consistency::Quorum);
+        decommission(&world, 1, false).await.unwrap().unwrap();
+        load.end(writing).await;
+        world.crash(1);
+        wait_until(|| [0, 2, 3].iter().all(|asked| state_of(&world, *asked, 1).is_none())).await;
+        world.settle().await;
+        load.check(&[0, 2, 3], Consistency::One).await;
+        load.check(&[0, 2, 3], Consistency::Quorum).await;
+        // Three members and three replicas: another one must not go, unless it is meant.
+        let error = decommission(&world, 2, false).await.unwrap().unwrap_err();
+        assert!(matches!(error, MembershipError::TooFewMembers { factor: 3, members: 3, .. }), "{error}");
+        decommission(&world, 2, true).await.unwrap().unwrap();
+        world.crash(2);
+        world.settle().await;
+        load.check(&[0, 3], Consistency::One).await;
+        // Who has left does not come back.
+        let error = world.enter(1).await.unwrap().unwrap_err();
+        assert!(matches!(error, MembershipError::Removed { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_joiner_that_dies_goes_on_when_it_is_back() {
+    for seed in 0..4 {
+        simulate(30 + seed, |world| async move {
+            world.enter(0).await.unwrap().unwrap();
+            let load = Load::new(&world).await;
+            load.write(&[0], 100, Consistency::One).await;
+            world.enter(1).await.unwrap().unwrap();
+            let writing = load.begin(&[0, 1], Consistency::One);
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                let patience = Duration::from_millis(1 + world.random(40 << attempts.min(8)));
+                let entered = tokio::time::timeout(patience, world.enter(2)).await;
+                match entered {
+                    Ok(entered) => {
+                        entered.unwrap().unwrap();
+                        break;
+                    }
+                    Err(_) => world.crash(2),
+                }
+            }
+            load.end(writing).await;
+            world.settle().await;
+            assert_eq!(state_of(&world, 0, 2), Some(MemberState::Normal));
+            load.check(&[0, 1, 2], Consistency::One).await;
+        });
+    }
+}
+
+#[test]
+fn a_join_waits_for_the_one_that_has_the_data() {
+    for seed in 0..3 {
+        simulate(40 + seed, |world| async move {
+            for index in 0..2 {
+                world.enter(index).await.unwrap().unwrap();
+            }
+            let load = Load::new(&world).await;
+            load.write(&[0, 1], 150, Consistency::One).await;
+            world.enter(2).await.unwrap().unwrap();
+            let joining = {
+                let world = world.clone();
+                tokio::task::spawn_local(async move { world.enter(3).await })
+            };
+            tokio::time::sleep(Duration::from_millis(1 + world.random(60))).await;
+            world.crash(1);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            world.enter(1).await.unwrap().unwrap();
+            joining.await.unwrap().unwrap().unwrap();
+            world.settle().await;
+            load.check(&[0, 1, 2, 3], Consistency::One).await;
+        });
+    }
+}
+
+#[test]
+fn a_leaving_member_that_dies_goes_on_when_it_is_back() {
+    for seed in 0..3 {
+        simulate(50 + seed, |world| async move {
+            for index in 0..4 {
+                world.enter(index).await.unwrap().unwrap();
+            }
+            let load = Load::new(&world).await;
+            load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
+            let leaving = {
+                let world = world.clone();
+                tokio::task::spawn_local(async move { decommission(&world, 3, false).await })
+            };
+            tokio::time::sleep(Duration::from_millis(1 + world.random(60))).await;
+            world.crash(3);
+            let _ = leaving.await;
+            if state_of(&world, 0, 3) == Some(MemberState::Leaving(Phase::WriteBoth)) {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                assert!(state_of(&world, 0, 3).is_some(), "it is the only one that has some of the rows");
+            }
+            if state_of(&world, 0, 3).is_some() {
+                let entered = world.enter(3).await.unwrap();
+                let has_left = matches!(entered, Err(MembershipError::Removed { .. }));
+                assert!(has_left || entered.is_ok());
+                if !has_left {
+                    let outcome = decommission(&world, 3, false).await.unwrap();
+                    assert!(matches!(outcome, Ok(()) | Err(MembershipError::Removed { .. })), "{outcome:?}");
+                }
+            }
+            wait_until(|| state_of(&world, 0, 3).is_none()).await;
+            world.crash(3);
+            world.settle().await;
+            load.check(&[0, 1, 2], Consistency::One).await;
+        });
+    }
+}
+
+#[test]
+fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
+    simulate(60, |world| async move {
+        for index in 0..4 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Load::new(&world).await;
+        load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
+        let id = world.host_id(2);
+        let remove = |world: Rc<World>, by: usize| async move {
+            world
+                .on(by, move |context| async move { membership::removenode(&context, id).await })
+                .await
+                .unwrap()
+        };
+        let error = remove(world.clone(), 0).await.unwrap_err();
+        assert!(matches!(error, MembershipError::StillAlive { .. }), "{error}");
+        let error = remove(world.clone(), 2).await.unwrap_err();
+        assert!(matches!(error, MembershipError::OwnRemoval), "{error}");
+        world.crash(2);
+        remove(world.clone(), 0).await.unwrap();
+        world.settle().await;
+        assert_eq!(state_of(&world, 1, 2), None);
+        // One replica is not enough to survive its node.
+        load.acknowledged.borrow_mut().remove("one");
+        load.check(&[0, 1, 3], Consistency::One).await;
+    });
+}
+
+#[test]
+fn a_join_that_is_aborted_can_be_tried_again() {
+    simulate(70, |world| async move {
+        world.enter(0).await.unwrap().unwrap();
+        let load = Load::new(&world).await;
+        load.write(&[0], 100, Consistency::One).await;
+        world.configure(1, |_| {});
+        let joining = {
+            let world = world.clone();
+            tokio::task::spawn_local(async move { world.enter(1).await })
+        };
+        wait_until(|| state_of(&world, 0, 1).is_some()).await;
+        world.crash(1);
+        joining.await.unwrap();
+        let id = world.host_id(1);
+        let aborted =
+            world.on(0, move |context| async move { membership::abort_join(&context, id).await }).await;
+        aborted.unwrap().unwrap();
+        assert_eq!(state_of(&world, 0, 1), None);
+        load.write(&[0], 50, Consistency::One).await;
+        world.enter(1).await.unwrap().unwrap();
+        world.settle().await;
+        load.check(&[0, 1], Consistency::One).await;
+    });
+}
+
+#[test]
+fn a_cleanup_leaves_what_a_node_owns() {
+    simulate(80, |world| async move {
+        world.enter(0).await.unwrap().unwrap();
+        let load = Load::new(&world).await;
+        load.write(&[0], 300, Consistency::One).await;
+        world.enter(1).await.unwrap().unwrap();
+        world.settle().await;
+        let cleanup = |name: &'static str| {
+            let world = world.clone();
+            async move {
+                let clean =
+                    move |context| async move { membership::cleanup(&context, Some(name.to_owned())).await };
+                world.on(0, clean).await.unwrap()
+            }
+        };
+        assert_eq!(world.stored_rows(0, "one", "t"), 300);
+        assert!(cleanup("one").await.unwrap() > 0);
+        assert_eq!(cleanup("three").await.unwrap(), 0, "of three replicas each node has everything");
+        let left = world.stored_rows(0, "one", "t");
+        assert!(left < 300 && left + world.stored_rows(1, "one", "t") == 300, "{left}");
+        load.check(&[0, 1], Consistency::One).await;
+        let error = cleanup("none").await.unwrap_err();
+        assert_eq!(error.to_string(), "Keyspace [none] does not exist.");
+    });
+}

@@ -1,0 +1,94 @@
+//! Cleanup: this node removes the data of ranges that it has given up, as `nodetool cleanup` does.
+//!
+//! Invariant: nothing of a range is removed that this node owns, or is to own: the ranges are worked out, and the files
+//! that they are removed from are chosen, in one turn in which no member is in a transition. What comes later is in
+//! other files.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::TableId;
+
+use super::ranges::{complement, intervals};
+use super::replicated_tables;
+use crate::cluster::membership::MembershipError;
+use crate::error::RequestError;
+use crate::shard_thread::ShardContext;
+
+/// Before files are looked at again that a compaction was reading.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Cleans all replicated keyspaces up, or one. From any shard. The number of files that were rewritten or removed.
+pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, MembershipError> {
+    if let Some(name) = &keyspace
+        && context.catalog().keyspace(name).is_none()
+    {
+        return Err(MembershipError::UnknownKeyspace(name.clone()));
+    }
+    let jobs = (0..context.node.shard_count()).map(|shard| {
+        let keyspace = keyspace.clone();
+        context.run_on(shard, move |context| Box::pin(clean_shard(context, keyspace)))
+    });
+    let mut files = 0;
+    for cleaned in futures::future::join_all(jobs).await {
+        files += cleaned??;
+    }
+    Ok(files)
+}
+
+async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, MembershipError> {
+    let catalog = context.catalog();
+    let mut files = 0;
+    for keyspace in
+        catalog.keyspaces.values().filter(|known| keyspace.as_ref().is_none_or(|name| *name == known.name))
+    {
+        for table in replicated_tables(keyspace) {
+            files += clean_table(&context, &keyspace.name, table).await?;
+        }
+    }
+    Ok(files)
+}
+
+async fn clean_table(
+    context: &Rc<ShardContext>,
+    keyspace: &str,
+    table: TableId,
+) -> Result<usize, MembershipError> {
+    let failed = |error| MembershipError::Node(RequestError::from(error));
+    let mut files = 0;
+    loop {
+        if given_up(context, keyspace)?.is_empty() {
+            return Ok(files);
+        }
+        match context.shard.flush(table).await {
+            Ok(()) => {}
+            // Dropped meanwhile.
+            Err(helenus_engine::EngineError::UnknownTable(_)) => return Ok(files),
+            Err(error) => return Err(failed(error)),
+        }
+        // From here to the choice of the files nothing else has its turn.
+        let ranges = given_up(context, keyspace)?;
+        let dropped = context.shard.drop_ranges(table, &ranges).await.map_err(failed)?;
+        files += dropped.rewritten_files;
+        if dropped.busy_files == 0 {
+            return Ok(files);
+        }
+        context.clock.sleep(BUSY_PAUSE).await;
+    }
+}
+
+/// The tokens of a keyspace that this node does not own.
+fn given_up(context: &ShardContext, keyspace: &str) -> Result<Vec<RangeInclusive<i64>>, MembershipError> {
+    let view = context.cluster_view();
+    if view.topology.in_transition().is_some() {
+        return Err(MembershipError::RingIsChanging);
+    }
+    let Some(placement) = view.placement(keyspace).filter(|_| !view.is_single) else { return Ok(Vec::new()) };
+    let owned: Vec<_> = placement
+        .ranges()
+        .filter(|(_, replicas)| replicas.contains(&context.node.host_id))
+        .map(|(range, _)| range)
+        .collect();
+    Ok(complement(&intervals(&owned)))
+}
