@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_engine::{TableId, TableStatistics};
+use uuid::Uuid;
 
 pub use self::cluster::SNITCH;
 use self::cluster::Sizes;
 use crate::cluster::liveness::ServingState;
+use crate::cluster::membership::{self, MembershipError};
 use crate::error::{RequestError, Result};
 use crate::node::NodeShared;
 use crate::observe::prometheus::{EngineGauges, render};
@@ -19,6 +21,8 @@ use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, Rin
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::schema::catalog::{Catalog, TableKind};
 use crate::shard_thread::{ShardContext, run_on};
+use crate::streaming;
+use crate::streaming::progress::StreamingReport;
 
 /// The node as the HTTP server knows it.
 pub struct NodeAdmin {
@@ -112,6 +116,25 @@ impl NodeAdmin {
         run_on(&self.node.links[0], move |context| Box::pin(async move { look(&context) }))
             .await
             .map_err(|error| failed(&error))?
+    }
+
+    /// Has something done about the members. A job of the first shard, so that it goes on whoever waits for it.
+    fn change_members(
+        &self,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<(), MembershipError>>
+        + Send
+        + 'static,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let outcome = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+            outcome.map_err(|error| match error {
+                MembershipError::UnknownMember { .. } | MembershipError::UnknownKeyspace(_) => {
+                    AdminError::Unknown(error.to_string())
+                }
+                other => AdminError::Failed(other.to_string()),
+            })
+        }
+        .boxed()
     }
 
     async fn sizes(&self) -> Result<Sizes, AdminError> {
@@ -277,6 +300,34 @@ impl Admin for NodeAdmin {
                 .map_err(|error| failed(&error))
         }
         .boxed()
+    }
+
+    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.change_members(move |context| {
+            Box::pin(async move { membership::decommission(&context, force).await })
+        })
+    }
+
+    fn remove_node(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.change_members(move |context| {
+            Box::pin(async move { membership::removenode(&context, host_id).await })
+        })
+    }
+
+    fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.change_members(move |context| {
+            Box::pin(async move { membership::abort_join(&context, host_id).await })
+        })
+    }
+
+    fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.change_members(move |context| {
+            Box::pin(async move { membership::cleanup(&context, keyspace).await.map(|_| ()) })
+        })
+    }
+
+    fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
+        self.on_first_shard(|context| Ok(streaming::progress(context))).boxed()
     }
 
     fn table_statistics(

@@ -11,9 +11,11 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+use crate::streaming::progress::StreamingReport;
 
 /// What `helenus admin` takes.
 #[derive(Debug, clap::Args)]
@@ -64,6 +66,29 @@ enum AdminCommand {
         /// The name.
         name: String,
     },
+    /// Leaves the cluster: the node's data goes to those who own it then.
+    Decommission {
+        /// Also where fewer members remain than a keyspace has replicas.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Removes a dead member: the others fetch its ranges from each other.
+    Removenode {
+        /// The member, as `status` shows it.
+        host_id: Uuid,
+    },
+    /// Takes the join of a member back.
+    Abortjoin {
+        /// The member, as `status` shows it.
+        host_id: Uuid,
+    },
+    /// Removes the data of ranges that the node has given up.
+    Cleanup {
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
+    /// Data on its way between owners.
+    Netstats,
     /// Files, sizes and counts of tables.
     Tablestats {
         /// Of this keyspace only.
@@ -124,6 +149,20 @@ impl AdminCommand {
             Self::Clearsnapshot { name } => {
                 (Method::Post, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
+            Self::Decommission { force } => {
+                let force = force.then(|| ("force", "true".to_owned()));
+                (Method::Post, "/admin/decommission", force.into_iter().collect())
+            }
+            Self::Removenode { host_id } => {
+                (Method::Post, "/admin/removenode", vec![("host_id", host_id.to_string())])
+            }
+            Self::Abortjoin { host_id } => {
+                (Method::Post, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
+            }
+            Self::Cleanup { keyspace } => {
+                (Method::Post, "/admin/cleanup", keyspace_parameter(keyspace.as_ref()))
+            }
+            Self::Netstats => (Method::Get, "/admin/netstats", Vec::new()),
             Self::Tablestats { keyspace } => {
                 (Method::Get, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
             }
@@ -143,9 +182,15 @@ impl AdminCommand {
                 tables::table_statistics(&read::<Vec<TableReport>>(reports)?)
             }
             Self::Drain => "drained\n".to_owned(),
-            Self::Flush(_) | Self::Compact(_) | Self::Snapshot { .. } | Self::Clearsnapshot { .. } => {
-                "done\n".to_owned()
-            }
+            Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
+            Self::Flush(_)
+            | Self::Compact(_)
+            | Self::Snapshot { .. }
+            | Self::Clearsnapshot { .. }
+            | Self::Decommission { .. }
+            | Self::Removenode { .. }
+            | Self::Abortjoin { .. }
+            | Self::Cleanup { .. } => "done\n".to_owned(),
         })
     }
 }
@@ -205,5 +250,12 @@ mod tests {
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(call(&["tablestats"]), "GET /admin/tablestats");
+        assert_eq!(call(&["decommission"]), "POST /admin/decommission");
+        assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");
+        let host_id = "7f3c1c5e-0000-4000-8000-000000000001";
+        assert_eq!(call(&["removenode", host_id]), format!("POST /admin/removenode?host_id={host_id}"));
+        assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={host_id}"));
+        assert_eq!(call(&["cleanup", "shop"]), "POST /admin/cleanup?keyspace=shop");
+        assert_eq!(call(&["netstats"]), "GET /admin/netstats");
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
 };
+use crate::streaming::progress::StreamingReport;
 
 /// Lines of cells, each column as wide as its widest cell, two blanks apart.
 fn columns(rows: &[Vec<String>]) -> String {
@@ -47,6 +48,44 @@ fn bytes(count: u64) -> String {
         unit = next;
     }
     format!("{amount:.2} {unit}")
+}
+
+/// Data on its way between owners.
+pub fn streams(report: &StreamingReport) -> String {
+    let mut text = String::new();
+    match &report.receiving {
+        None => text.push_str("Receiving: nothing\n"),
+        Some(transfer) => {
+            let left = transfer.seconds_left.map_or("?".to_owned(), |seconds| seconds.to_string());
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "Receiving, because {} changes: {} of about {} ({:.0} %), {}/s, {left} s left{}",
+                transfer.member,
+                bytes(transfer.bytes),
+                bytes(transfer.estimated_bytes),
+                transfer.percent,
+                bytes(transfer.bytes_per_second),
+                transfer.waiting_for.as_ref().map_or(String::new(), |reason| format!("; waits: {reason}")),
+            );
+            let mut rows = vec![row(&["From", "Received", "About", "Parts done"])];
+            rows.extend(transfer.peers.iter().map(|peer| {
+                vec![
+                    peer.peer.to_string(),
+                    bytes(peer.bytes),
+                    bytes(peer.estimated_bytes),
+                    format!("{} of {}", peer.units_done, peer.units),
+                ]
+            }));
+            text.push_str(&columns(&rows));
+        }
+    }
+    let mut rows = vec![row(&["To", "Sent since the start"])];
+    rows.extend(report.sent_bytes.iter().map(|(to, sent)| vec![to.to_string(), bytes(*sent)]));
+    if rows.len() > 1 {
+        text.push_str(&columns(&rows));
+    }
+    text
 }
 
 /// `UN`: up, normal; as `nodetool` says it.

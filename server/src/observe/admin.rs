@@ -2,7 +2,10 @@
 
 use futures::future::BoxFuture;
 
+use uuid::Uuid;
+
 use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+use crate::streaming::progress::StreamingReport;
 
 /// Why an administrative operation was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,22 @@ pub trait Admin: Send + Sync {
     /// Takes no clients and no requests of other nodes any more, tells the others so, and flushes everything: what follows can
     /// only be a stop.
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Has this node leave the cluster with its data; resolves when it has left. `force`: also where fewer members remain than
+    /// a keyspace has replicas.
+    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Removes a dead member; resolves when the others have its ranges.
+    fn remove_node(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Takes the join of a member back.
+    fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Removes the data of ranges that this node has given up.
+    fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Data on its way between owners.
+    fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>>;
 
     /// One report a table, ordered by keyspace and table.
     fn table_statistics(

@@ -16,6 +16,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::admin::{Admin, AdminError};
 use super::prometheus;
@@ -37,11 +38,16 @@ enum Route {
     Ring,
     NodeInfo,
     DescribeCluster,
+    Streams,
     Flush,
     Compact,
     Snapshot,
     ClearSnapshot,
     Drain,
+    Decommission,
+    RemoveNode,
+    AbortJoin,
+    Cleanup,
 }
 
 impl Route {
@@ -60,6 +66,11 @@ impl Route {
             "/admin/snapshot" => Self::Snapshot,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/drain" => Self::Drain,
+            "/admin/netstats" => Self::Streams,
+            "/admin/decommission" => Self::Decommission,
+            "/admin/removenode" => Self::RemoveNode,
+            "/admin/abortjoin" => Self::AbortJoin,
+            "/admin/cleanup" => Self::Cleanup,
             _ => return None,
         })
     }
@@ -75,6 +86,7 @@ impl Route {
                 | Self::Ring
                 | Self::NodeInfo
                 | Self::DescribeCluster
+                | Self::Streams
         )
     }
 
@@ -85,8 +97,11 @@ impl Route {
             | Self::Version
             | Self::NodeInfo
             | Self::DescribeCluster
+            | Self::Streams
             | Self::Drain => &[],
-            Self::TableStatistics | Self::ClusterStatus | Self::Ring => &["keyspace"],
+            Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
+            Self::Decommission => &["force"],
+            Self::RemoveNode | Self::AbortJoin => &["host_id"],
             Self::Flush | Self::Compact => &["keyspace", "table"],
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::ClearSnapshot => &["name"],
@@ -183,6 +198,20 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<A
             operate(request.uri(), admin.clear_snapshot(name)).await?
         }
         Route::Drain => operate(request.uri(), admin.drain()).await?,
+        Route::Streams => report(&admin.streams().await?)?,
+        Route::Decommission => {
+            let force = parameters.flag("force")?;
+            operate(request.uri(), admin.decommission(force)).await?
+        }
+        Route::RemoveNode => {
+            let host_id = parameters.host_id()?;
+            operate(request.uri(), admin.remove_node(host_id)).await?
+        }
+        Route::AbortJoin => {
+            let host_id = parameters.host_id()?;
+            operate(request.uri(), admin.abort_join(host_id)).await?
+        }
+        Route::Cleanup => operate(request.uri(), admin.cleanup(parameters.take("keyspace"))).await?,
     })
 }
 
@@ -260,6 +289,24 @@ impl Parameters {
             return Err(Refusal::Parameter("parameter 'table' needs parameter 'keyspace'".to_owned()));
         }
         Ok((keyspace, table))
+    }
+
+    /// `true` or `false`; `false` when it is not given.
+    fn flag(&mut self, name: &str) -> Result<bool, Refusal> {
+        match self.take(name).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => {
+                Err(Refusal::Parameter(format!("parameter '{name}' is '{other}', not true or false")))
+            }
+        }
+    }
+
+    fn host_id(&mut self) -> Result<Uuid, Refusal> {
+        let Some(text) = self.take("host_id") else {
+            return Err(Refusal::Parameter("parameter 'host_id' is missing".to_owned()));
+        };
+        text.parse().map_err(|_| Refusal::Parameter(format!("parameter 'host_id': '{text}' is no UUID")))
     }
 
     /// The name of a snapshot, which becomes the name of a directory.

@@ -15,6 +15,7 @@ use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
 use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
 use super::*;
+use crate::streaming::progress::StreamingReport;
 
 /// A node with one table, `shop.orders`, that notes what it is told.
 #[derive(Default)]
@@ -88,6 +89,27 @@ impl Admin for Node {
             Ok(())
         }
         .boxed()
+    }
+
+    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+        let result = if force { Ok(()) } else { Err(AdminError::Failed("too few members".to_owned())) };
+        ready(result).boxed()
+    }
+
+    fn remove_node(&self, host_id: uuid::Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(Err(AdminError::Unknown(format!("Host ID {host_id} not found.")))).boxed()
+    }
+
+    fn abort_join(&self, host_id: uuid::Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(Err(AdminError::Unknown(format!("Host ID {host_id} not found.")))).boxed()
+    }
+
+    fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell("cleanup", keyspace.as_deref(), None)).boxed()
+    }
+
+    fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
+        ready(Ok(StreamingReport::default())).boxed()
     }
 
     fn table_statistics(

@@ -165,7 +165,7 @@ pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()>
 }
 
 /// What a transfer of this node came to so far.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferProgress {
     /// Who joins or leaves.
     pub member: HostId,
@@ -184,7 +184,7 @@ pub struct TransferProgress {
 }
 
 /// What comes from one member.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerProgress {
     pub peer: HostId,
     pub bytes: u64,
@@ -195,7 +195,7 @@ pub struct PeerProgress {
 }
 
 /// All that an operator is told.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamingReport {
     pub receiving: Option<TransferProgress>,
     /// Bytes sent to each member since the start of the node.
