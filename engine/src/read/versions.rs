@@ -281,14 +281,13 @@ impl<'r, 's> VersionScan<'r, 's> {
 
     fn builder<'p>(&mut self, partition: &'p mut Partition) -> Result<&'p mut MutationBuilder, EngineError> {
         let Partition { builder, prefix, token, .. } = partition;
-        let built = match builder.take() {
-            Some(present) => present,
-            None => {
-                self.out.bytes += prefix.len() as u64 + OVERHEAD_BYTES;
-                let key = prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default();
-                MutationBuilder::new(self.request.table, *token, key)
-                    .map_err(|_| self.invalid(DecodeError::Overflow { what: "a partition key" }))?
-            }
+        let built = if let Some(present) = builder.take() {
+            present
+        } else {
+            self.out.bytes += prefix.len() as u64 + OVERHEAD_BYTES;
+            let key = prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default();
+            MutationBuilder::new(self.request.table, *token, key)
+                .map_err(|_| self.invalid(DecodeError::Overflow { what: "a partition key" }))?
         };
         Ok(builder.insert(built))
     }

@@ -19,13 +19,17 @@ fn config() -> Config {
 async fn write_alone(cluster: &Cluster, node: usize, texts: &[&str]) {
     cluster.pass(Duration::from_secs(1)).await;
     let others: Vec<usize> = (0..cluster.nodes.len()).filter(|other| *other != node).collect();
-    others.iter().for_each(|&other| cluster.set_silent(other, true));
+    for &other in &others {
+        cluster.set_silent(other, true);
+    }
     for text in texts {
         cluster.execute(node, text, Consistency::One).await.unwrap();
     }
     // Until the coordinator has given the others up.
     cluster.pass(Duration::from_secs(10)).await;
-    others.iter().for_each(|&other| cluster.set_silent(other, false));
+    for &other in &others {
+        cluster.set_silent(other, false);
+    }
 }
 
 async fn select(cluster: &Cluster, node: usize, text: &str, level: Consistency) -> Vec<Vec<Option<i64>>> {
