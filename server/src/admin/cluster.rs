@@ -22,6 +22,7 @@ pub const SNITCH: &str = "GossipingPropertyFileSnitch";
 
 /// What this node has on disk and in memory, in all shards.
 #[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_field_names, reason = "units stand at the end of names")]
 pub struct Sizes {
     pub data_bytes: u64,
     pub memtable_bytes: u64,

@@ -6,7 +6,7 @@
 //!   node's [`Board`].
 //! * The topology decides who is a member, gossip never does: who joins is greeted when the metadata log says so, who leaves
 //!   is declared down, and who was removed is told.
-//! * Clients are told of members that `system.peers` shows (those that own tokens): NEW_NODE and REMOVED_NODE when they begin and
+//! * Clients are told of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE` when they begin and
 //!   end to, UP when they are alive and say that they serve clients, DOWN when that ends. Never of this node.
 //! * A node without an internode address runs none of this.
 

@@ -46,7 +46,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How often who waits looks at the state even if nothing has told it to.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
 /// How long the seeds are asked before the node gives up and says so.
-const JOIN_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+const JOIN_DEADLINE: Duration = Duration::from_hours(24);
 
 /// Why a member could not join or leave.
 #[derive(Debug, thiserror::Error)]
@@ -203,9 +203,10 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
     match propose(context, command, PROPOSAL_DEADLINE).await? {
         Outcome::Applied { .. } => Ok(true),
         // Another node has taken the step, or taken the transition back: the state will say so.
-        Outcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. }) => Ok(false),
+        Outcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. })
+        | Outcome::Busy { .. }
+        | Outcome::Conflict { .. } => Ok(false),
         Outcome::Refused(refusal) => Err(refusal.into()),
-        Outcome::Busy { .. } | Outcome::Conflict { .. } => Ok(false),
     }
 }
 

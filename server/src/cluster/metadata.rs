@@ -335,9 +335,9 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
             return refuse(Refusal::TokenTaken { token: *token, by: other.host_id });
         }
     }
-    with_topology(state, index, true, |topology| {
+    Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(member));
-    })
+    })))
 }
 
 fn check_tokens(member: &Member) -> Result<(), Outcome> {
@@ -378,16 +378,14 @@ fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState)
             topology.members.remove(&host_id);
             topology.removed.insert(host_id);
         }
-    })?;
-    Ok(changed.map(|state| {
-        let mut seniority = state.seniority.to_vec();
-        match next {
-            None => seniority.retain(|senior| *senior != host_id),
-            Some(MemberState::Normal) if !seniority.contains(&host_id) => seniority.push(host_id),
-            Some(_) => {}
-        }
-        ClusterState { seniority: Arc::new(seniority), ..state }
-    }))
+    });
+    let mut seniority = changed.seniority.to_vec();
+    match next {
+        None => seniority.retain(|senior| *senior != host_id),
+        Some(MemberState::Normal) if !seniority.contains(&host_id) => seniority.push(host_id),
+        Some(_) => {}
+    }
+    Ok(Some(ClusterState { seniority: Arc::new(seniority), ..changed }))
 }
 
 fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
@@ -401,14 +399,14 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
     };
     match member.state {
         MemberState::Normal => refuse(Refusal::WrongState { host_id, found: member.state }),
-        MemberState::Joining(_) => with_topology(state, index, true, |topology| {
+        MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
             topology.members.remove(&host_id);
-        }),
+        }))),
         MemberState::Leaving(_) => {
             let stays = Arc::new(Member { state: MemberState::Normal, ..Member::clone(member) });
-            with_topology(state, index, true, |topology| {
+            Ok(Some(with_topology(state, index, true, |topology| {
                 topology.members.insert(host_id, stays);
-            })
+            })))
         }
     }
 }
@@ -432,9 +430,9 @@ fn start_leave(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
         return refuse(Refusal::LastOwner { host_id });
     }
     let leaving = Arc::new(Member { state: MemberState::Leaving(Phase::WriteBoth), ..Member::clone(member) });
-    with_topology(state, index, true, |topology| {
+    Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, leaving);
-    })
+    })))
 }
 
 fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Changed {
@@ -460,9 +458,9 @@ fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Cha
         protocol_version: update.protocol_version,
         ..Member::clone(member)
     });
-    with_topology(state, index, false, |topology| {
+    Ok(Some(with_topology(state, index, false, |topology| {
         topology.members.insert(host_id, updated);
-    })
+    })))
 }
 
 impl MemberUpdate {
@@ -484,14 +482,14 @@ fn with_topology(
     index: u64,
     ownership_changes: bool,
     change: impl FnOnce(&mut Topology),
-) -> Changed {
+) -> ClusterState {
     let mut topology = Topology::clone(&state.topology);
     topology.version = index;
     if ownership_changes {
         topology.epoch = index;
     }
     change(&mut topology);
-    Ok(Some(ClusterState { topology: Arc::new(topology), ..state.clone() }))
+    ClusterState { topology: Arc::new(topology), ..state.clone() }
 }
 
 #[cfg(test)]

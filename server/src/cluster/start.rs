@@ -85,6 +85,7 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         RequestError::Server(format!("the cluster could not be founded: {error}"))
     };
+    #[allow(clippy::zero_sized_map_values, reason = "what `initialize` takes")]
     let nodes = BTreeMap::from([(context.node.host_id, EmptyNode::new())]);
     match log.raft.initialize(nodes).await {
         // An earlier start has come so far, or further.

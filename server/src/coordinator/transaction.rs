@@ -195,15 +195,12 @@ async fn decide_by_agreement(
         };
         let evaluation = evaluate(transaction, &moment, &rows)?;
         // One partition of one table: there is one mutation at most.
-        Ok(match evaluation.changes.into_iter().next() {
-            Some(change) => {
-                applied_outcome = Some(evaluation.outcome);
-                Verdict::Write(change.mutation)
-            }
-            None => {
-                seen_outcome = evaluation.outcome;
-                Verdict::Keep
-            }
+        Ok(if let Some(change) = evaluation.changes.into_iter().next() {
+            applied_outcome = Some(evaluation.outcome);
+            Verdict::Write(change.mutation)
+        } else {
+            seen_outcome = evaluation.outcome;
+            Verdict::Keep
         })
     })
     .await?;
@@ -217,8 +214,11 @@ async fn decide_by_agreement(
     }
 }
 
+/// A range of positions within a partition, half open.
+type PositionRange = (Vec<u8>, Vec<u8>);
+
 /// The partition, and the rows of it that the transaction reads.
-fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<(Vec<u8>, Vec<u8>)>)> {
+fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>)> {
     let mut partition: Option<PartitionKey> = None;
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
     for (statement, owned) in &transaction.statements {

@@ -167,6 +167,9 @@ impl Size {
     }
 }
 
+/// Whose a range is, of its replicas.
+type FirstReplica<'a> = dyn Fn(&Replicas) -> Option<HostId> + 'a;
+
 /// Spreads what a node has of a table evenly over all ranges that it holds, and shows those that are primary here. Ranges that
 /// wrap around the ring are shown as two.
 fn estimates_of(size: &Size, placement: &Placement, own: &HostId, data_center: &str) -> Vec<SizeEstimate> {
@@ -180,7 +183,7 @@ fn estimates_of(size: &Size, placement: &Placement, own: &HostId, data_center: &
     }
     let mean_partition_size_bytes = size.bytes.checked_div(size.partitions).unwrap_or(0) as i64;
     let mut estimates = Vec::new();
-    let kinds: [(RangeKind, &dyn Fn(&Replicas) -> Option<HostId>); 2] = [
+    let kinds: [(RangeKind, &FirstReplica<'_>); 2] = [
         (RangeKind::Primary, &|replicas| replicas.read.first().map(|member| member.host_id)),
         (RangeKind::LocalPrimary, &|replicas| {
             let local = replicas.read.iter().find(|member| member.data_center == data_center);

@@ -259,7 +259,7 @@ mod tests {
 
     fn case() -> impl Strategy<Value = Case> {
         let members = prop::collection::vec((0_u8..2, 0_u8..3, 1_usize..4), 1..8);
-        let tokens = prop::collection::btree_set(-1000_i64..1000, 32).prop_map(|set| Vec::from_iter(set));
+        let tokens = prop::collection::btree_set(-1000_i64..1000, 32).prop_map(Vec::from_iter);
         let replication = prop_oneof![
             (1_u32..6).prop_map(|replication_factor| Replication::Simple { replication_factor }),
             (1_u32..4, 0_u32..4).prop_map(|(first, second)| Replication::NetworkTopology {

@@ -28,7 +28,7 @@ async fn fetch_rest(cluster: &Cluster, number: usize) {
 fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
     run_local(async {
         for factor in [1, 2, 3] {
-            let mut cluster = Cluster::new(7, factor).await;
+            let mut cluster = Cluster::new(7, factor);
             for shards in [2, 3, 1] {
                 cluster.add(shards, MemberState::Normal).await;
             }
@@ -47,7 +47,7 @@ fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
 #[test]
 fn those_who_stay_get_what_a_leaving_member_has() {
     run_local(async {
-        let mut cluster = Cluster::new(8, 2).await;
+        let mut cluster = Cluster::new(8, 2);
         for shards in [2, 1, 2, 3] {
             cluster.add(shards, MemberState::Normal).await;
         }
@@ -65,7 +65,7 @@ fn those_who_stay_get_what_a_leaving_member_has() {
 #[test]
 fn a_dead_member_is_replaced_by_what_the_others_have() {
     run_local(async {
-        let mut cluster = Cluster::new(9, 3).await;
+        let mut cluster = Cluster::new(9, 3);
         for shards in [1, 2, 1, 2] {
             cluster.add(shards, MemberState::Normal).await;
         }
@@ -82,7 +82,7 @@ fn a_dead_member_is_replaced_by_what_the_others_have() {
 #[test]
 fn with_one_replica_nobody_takes_a_dead_members_place() {
     run_local(async {
-        let mut cluster = Cluster::new(10, 1).await;
+        let mut cluster = Cluster::new(10, 1);
         for _ in 0..2 {
             cluster.add(1, MemberState::Normal).await;
         }
@@ -104,7 +104,7 @@ fn with_one_replica_nobody_takes_a_dead_members_place() {
 #[test]
 fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
     run_local(async {
-        let mut cluster = Cluster::new(11, 1).await;
+        let mut cluster = Cluster::new(11, 1);
         cluster.add(2, MemberState::Normal).await;
         cluster.write(800, 20_000).await;
         let joiner = cluster.add(2, WRITE_BOTH).await;
@@ -127,7 +127,7 @@ fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
 fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
     run_local(async {
         for style in CrashStyle::ALL {
-            let mut cluster = Cluster::new(12, 1).await;
+            let mut cluster = Cluster::new(12, 1);
             cluster.add(2, MemberState::Normal).await;
             cluster.write(800, 20_000).await;
             let joiner = cluster.add(2, WRITE_BOTH).await;
@@ -148,7 +148,7 @@ fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
 #[test]
 fn a_damaged_piece_is_not_applied_but_fetched_again() {
     run_local(async {
-        let mut cluster = Cluster::new(13, 1).await;
+        let mut cluster = Cluster::new(13, 1);
         cluster.add(1, MemberState::Normal).await;
         cluster.write(200, 20_000).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
@@ -161,7 +161,7 @@ fn a_damaged_piece_is_not_applied_but_fetched_again() {
 #[test]
 fn another_holder_is_asked_when_one_dies_on_the_way() {
     run_local(async {
-        let mut cluster = Cluster::new(14, 3).await;
+        let mut cluster = Cluster::new(14, 3);
         for _ in 0..4 {
             cluster.add(1, MemberState::Normal).await;
         }
@@ -178,7 +178,7 @@ fn another_holder_is_asked_when_one_dies_on_the_way() {
 #[test]
 fn what_is_written_meanwhile_to_both_sides_stays() {
     run_local(async {
-        let mut cluster = Cluster::new(15, 1).await;
+        let mut cluster = Cluster::new(15, 1);
         cluster.add(1, MemberState::Normal).await;
         cluster.write(300, 10_000).await;
         let joiner = cluster.add(2, WRITE_BOTH).await;
@@ -191,7 +191,7 @@ fn what_is_written_meanwhile_to_both_sides_stays() {
 #[test]
 fn a_holder_that_has_another_epoch_sends_nothing() {
     run_local(async {
-        let mut cluster = Cluster::new(16, 1).await;
+        let mut cluster = Cluster::new(16, 1);
         cluster.add(1, MemberState::Normal).await;
         cluster.write(50, 10).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
@@ -207,7 +207,7 @@ fn a_holder_that_has_another_epoch_sends_nothing() {
 #[test]
 fn a_transfer_that_is_done_is_not_done_again_after_a_restart() {
     run_local(async {
-        let mut cluster = Cluster::new(17, 1).await;
+        let mut cluster = Cluster::new(17, 1);
         cluster.add(1, MemberState::Normal).await;
         cluster.write(50, 10).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;

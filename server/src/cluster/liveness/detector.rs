@@ -60,7 +60,7 @@ const GOSSIP_MEMBERS: usize = 2;
 /// A message holds what is known of hundreds of members; links are streams, so nothing is gained by less.
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
 /// How long it is remembered that a run of a node is over.
-const DOWN_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+const DOWN_REMEMBERED: Duration = Duration::from_hours(24);
 /// So often, members that do not answer are greeted, so many at a time.
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
 const ANNOUNCED_AT_ONCE: usize = 5;

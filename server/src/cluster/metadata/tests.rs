@@ -251,7 +251,7 @@ fn an_update_moves_a_member_and_owns_nothing_new() {
 
 #[test]
 fn the_five_eldest_normal_members_vote() {
-    let voters = |log: &Log| log.state.voters().iter().map(|id| id.as_u128()).collect::<Vec<_>>();
+    let voters = |log: &Log| log.state.voters().iter().map(uuid::Uuid::as_u128).collect::<Vec<_>>();
     // The order of joining counts, not that of the ids.
     let mut log = Log::founded();
     for number in [9, 3, 8, 4, 7, 5] {

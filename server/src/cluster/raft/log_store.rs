@@ -37,6 +37,9 @@ use super::types::{Entry, LogId, MetadataTypes, Vote};
 
 /// The engine's id of the metadata log.
 pub const TABLE: TableId = TableId(*b"helenus-metadata");
+
+/// The position of a row and the value of its one cell.
+type PositionedValue = (Vec<u8>, Vec<u8>);
 const PARTITION: &[u8] = b"log";
 const COLUMN: u32 = 1;
 /// Bytes of a part of an entry. A part fits into a mutation however small the segments of the commit log are.
@@ -126,16 +129,30 @@ impl LogStore {
     /// same turn as the (last) write.
     async fn write(
         &self,
-        rows: Vec<(Vec<u8>, Vec<u8>)>,
+        rows: Vec<PositionedValue>,
         deleted: Option<(Vec<u8>, Vec<u8>)>,
         change: impl FnOnce(&mut Log),
     ) -> Result<(), io::Error> {
         self.shard.admit().await.map_err(failed)?;
+        let last = self.write_in_turn(rows, deleted.as_ref(), change)?;
+        match last {
+            Some(position) => self.shard.on_disk(position).await.map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    /// The part of [`Self::write`] that happens in one turn. Returns what is to be on disk.
+    fn write_in_turn(
+        &self,
+        rows: Vec<PositionedValue>,
+        deleted: Option<&(Vec<u8>, Vec<u8>)>,
+        change: impl FnOnce(&mut Log),
+    ) -> Result<Option<LogPosition>, io::Error> {
         let mut log = self.log.borrow_mut();
         log.number += 1;
         let timestamp = log.number;
         let mut builder = builder()?;
-        if let Some((start, end)) = &deleted {
+        if let Some((start, end)) = deleted {
             let local_deletion_time = self.clock.now_seconds();
             builder.delete_span(start, end, Deletion { timestamp, local_deletion_time });
         }
@@ -156,11 +173,7 @@ impl LogStore {
             last = Some(self.apply(builder)?);
         }
         change(&mut log);
-        drop(log);
-        match last {
-            Some(position) => self.shard.on_disk(position).await.map_err(failed),
-            None => Ok(()),
-        }
+        Ok(last)
     }
 
     fn apply(&self, builder: MutationBuilder) -> Result<LogPosition, io::Error> {
@@ -234,7 +247,7 @@ fn entry_position(index: u64) -> Vec<u8> {
 }
 
 /// The rows of an entry.
-fn entry_rows(entry: &Entry) -> Result<Vec<(Vec<u8>, Vec<u8>)>, io::Error> {
+fn entry_rows(entry: &Entry) -> Result<Vec<PositionedValue>, io::Error> {
     let bytes = serde_json::to_vec(entry)?;
     let parts = bytes.chunks(PART_BYTES);
     let count = (parts.len() as u32).to_be_bytes();

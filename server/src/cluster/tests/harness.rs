@@ -147,7 +147,7 @@ impl World {
         let seed = self.random.borrow_mut().next_u64();
         self.machines.borrow_mut().entry(index).or_insert(Machine {
             disk: SimulatedDisk::new(seed),
-            host_id: uuid::Uuid::from_u128(u128::from(seed) << 64 | index as u128 + 1),
+            host_id: uuid::Uuid::from_u128((u128::from(seed) << 64) | (index as u128 + 1)),
             address: format!("10.0.0.{}:7000", index + 1).parse().unwrap(),
             config,
             clock_ahead: Rc::default(),

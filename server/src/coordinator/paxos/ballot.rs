@@ -19,7 +19,7 @@ use crate::ring::HostId;
 pub enum Scope {
     /// SERIAL.
     Global,
-    /// LOCAL_SERIAL.
+    /// `LOCAL_SERIAL`.
     Local,
 }
 

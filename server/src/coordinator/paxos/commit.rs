@@ -1,5 +1,5 @@
 //! What was agreed, on its way to all replicas: those that agreed on it note that it is committed, those of other data centers
-//! (LOCAL_SERIAL) get it as any write, and replicas that are down get a hint.
+//! (`LOCAL_SERIAL`) get it as any write, and replicas that are down get a hint.
 //!
 //! From the moment it was agreed, nothing can undo it: later rounds find it at a quorum and finish it. The client's
 //! consistency level only says for how many replicas the answer waits; with ANY, for none.

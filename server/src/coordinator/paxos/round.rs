@@ -41,7 +41,7 @@ const LONGEST_PAUSE_MICROS: u64 = 100_000;
 pub struct Operation {
     pub table: Arc<Table>,
     pub key: PartitionKey,
-    /// SERIAL or LOCAL_SERIAL.
+    /// SERIAL or `LOCAL_SERIAL`.
     pub serial: Consistency,
     /// False: a read, which others may overtake.
     pub is_write: bool,

@@ -1,4 +1,4 @@
-//! SELECT at SERIAL and LOCAL_SERIAL: what was agreed before is finished first, and what is seen never vanishes.
+//! SELECT at SERIAL and `LOCAL_SERIAL`: what was agreed before is finished first, and what is seen never vanishes.
 //!
 //! One answer (or one page of it) is one reading: the rows of a quorum in the very turns in which they promised to accept
 //! nothing older. A reading that came out too short, because replicas stopped at a limit, is thrown away and repeated with

@@ -277,7 +277,10 @@ impl<'a> Round<'a> {
         }
         self.gather(Goal::Anything).await?;
         let table_id = self.request.table_id;
-        self.context.replication.read_latencies.note(table_id, self.context.clock.monotonic().saturating_sub(started));
+        self.context
+            .replication
+            .read_latencies
+            .note(table_id, self.context.clock.monotonic().saturating_sub(started));
         if !self.agree() {
             self.context.metrics.digest_mismatches.increment();
             for (member, _) in std::mem::take(&mut self.digests) {

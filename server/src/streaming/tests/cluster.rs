@@ -157,7 +157,7 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// No nodes yet; their keyspaces have so many replicas.
-    pub async fn new(seed: u64, replicas: u32) -> Self {
+    pub fn new(seed: u64, replicas: u32) -> Self {
         let mut session = Session::new();
         for (keyspace, durable) in [("ks", true), ("quick", false)] {
             session.run(&format!(

@@ -114,7 +114,7 @@ impl Cluster {
         let start = self.now;
         loop {
             if is_so(self) {
-                return Some(self.now - start);
+                return Some(self.now.saturating_sub(start));
             }
             let message = self.network.first_key_value().map(|(&(time, _), _)| time);
             let timer = self.due.first().map(|&(time, number)| (time.max(self.now), number));

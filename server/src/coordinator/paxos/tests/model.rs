@@ -198,12 +198,11 @@ impl World<'_> {
                 let client = self.random.below(self.clients.len() as u64) as usize;
                 self.client_turn(client);
             }
-            92..=93 if !is_quiet => {
-                if !self.network.is_empty() {
-                    let index = self.random.below(self.network.len() as u64) as usize;
-                    self.network.swap_remove(index);
-                }
+            92..=93 if !is_quiet && !self.network.is_empty() => {
+                let index = self.random.below(self.network.len() as u64) as usize;
+                self.network.swap_remove(index);
             }
+            92..=93 if !is_quiet => {}
             94 if !is_quiet => {
                 let replica = self.random.below(4) as usize;
                 self.crash(replica);
@@ -290,6 +289,7 @@ impl World<'_> {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "a message that has arrived is used up")]
     fn at_replica(&mut self, message: Message) {
         let trouble = self.plan.trouble;
         let answers_at_once = trouble == Some(Trouble::AnswersBeforeSync);
@@ -470,6 +470,7 @@ impl World<'_> {
         self.broadcast(index, Body::Question(question));
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "callers make the body for this call")]
     fn broadcast(&mut self, index: usize, body: Body) {
         let client = &mut self.clients[index];
         client.question += 1;

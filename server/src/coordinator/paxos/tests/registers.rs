@@ -83,7 +83,7 @@ fn registers_read_back_as_the_state_machine_left_them() {
 
 #[test]
 fn a_promise_outlives_a_crash_in_every_mode_of_the_log() {
-    let modes = [SyncMode::Group, SyncMode::Batch, SyncMode::Periodic { period: Duration::from_secs(3_600) }];
+    let modes = [SyncMode::Group, SyncMode::Batch, SyncMode::Periodic { period: Duration::from_hours(1) }];
     run(async move {
         for sync in modes {
             let disk = SimulatedDisk::new(5);
