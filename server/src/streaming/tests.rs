@@ -108,7 +108,7 @@ fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
         cluster.add(2, MemberState::Normal).await;
         cluster.write(800, 20_000).await;
         let joiner = cluster.add(2, WRITE_BOTH).await;
-        cluster.network.fail_after(0, 6);
+        cluster.network.fail_after(0, 10);
         let error = fetch(&cluster, joiner).await.unwrap_err();
         assert!(matches!(error, TransferError::Peer { .. } | TransferError::Cancelled), "{error}");
         let first = cluster.received_bytes(joiner);
@@ -131,7 +131,7 @@ fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
             cluster.add(2, MemberState::Normal).await;
             cluster.write(800, 20_000).await;
             let joiner = cluster.add(2, WRITE_BOTH).await;
-            cluster.network.fail_after(0, 8);
+            cluster.network.fail_after(0, 10);
             fetch(&cluster, joiner).await.unwrap_err();
             let before = cluster.sent_bytes(0);
             cluster.crash(joiner, style).await;

@@ -285,6 +285,10 @@ fn a_join_that_is_aborted_can_be_tried_again() {
         aborted.unwrap().unwrap();
         assert_eq!(state_of(&world, 0, 1), None);
         load.write(&[0], 50, Consistency::One).await;
+        // What it had stored says that it is joining: it hears that it is not, and ends. Started once more, it joins anew.
+        let error = world.enter(1).await.unwrap().unwrap_err();
+        assert!(matches!(error, MembershipError::JoinAborted), "{error}");
+        world.crash(1);
         world.enter(1).await.unwrap().unwrap();
         world.settle().await;
         load.check(&[0, 1], Consistency::One).await;
