@@ -253,8 +253,9 @@ mod tests {
         assert_eq!(call(&["decommission"]), "POST /admin/decommission");
         assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");
         let host_id = "7f3c1c5e-0000-4000-8000-000000000001";
-        assert_eq!(call(&["removenode", host_id]), format!("POST /admin/removenode?host_id={host_id}"));
-        assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={host_id}"));
+        let encoded = host_id.replace('-', "%2D");
+        assert_eq!(call(&["removenode", host_id]), format!("POST /admin/removenode?host_id={encoded}"));
+        assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={encoded}"));
         assert_eq!(call(&["cleanup", "shop"]), "POST /admin/cleanup?keyspace=shop");
         assert_eq!(call(&["netstats"]), "GET /admin/netstats");
     }

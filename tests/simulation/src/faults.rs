@@ -11,7 +11,7 @@ use crate::plan::FaultKind;
 use crate::world::{World, pause_ms};
 
 /// How long a node may take to come up once everything is well.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_mins(1);
 /// What a full disk still has room for, in bytes at most.
 const LAST_BYTES: u64 = 20_000;
 

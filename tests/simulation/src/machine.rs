@@ -120,10 +120,7 @@ impl Machine {
 
     /// Why a shard takes no more writes, if one does not.
     pub fn failure(&self) -> Option<String> {
-        self.contexts
-            .borrow()
-            .iter()
-            .find_map(|context| context.shard.failure().map(|error| error.to_string()))
+        self.contexts.borrow().iter().find_map(|context| context.shard.failure())
     }
 
     /// A shard of the node, taken modulo their number; `None` while it is down.

@@ -32,6 +32,7 @@ use crate::trace::Echo;
 /// Simulates clusters from seeds.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "helenus-simulate")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct Options {
     /// The seeds to run: one, or FIRST..LAST (both of them included).
     #[arg(long, default_value = "1..20", value_parser = parse_seeds)]

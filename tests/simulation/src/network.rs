@@ -106,9 +106,9 @@ impl Network {
         self.trace
             .record(Event::Sent { from: sender.node, to: target.index, bytes: message.len() }, &message);
         if answer.is_none() && self.chance(self.duplicates_per_mille.get(), 1_000) {
-            tasks.spawn_local(self.clone().carry(sender.clone(), target.clone(), to, message.clone(), None));
+            tasks.spawn_local(self.clone().carry(sender, target.clone(), to, message.clone(), None));
         }
-        tasks.spawn_local(self.clone().carry(sender.clone(), target, to, message, answer));
+        tasks.spawn_local(self.clone().carry(sender, target, to, message, answer));
     }
 
     async fn carry(
@@ -180,7 +180,7 @@ impl Network {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Sender {
     node: usize,
     host_id: HostId,
@@ -205,7 +205,7 @@ impl Transport for SimulatedTransport {
         request: Bytes,
         deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
-        let (network, sender) = (self.network.clone(), self.sender.clone());
+        let (network, sender) = (self.network.clone(), self.sender);
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             network.dispatch(&sender, to, request, Some(answer));

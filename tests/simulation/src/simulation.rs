@@ -21,12 +21,12 @@ use crate::network::Network;
 use crate::panics;
 use crate::plan::Plan;
 use crate::trace::{Echo, Trace};
-use crate::uuids::{SEEDED_UUIDS, random_uuid};
+use crate::uuids::{SeededUuids, random_uuid};
 use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
 
 /// How long replicas may take to become equal once everything is well.
-const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+const CONVERGENCE_MAX: Duration = Duration::from_mins(1);
 
 /// How long one step of the founding of the cluster may take.
 const FOUNDING_MAX: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
     let trace = Arc::new(Trace::new(echo));
     trace.note(plan.to_string());
     let mut random = SplitMix64::new(plan.seed);
-    SEEDED_UUIDS.seed(random.next_u64());
+    SeededUuids::seed(random.next_u64());
     let network = Rc::new(Network::new(&tasks, trace.clone(), random.next_u64()));
     let machines: Vec<Rc<Machine>> = (0..plan.nodes)
         .map(|index| {

@@ -19,7 +19,7 @@ pub struct SeededUuids;
 
 impl SeededUuids {
     /// Starts the sequence of a simulation.
-    pub fn seed(&self, seed: u64) {
+    pub fn seed(seed: u64) {
         RANDOM.with(|random| *random.borrow_mut() = SplitMix64::new(seed));
     }
 }

@@ -50,7 +50,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
     match kind {
         LoadKind::Registers => Rc::new(registers::Registers::default()),
         LoadKind::Transactions => Rc::new(transactions::Transactions::default()),
-        LoadKind::Pages => Rc::new(pages::Pages::default()),
+        LoadKind::Pages => Rc::new(pages::Pages),
         LoadKind::Counters => Rc::new(counters::Counters::default()),
         LoadKind::Batches => Rc::new(batches::Batches::default()),
     }

@@ -41,11 +41,10 @@ impl Register {
         match seen {
             Some(value) if !self.written.contains(&value) => Some("was never written"),
             Some(value) if value < floor => Some("is older than what was acknowledged or seen before"),
-            Some(_) => None,
             None if floor > 0 && self.deleted.range(floor..).next().is_none() => {
                 Some("(nothing) is a lost write")
             }
-            None => None,
+            Some(_) | None => None,
         }
     }
 }
