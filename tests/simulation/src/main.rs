@@ -164,11 +164,11 @@ fn repeat_options(options: &Options) -> String {
     let mut text = options.nodes.map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
     for (name, values) in [("load", &options.load), ("faults", &options.faults)] {
         if !values.is_empty() {
-            text.push_str(&format!(" --{name} {}", values.join(",")));
+            text.extend([" --", name, " ", &values.join(",")]);
         }
     }
     if let Some(bug) = &options.plant {
-        text.push_str(&format!(" --plant {bug}"));
+        text.extend([" --plant ", bug]);
     }
     text
 }

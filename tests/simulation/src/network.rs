@@ -106,9 +106,9 @@ impl Network {
         self.trace
             .record(Event::Sent { from: sender.node, to: target.index, bytes: message.len() }, &message);
         if answer.is_none() && self.chance(self.duplicates_per_mille.get(), 1_000) {
-            tasks.spawn_local(self.clone().carry(sender, target.clone(), to, message.clone(), None));
+            tasks.spawn_local(self.clone().carry(*sender, target.clone(), to, message.clone(), None));
         }
-        tasks.spawn_local(self.clone().carry(sender, target, to, message, answer));
+        tasks.spawn_local(self.clone().carry(*sender, target, to, message, answer));
     }
 
     async fn carry(
