@@ -317,7 +317,7 @@ impl<'a> Round<'a> {
         let delay = self.context.replication.read_latencies.delay(self.request.table_id, retry, self.timeout);
         let mut alarm = delay.map(|delay| self.context.clock.sleep(delay));
         while !self.has_reached(goal) {
-            if !self.can_be_enough() && !self.ask_another(goal) {
+            if !self.can_be_enough(goal) && !self.ask_another(goal) {
                 return Err(self.failure().into());
             }
             let speculates = alarm.is_some() && !self.spares.is_empty();
@@ -330,9 +330,9 @@ impl<'a> Round<'a> {
             tokio::select! {
                 biased;
                 answer = self.asked.next() => {
-                    if let Some((member, wants, said)) = answer {
-                        self.take(member, wants, said)?;
-                    }
+                    // Nothing is under way although it would be needed.
+                    let Some((member, wants, said)) = answer else { return Err(self.failure().into()) };
+                    self.take(member, wants, said)?;
                 }
                 () = rings => {
                     alarm = None;
@@ -367,16 +367,19 @@ impl<'a> Round<'a> {
     }
 
     /// Whether the answers that are there and those that are awaited would be enough.
-    fn can_be_enough(&self) -> bool {
-        let awaits_data = self.open.iter().any(|(_, wants)| *wants == Wants::Data);
-        let all = self.answered().chain(self.open.iter().map(|(member, _)| &**member));
+    fn can_be_enough(&self, goal: Goal) -> bool {
+        let counts = |wants: Wants| goal == Goal::Anything || wants == Wants::Data;
+        let data = self.data.iter().map(|(member, _)| (&**member, Wants::Data));
+        let digests = self.digests.iter().map(|(member, _)| (&**member, Wants::Digest));
+        let open = self.open.iter().map(|(member, wants)| (&**member, *wants));
         let mut distinct: Vec<&Member> = Vec::new();
-        for member in all {
+        for (member, _) in data.chain(digests).chain(open).filter(|(_, wants)| counts(*wants)) {
             if distinct.iter().all(|known| known.host_id != member.host_id) {
                 distinct.push(member);
             }
         }
-        (awaits_data || !self.data.is_empty()) && self.demand.is_met(distinct)
+        let has_data = !self.data.is_empty() || self.open.iter().any(|(_, wants)| *wants == Wants::Data);
+        has_data && self.demand.is_met(distinct)
     }
 
     /// Asks a replica that was not asked before, or one that has given a digest for its data; false when there is none.
@@ -388,7 +391,7 @@ impl<'a> Round<'a> {
             return true;
         }
         if needs_data
-            && !awaits_data
+            && (goal == Goal::Data || !awaits_data)
             && let Some((member, _)) = self.digests.pop()
         {
             self.ask(member, Wants::Data);
