@@ -22,7 +22,7 @@ use crate::panics;
 use crate::plan::Plan;
 use crate::trace::{Echo, Trace};
 use crate::uuids::{SeededUuids, random_uuid};
-use crate::workload::{SCHEMA, keyspace, workload};
+use crate::workload::{SCHEMA, TABLES, keyspace, workload};
 use crate::world::{World, pause_ms};
 
 /// How long replicas may take to become equal once everything is well.
@@ -186,7 +186,19 @@ async fn run_load(world: &Rc<World>) {
     for load in loads {
         load.check(world.clone()).await;
     }
+    read_everything(world).await;
     converge(world, "reads at ALL").await;
+}
+
+/// Reads every table at ALL, so that replicas that differ are repaired.
+async fn read_everything(world: &World) {
+    let mut random = world.random();
+    for table in TABLES {
+        let question = Question::new(format!("SELECT * FROM sim.{table}"), Consistency::All);
+        if let Err(error) = world.insist(&mut random, &question, 10).await {
+            world.violation(format!("after healing, a read at ALL of {table} fails: {error}"));
+        }
+    }
 }
 
 /// Waits until the replicas are equal.

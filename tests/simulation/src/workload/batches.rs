@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
@@ -9,6 +10,9 @@ use futures::future::LocalBoxFuture;
 use super::Workload;
 use crate::client::{Question, integer};
 use crate::world::{World, pause_ms};
+
+/// How long after healing a batch may be half there: until those who keep it have replayed it.
+const REPLAY_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 pub struct Batches {
@@ -51,7 +55,17 @@ impl Workload for Batches {
             for (number, is_acknowledged) in asked {
                 let (first, second) = (2 * number, 2 * number + 1);
                 let text = format!("SELECT k, v FROM sim.batches WHERE k IN ({first}, {second})");
-                match world.insist(&mut random, &Question::new(text, Consistency::All), 10).await {
+                let question = Question::new(text, Consistency::All);
+                let deadline = world.trace.now_micros() + REPLAY_MAX.as_micros() as u64;
+                let read = loop {
+                    let read = world.insist(&mut random, &question, 10).await;
+                    let is_half = read.as_ref().is_ok_and(|answer| answer.rows.len() == 1);
+                    if !is_half || world.trace.now_micros() > deadline {
+                        break read;
+                    }
+                    pause_ms(1_000).await;
+                };
+                match read {
                     Ok(answer) => {
                         let there: Vec<_> = answer.rows.iter().filter_map(|row| integer(row, 0)).collect();
                         if there.len() == 1 || (is_acknowledged && there.is_empty()) {
