@@ -66,6 +66,8 @@ struct Log {
     number: i64,
     /// The highest index of which there is any part on disk, as found at the start.
     last_found: Option<u64>,
+    /// Why a write failed: what is on disk is not known any more, and nothing is read from here after that.
+    failure: Option<String>,
 }
 
 /// An entry that is being put together from its parts.
@@ -133,12 +135,18 @@ impl LogStore {
         deleted: Option<(Vec<u8>, Vec<u8>)>,
         change: impl FnOnce(&mut Log),
     ) -> Result<(), io::Error> {
-        self.shard.admit().await.map_err(failed)?;
-        let last = self.write_in_turn(rows, deleted.as_ref(), change)?;
-        match last {
-            Some(position) => self.shard.on_disk(position).await.map_err(failed),
-            None => Ok(()),
+        let written = async {
+            self.shard.admit().await.map_err(failed)?;
+            match self.write_in_turn(rows, deleted.as_ref(), change)? {
+                Some(position) => self.shard.on_disk(position).await.map_err(failed),
+                None => Ok(()),
+            }
+        };
+        let written = written.await;
+        if let Err(error) = &written {
+            self.log.borrow_mut().failure.get_or_insert_with(|| error.to_string());
         }
+        written
     }
 
     /// The part of [`Self::write`] that happens in one turn. Returns what is to be on disk.
@@ -265,6 +273,11 @@ impl RaftLogReader<MetadataTypes> for LogStore {
         range: RB,
     ) -> Result<Vec<Entry>, io::Error> {
         let log = self.log.borrow();
+        if let Some(failure) = &log.failure {
+            return Err(io::Error::other(format!(
+                "the metadata log cannot be read after a failed write: {failure}"
+            )));
+        }
         let wanted = log.entries.iter().filter(|(index, _)| range.contains(index));
         Ok(wanted.map(|(_, entry)| entry.clone()).collect())
     }
