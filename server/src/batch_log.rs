@@ -195,18 +195,9 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
 
 /// Begins to look, every ten seconds, for batches that were left behind.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
-    let weak = Rc::downgrade(context);
-    let clock = context.clock.clone();
-    tokio::task::spawn_local(async move {
-        loop {
-            clock.sleep(ROUND).await;
-            let Some(context) = weak.upgrade() else { return };
-            if *context.node.stopping.borrow() {
-                return;
-            }
-            if let Err(error) = replay_left_behind(&context).await {
-                tracing::warn!(%error, "a batch could not be replayed");
-            }
+    context.repeat(ROUND, async |context| {
+        if let Err(error) = replay_left_behind(context).await {
+            tracing::warn!(%error, "a batch could not be replayed");
         }
     });
 }

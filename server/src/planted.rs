@@ -13,17 +13,10 @@ pub enum PlantedBug {
     AcknowledgeBeforeLog,
     /// A replica does not keep the ballot that it has promised.
     ForgetPromise,
-    /// A range is streamed to its new owner as it was some time ago.
-    StreamOldRange,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::SkipHint,
-        Self::DropReadRepair,
-        Self::AcknowledgeBeforeLog,
-        Self::ForgetPromise,
-        Self::StreamOldRange,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::SkipHint, Self::DropReadRepair, Self::AcknowledgeBeforeLog, Self::ForgetPromise];
 }

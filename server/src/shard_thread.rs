@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::types::timeuuid;
 use futures::future::LocalBoxFuture;
@@ -240,6 +241,21 @@ impl ShardContext {
     /// state waits until it is durable.
     pub fn last_append(&self) -> Option<LogPosition> {
         self.last_append.get()
+    }
+
+    /// Does something again and again on this shard, with a pause before each time, until the node stops.
+    pub fn repeat(self: &Rc<Self>, pause: Duration, job: impl AsyncFn(&Rc<Self>) + 'static) {
+        let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
+        tokio::task::spawn_local(async move {
+            loop {
+                clock.sleep(pause).await;
+                let Some(context) = weak.upgrade() else { return };
+                if *context.node.stopping.borrow() {
+                    return;
+                }
+                job(&context).await;
+            }
+        });
     }
 
     /// Has a job done on a shard's thread and waits for its result.

@@ -19,7 +19,7 @@ use crate::coordinator::schema::{engine_options, on_every_shard};
 use crate::error::Result;
 use crate::ring::member::MemberState;
 use crate::schema::catalog::{Catalog, Keyspace, TableKind};
-use crate::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
+use crate::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event};
 use crate::shard_thread::{CatalogView, ShardContext};
 
 /// What clients are told of the schema.
@@ -209,16 +209,6 @@ fn keyspace_difference(old: Option<&Arc<Keyspace>>, new: &Keyspace, events: &mut
     }
     for name in old.types.keys().filter(|name| !new.types.contains_key(*name)) {
         events.push(known(ChangeType::Dropped, ChangeTarget::Type, name));
-    }
-}
-
-fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &str) -> SchemaChangeEvent {
-    SchemaChangeEvent {
-        change_type,
-        target,
-        keyspace: keyspace.to_owned(),
-        name: name.to_owned(),
-        arguments: Vec::new(),
     }
 }
 

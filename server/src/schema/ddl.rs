@@ -262,7 +262,13 @@ fn refuse_system_keyspace(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &str) -> SchemaChangeEvent {
+/// A change of something in a keyspace.
+pub(crate) fn event(
+    change_type: ChangeType,
+    target: ChangeTarget,
+    keyspace: &str,
+    name: &str,
+) -> SchemaChangeEvent {
     SchemaChangeEvent {
         change_type,
         target,

@@ -52,14 +52,6 @@ impl PaxosState {
         };
         Ok(bounds.get(&table_id).copied().unwrap_or(i64::MIN))
     }
-
-    /// Takes a floor over that is durable.
-    pub fn raise_low_bound(&self, table_id: [u8; 16], micros: i64) {
-        if let Some(bounds) = &mut *self.low_bounds.borrow_mut() {
-            let bound = bounds.entry(table_id).or_insert(i64::MIN);
-            *bound = micros.max(*bound);
-        }
-    }
 }
 
 fn failed(error: &StoreError) -> Failure {

@@ -24,7 +24,7 @@ use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, REGULAR_END, REGULAR_START, REGULAR_TAG};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId, TableOptions,
+    Cell, CellKind, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId, TableOptions,
 };
 
 use super::ballot::Ballot;
@@ -191,18 +191,6 @@ fn apply(shard: &Shard, builder: MutationBuilder) -> Result<LogPosition, StoreEr
     Ok(shard.apply(&view)?)
 }
 
-/// Forgets a partition's state up to these microseconds.
-pub fn forget(
-    shard: &Shard,
-    name: &PartitionName,
-    up_to_micros: i64,
-    now_seconds: u32,
-) -> Result<LogPosition, StoreError> {
-    let mut row = RowBuilder::new();
-    row.set_deletion(Deletion { timestamp: up_to_micros, local_deletion_time: now_seconds });
-    write(shard, name, &mut row)
-}
-
 /// The floors, by table, as this shard has noted them.
 pub fn load_low_bounds(shard: &Shard) -> Result<BTreeMap<[u8; 16], i64>, StoreError> {
     let mut scan = shard.scan(&ScanRequest {
@@ -234,9 +222,4 @@ pub fn save_low_bound(shard: &Shard, table_id: [u8; 16], micros: i64) -> Result<
 /// The table that a state is about.
 pub fn table_of(position: &[u8]) -> Option<[u8; 16]> {
     position.strip_prefix(&[REGULAR_TAG, TABLE_TAG])?.try_into().ok()
-}
-
-/// Whether a row is a floor and not a partition's state.
-pub fn is_low_bound(token: i64) -> bool {
-    token == LOW_BOUNDS_TOKEN
 }

@@ -259,18 +259,9 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
 
 /// Begins to look, every second, for members that can be given their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
-    let weak = Rc::downgrade(context);
-    let clock = context.clock.clone();
-    tokio::task::spawn_local(async move {
-        loop {
-            clock.sleep(ROUND).await;
-            let Some(context) = weak.upgrade() else { return };
-            if *context.node.stopping.borrow() {
-                return;
-            }
-            note_who_is_down(&context);
-            begin_deliveries(&context);
-        }
+    context.repeat(ROUND, async |context| {
+        note_who_is_down(context);
+        begin_deliveries(context);
     });
 }
 

@@ -22,10 +22,6 @@ pub struct Batches {
 }
 
 impl Workload for Batches {
-    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();

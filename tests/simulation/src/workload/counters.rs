@@ -50,10 +50,6 @@ impl Counters {
 }
 
 impl Workload for Counters {
-    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();

@@ -36,7 +36,9 @@ pub const TABLES: &[&str] = &["registers", "transactions", "pages", "counters", 
 /// One kind of load.
 pub trait Workload {
     /// Before any fault.
-    fn prepare(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()>;
+    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// One client, until the load is over.
     fn client(self: Rc<Self>, world: Rc<World>, number: usize) -> LocalBoxFuture<'static, ()>;

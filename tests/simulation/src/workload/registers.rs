@@ -190,10 +190,6 @@ fn kind(is_deletion: bool) -> &'static str {
 }
 
 impl Workload for Registers {
-    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();

@@ -114,10 +114,6 @@ fn take_answer(operation: &mut Operation, answer: &Answer) -> Value {
 }
 
 impl Workload for Transactions {
-    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();
