@@ -251,6 +251,36 @@ fn counters_merge_across_memtable_and_files() {
 }
 
 #[test]
+fn a_collection_of_many_elements_written_one_by_one_is_whole() {
+    const ELEMENTS: u32 = 3_000;
+    run_local(async {
+        let disk = SimulatedDisk::new(1);
+        let shard = open_with(&disk, ShardOptions { memtable_bytes_max: 64 << 20, ..small_options() }).await;
+        for number in 0..ELEMENTS {
+            // In no order of their paths.
+            let path = number.wrapping_mul(2_654_435_761).to_be_bytes();
+            let mut content = RowBuilder::new();
+            let kind = CellKind::Live;
+            content.cell(Cell { column: 1, path: &path, timestamp: 1, kind, value: &number.to_be_bytes() });
+            let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+            builder.row(&[2, 1], &mut content);
+            apply(&shard, &builder.build());
+        }
+        let check = |shard: &Shard| {
+            let mut scan = shard.scan(&request(false)).unwrap();
+            let Step::Row(view) = scan.next().unwrap() else { panic!("the row is missing") };
+            let mut numbers: Vec<u32> =
+                view.row.cells().map(|cell| u32::from_be_bytes(cell.value.try_into().unwrap())).collect();
+            numbers.sort_unstable();
+            assert!(numbers.into_iter().eq(0..ELEMENTS));
+        };
+        check(&shard);
+        shard.flush(TABLE).await.unwrap();
+        check(&shard);
+    });
+}
+
+#[test]
 fn deletions_are_forgotten_after_their_grace_period_and_not_before() {
     run_local(async {
         let disk = SimulatedDisk::new(1);

@@ -75,6 +75,11 @@ impl OwnedBindings {
         Self { buffer: buffer.into(), values }
     }
 
+    /// Bytes of all values together.
+    pub fn byte_count(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub fn borrow(&self) -> BorrowedValues<'_> {
         self.values
             .iter()

@@ -125,6 +125,12 @@ pub struct Config {
     pub max_statement_bytes: usize,
     /// Most statements in a batch.
     pub max_batch_statements: usize,
+    /// Bytes of the changes of a batch of several partitions above which its client is warned.
+    pub batch_size_warn_threshold_bytes: usize,
+    /// The same, above which the batch is refused.
+    pub batch_size_fail_threshold_bytes: usize,
+    /// Partitions of a batch that is not logged above which its client is warned.
+    pub unlogged_batch_across_partitions_warn_threshold: usize,
     /// Most connections at a time.
     pub max_connections: usize,
     /// Most requests of one connection under way at a time; reading stops meanwhile.
@@ -189,6 +195,9 @@ impl Default for Config {
             max_frame_bytes: 256 << 20,
             max_statement_bytes: 16 << 20,
             max_batch_statements: 65_535,
+            batch_size_warn_threshold_bytes: 5 << 10,
+            batch_size_fail_threshold_bytes: 50 << 10,
+            unlogged_batch_across_partitions_warn_threshold: 10,
             max_connections: 10_000,
             max_requests_per_connection: 256,
             default_page_rows: 0,
@@ -332,6 +341,11 @@ impl Config {
         check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
         check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;
         check(self.max_batch_statements >= 1, "max_batch_statements", "must be at least 1")?;
+        check(
+            self.batch_size_fail_threshold_bytes >= self.batch_size_warn_threshold_bytes,
+            "batch_size_fail_threshold_bytes",
+            "must not be below batch_size_warn_threshold_bytes",
+        )?;
         check(self.max_connections >= 1, "max_connections", "must be at least 1")?;
         check(self.max_requests_per_connection >= 1, "max_requests_per_connection", "must be at least 1")?;
         check(self.max_page_bytes >= 64 << 10, "max_page_bytes", "must be at least 64 KiB")?;

@@ -7,6 +7,7 @@
 //! * A write is acknowledged when the owners' commit logs have it as durable as configured.
 
 pub mod batch;
+pub mod batch_limits;
 pub mod batch_log;
 pub mod block;
 pub mod consistency;
@@ -37,7 +38,11 @@ use crate::session::prepared::Statement;
 pub enum Outcome {
     Void,
     SetKeyspace(String),
-    SchemaChange(SchemaChange),
+    SchemaChange {
+        change: SchemaChange,
+        /// What the client is to be warned of.
+        warnings: Vec<String>,
+    },
     /// Rows with the columns that the statement was prepared with.
     Rows(ResultPage),
     /// Rows whose columns only the answer knows (lightweight transactions, DESCRIBE).

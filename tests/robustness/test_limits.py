@@ -5,7 +5,7 @@ import struct
 import pytest
 import wire
 from cassandra import InvalidRequest
-from cassandra.query import SimpleStatement
+from cassandra.query import BatchStatement, BatchType, SimpleStatement
 from conftest import driver_session, new_node
 from wire import BATCH, ERROR, INVALID, OPTIONS, PREPARE, QUERY, RESULT, SUPPORTED, Client, frame
 
@@ -61,6 +61,34 @@ def test_more_statements_than_max_batch_statements_are_invalid(client):
     refused = client.ask(BATCH, wire.batch([insert] * (MAX_BATCH_STATEMENTS + 1)))
     assert refused.error_code == INVALID
     assert str(MAX_BATCH_STATEMENTS) in refused.message
+
+
+def test_large_batches_of_several_partitions_are_warned_of_and_refused(node):
+    with driver_session(node) as session:
+        insert = session.prepare("INSERT INTO t (k, c, v) VALUES (?, 1, ?)")
+
+        def send(keys, length, kind=BatchType.LOGGED):
+            batch = BatchStatement(batch_type=kind)
+            for key in keys:
+                batch.add(insert, (key, "x" * length))
+            return session.execute_async(batch)
+
+        def warnings(future):
+            future.result()
+            return future.warnings or []
+
+        assert warnings(send([10, 11], 2_000)) == []
+        (warning,) = warnings(send([10, 11], 3_000))
+        assert warning.startswith("Batch for [k.t] is of size 6")
+        assert "exceeding specified threshold of 5120 by" in warning
+        with pytest.raises(InvalidRequest, match="Batch too large"):
+            send([12, 13], 30_000).result()
+        assert list(session.execute("SELECT k FROM t WHERE k IN (12, 13)")) == []
+        assert warnings(send([12, 12], 30_000)) == [], "one partition may be of any size"
+        text = "".join(f"INSERT INTO t (k, c) VALUES ({key}, 2);" for key in range(20, 36))
+        future = session.execute_async(f"BEGIN UNLOGGED BATCH {text} APPLY BATCH")
+        (warning,) = warnings(future)
+        assert warning.startswith("Unlogged batch covering 16 partitions detected against table [k.t].")
 
 
 @pytest.mark.parametrize("version", [3, 4])

@@ -7,13 +7,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::rows::{RowIndex, Rows};
+use super::rows::{Entry, RowIndex, Rows};
+use super::tails::Tail;
 use super::{Memtable, Partition};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::key;
 use crate::mutation::MutationRef;
+use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::span::Span;
 
@@ -101,14 +103,15 @@ impl<'a> PartitionView<'a> {
         self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
     }
 
-    /// The rows in order, with their positions.
-    pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>)> + use<'a> {
-        let (rows, arena) = (&self.partition.rows, &self.memtable.arena);
+    /// The rows in order, with their positions; some with changes that are still to be merged with them.
+    pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>, Option<&'a Tail>)> + use<'a> {
+        let memtable = self.memtable;
+        let (rows, arena) = (&self.partition.rows, &memtable.arena);
         let mut index = RowIndex::default();
         std::iter::from_fn(move || {
             let entry = rows.get(index)?;
             index = rows.after(index);
-            Some((entry.position(arena), RowRef::new(entry.row(arena), 0)))
+            Some((entry.position(arena), RowRef::new(entry.row(arena), 0), memtable.tail_of(entry)))
         })
     }
 }
@@ -120,6 +123,12 @@ impl Memtable {
             .iter()
             .filter_map(|&id| self.partitions.get(id as usize))
             .map(|partition| PartitionView { memtable: self, partition })
+    }
+
+    /// The changes that are still to be merged with a row.
+    #[inline]
+    fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
+        self.tails.get(entry.tail()?).filter(|tail| !tail.is_empty())
     }
 
     fn rows_of(&self, id: u32) -> &Rows {
@@ -368,7 +377,11 @@ impl MemtableCursor {
         }
         key.extend_from_slice(entry.position(&memtable.arena));
         row.clear();
-        row.extend_from_slice(entry.row(&memtable.arena));
+        let stored = entry.row(&memtable.arena);
+        match memtable.tail_of(entry) {
+            None => row.extend_from_slice(stored),
+            Some(tail) => merge_tail(stored, tail, row),
+        }
         true
     }
 
@@ -376,6 +389,15 @@ impl MemtableCursor {
     pub fn into_buffers(self) -> CursorBuffers {
         self.buffers
     }
+}
+
+/// Appends a row merged with its tail. Both were written here: if they are damaged all the same, the view of what is appended
+/// ends early, as that of any damaged row.
+fn merge_tail(stored: &[u8], tail: &Tail, out: &mut Vec<u8>) {
+    let changes = tail.merged().unwrap_or_default();
+    let versions = [RowRef::new(stored, 0), RowRef::new(&changes, 0)];
+    let merged = merge_rows(&versions, None, Purpose::Keep, 0, out);
+    debug_assert!(merged.is_ok(), "{merged:?}");
 }
 
 impl Memtable {

@@ -1,7 +1,8 @@
 //! The newest rows of one table, in memory.
 //!
 //! Partitions are found by a hash of their token; their rows are sorted inside ([`rows`]). Rows are kept merged:
-//! one version per position, encoded with base 0 in a bump arena. Deletions of ranges are kept beside the rows
+//! one version per position, encoded with base 0 in a bump arena; large ones have a tail of changes that were not merged
+//! yet ([`tails`]). Deletions of ranges are kept beside the rows
 //! and not applied to them; readers and the flush do that.
 //!
 //! The order of partitions, needed for scans over tokens and for the flush, is made when it is asked for.
@@ -10,11 +11,13 @@ mod arena;
 mod cursor;
 mod rows;
 mod spans;
+mod tails;
 
 use hashbrown::HashTable;
 
 use self::arena::{Arena, Location};
 use self::rows::{Entry, Rows};
+use self::tails::belongs_into_tail;
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
@@ -25,6 +28,7 @@ use crate::row::RowRef;
 use crate::span::SpanSet;
 
 pub use self::cursor::{CursorBuffers, MemtableCursor, PartitionView, SharedMemtable};
+pub use self::tails::Tail;
 
 /// Memory that an empty partition takes besides the arena: itself, its hash slot with the table's slack, and
 /// its place in the order.
@@ -55,6 +59,10 @@ pub struct Memtable {
     /// Counts changes, so that cursors notice them.
     version: u64,
     side_bytes: usize,
+    tails: Vec<Tail>,
+    tail_bytes: usize,
+    /// What [`Memtable::size_bytes`] says: the most that was taken so far.
+    counted_bytes: usize,
     row_count: usize,
     has_spans: bool,
     min_timestamp: Option<i64>,
@@ -79,10 +87,10 @@ impl Memtable {
         self.partitions.is_empty()
     }
 
-    /// Memory taken, in bytes.
+    /// Memory taken, in bytes: the sum of what [`Memtable::apply`] returned.
     #[inline]
     pub fn size_bytes(&self) -> usize {
-        self.arena.reserved_bytes() + self.side_bytes
+        self.counted_bytes
     }
 
     pub fn partition_count(&self) -> usize {
@@ -115,7 +123,6 @@ impl Memtable {
         mutation: &MutationRef<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, DecodeError> {
-        let bytes_before = self.size_bytes();
         let id = self.partition_for(mutation.token, mutation.partition_key)?;
         self.version += 1;
         self.lowest_position = self.lowest_position.into_iter().chain(position).min();
@@ -125,7 +132,10 @@ impl Memtable {
                 Operation::Span { start, end, deletion } => self.put_span(id, start, end, deletion),
             }
         }
-        Ok(self.size_bytes().saturating_sub(bytes_before))
+        let taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
+        let grown = taken.saturating_sub(self.counted_bytes);
+        self.counted_bytes += grown;
+        Ok(grown)
     }
 
     fn note_timestamp(&mut self, timestamp: i64) {
@@ -193,9 +203,35 @@ impl Memtable {
             }
             Ok(index) => {
                 let Some(entry) = partition.rows.get_mut(index) else { return Ok(()) };
+                let mut tail = match entry.tail() {
+                    Some(number) => self.tails.get_mut(number),
+                    None if belongs_into_tail(entry.row_bytes(), row.bytes.len()) => {
+                        entry.set_tail(self.tails.len());
+                        self.tails.push(Tail::default());
+                        self.side_bytes += 2 * size_of::<Tail>();
+                        self.tails.last_mut()
+                    }
+                    None => None,
+                };
+                let merged_tail;
+                let mut change = row;
+                if let Some(tail) = &mut tail {
+                    let bytes_before = tail.size_bytes();
+                    tail.push(row.bytes)?;
+                    let is_due = tail.is_due(entry.row_bytes());
+                    if is_due {
+                        merged_tail = tail.merged()?;
+                        change = RowRef::new(&merged_tail, 0);
+                        tail.clear();
+                    }
+                    self.tail_bytes = (self.tail_bytes + tail.size_bytes()).saturating_sub(bytes_before);
+                    if !is_due {
+                        return Ok(());
+                    }
+                }
                 self.scratch.clear();
                 let present = RowRef::new(entry.row(&self.arena), 0);
-                merge_rows(&[present, row], None, Purpose::Keep, 0, &mut self.scratch)?;
+                merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)?;
                 entry.rewrite(&mut self.arena, position, &self.scratch);
             }
         }
@@ -241,8 +277,11 @@ impl Memtable {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
-    use crate::cell::{Cell, CellKind};
+    use crate::cell::{Cell, CellKind, Liveness};
+    use crate::io::SplitMix64;
     use crate::mutation::{MutationBuilder, TableId};
     use crate::row_writer::RowBuilder;
 
@@ -268,6 +307,90 @@ mod tests {
         let row = RowRef::new(entry.row(&memtable.arena), 0);
         assert_eq!(row.cells().next().unwrap().value, b"newest and longer");
         assert_eq!((memtable.min_timestamp(), memtable.max_timestamp()), (Some(9), Some(11)));
+    }
+
+    /// A change of the one row of a partition, and its row.
+    fn change(of: impl FnOnce(&mut RowBuilder)) -> (crate::mutation::Mutation, Vec<u8>) {
+        let mut row = RowBuilder::new();
+        of(&mut row);
+        let bytes = row.to_bytes();
+        let mut builder = MutationBuilder::new(TableId([0; 16]), 7, b"key").unwrap();
+        builder.row(&[2], &mut row);
+        (builder.build(), bytes)
+    }
+
+    fn element(number: u32, timestamp: i64, is_live: bool) -> (crate::mutation::Mutation, Vec<u8>) {
+        let kind =
+            if is_live { CellKind::Live } else { CellKind::Tombstone { local_deletion_time: timestamp as u32 } };
+        change(|row| {
+            row.cell(Cell { column: 1, path: &number.to_be_bytes(), timestamp, kind, value: b"an element" });
+        })
+    }
+
+    fn row_as_read(memtable: &Rc<SharedMemtable>) -> Vec<u8> {
+        let buffers = CursorBuffers::default();
+        MemtableCursor::new(Rc::clone(memtable), &[], &[0xFF; 9], None, false, buffers).row().bytes.to_vec()
+    }
+
+    #[test]
+    fn a_large_row_reads_as_if_each_change_had_rewritten_it() {
+        let memtable = Rc::new(SharedMemtable::default());
+        let mut random = SplitMix64::new(3);
+        let mut expected: Vec<u8> = Vec::new();
+        for step in 0..3_000_i64 {
+            let timestamp = step + random.below(200) as i64;
+            let deletion = Deletion { timestamp: step - 300, local_deletion_time: step as u32 };
+            let (mutation, row) = match random.below(500) {
+                0 => change(|row| {
+                    row.delete_column(1, deletion);
+                }),
+                1 => change(|row| {
+                    row.set_deletion(deletion);
+                }),
+                2 => change(|row| {
+                    let liveness = Liveness { timestamp, expiry: None };
+                    let value = &[7_u8; 9_000];
+                    row.set_liveness(liveness).cell(Cell {
+                        column: 2,
+                        path: &[],
+                        timestamp,
+                        kind: CellKind::Live,
+                        value,
+                    });
+                }),
+                pick => element(random.below(2_000) as u32, timestamp, pick > 50),
+            };
+            memtable.apply(&mutation.view().unwrap(), None).unwrap();
+            let mut merged = Vec::new();
+            let versions = [RowRef::new(&expected, 0), RowRef::new(&row, 0)];
+            let versions = if expected.is_empty() { &versions[1..] } else { &versions[..] };
+            merge_rows(versions, None, Purpose::Keep, 0, &mut merged).unwrap();
+            expected = merged;
+            if step % 97 == 0 {
+                assert_eq!(row_as_read(&memtable), expected, "after step {step}");
+            }
+        }
+        assert!(memtable.read(|memtable| memtable.tails.iter().any(|tail| !tail.is_empty())));
+        let frozen = memtable.freeze();
+        assert_eq!(row_as_read(&memtable), expected, "frozen");
+        let partition = frozen.partitions().next().unwrap();
+        let (_, row, tail) = partition.rows().next().unwrap();
+        let (changes, mut merged) = (tail.unwrap().merged().unwrap(), Vec::new());
+        merge_rows(&[row, RowRef::new(&changes, 0)], None, Purpose::Keep, 0, &mut merged).unwrap();
+        assert_eq!(merged, expected, "as it is flushed");
+    }
+
+    #[test]
+    fn the_memory_of_a_growing_row_is_in_proportion_to_the_row() {
+        let mut memtable = Memtable::new();
+        let mut grown = 0;
+        for number in 0..50_000 {
+            let (mutation, _) = element(number, 1, true);
+            grown += memtable.apply(&mutation.view().unwrap(), None).unwrap();
+        }
+        let row_bytes = 50_000 * element(0, 1, true).1.len();
+        assert!(memtable.size_bytes() < 6 * row_bytes, "{} for {row_bytes}", memtable.size_bytes());
+        assert_eq!(memtable.size_bytes(), grown);
     }
 
     #[test]

@@ -20,9 +20,26 @@ pub(super) struct Entry {
     position_length: u32,
     row_length: u32,
     row_capacity: u32,
+    /// The number of the row's tail plus one; 0: it has none.
+    tail: u32,
 }
 
 impl Entry {
+    /// The number of the row's tail.
+    #[inline]
+    pub fn tail(&self) -> Option<usize> {
+        (self.tail as usize).checked_sub(1)
+    }
+
+    pub fn set_tail(&mut self, number: usize) {
+        self.tail = number as u32 + 1;
+    }
+
+    #[inline]
+    pub fn row_bytes(&self) -> usize {
+        self.row_length as usize
+    }
+
     pub fn store(arena: &mut Arena, position: &[u8], row: &[u8]) -> Self {
         let location = arena.put([position, row]);
         Self {
@@ -32,6 +49,7 @@ impl Entry {
             position_length: position.len() as u32,
             row_length: row.len() as u32,
             row_capacity: row.len() as u32,
+            tail: 0,
         }
     }
 
@@ -52,7 +70,7 @@ impl Entry {
             arena.slice_mut(self.chunk, self.offset + self.position_length, length).copy_from_slice(row);
             self.row_length = length;
         } else {
-            *self = Self::store(arena, position, row);
+            *self = Self { tail: self.tail, ..Self::store(arena, position, row) };
         }
     }
 

@@ -1,8 +1,11 @@
 //! Flushing: a frozen memtable becomes a table file, and the log gives up what that file holds.
 
+use std::iter;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::Shard;
 use super::manifest::ManifestFile;
@@ -10,7 +13,7 @@ use super::open::discard_file;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, run_in_background};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
@@ -52,18 +55,21 @@ async fn write_memtable(
             let full = |position: &[u8]| [prefix, position].concat();
             writer.add_span(&full(&span.start), &full(&span.end), span.deletion)?;
         }
-        for (position, row) in partition.rows() {
+        for (position, row, tail) in partition.rows() {
             key.clear();
             key.extend_from_slice(prefix);
             key.extend_from_slice(position);
             let shadow = partition.covering(position);
-            if shadow.is_none() {
+            if shadow.is_none() && tail.is_none() {
                 writer.add(&key, row).await?;
                 continue;
             }
+            let changes = tail.map(Tail::merged).transpose()?;
+            let versions: SmallVec<[RowRef<'_>; 2]> =
+                iter::once(row).chain(changes.as_deref().map(|bytes| RowRef::new(bytes, 0))).collect();
             // What the partition's own deletions cover need not be written.
             merged.clear();
-            if merge_rows(&[row], shadow, Purpose::Keep, 0, &mut merged)?.is_written {
+            if merge_rows(&versions, shadow, Purpose::Keep, 0, &mut merged)?.is_written {
                 writer.add(&key, RowRef::new(&merged, 0)).await?;
             }
         }

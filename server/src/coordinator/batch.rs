@@ -13,6 +13,7 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
 
+use super::batch_limits::BatchVolume;
 use super::replica::forward::{ForwardedKind, Led};
 use super::transaction::{Transaction, TransactionStatement, transact};
 use super::write::{apply, apply_alone, apply_owned, lead_all, moment, no_any, tokens_of};
@@ -36,15 +37,19 @@ pub struct BatchRequest {
     pub call: CallContext,
 }
 
-/// Carries out a batch.
-pub fn batch(context: &Rc<ShardContext>, request: BatchRequest) -> Execution {
-    match try_batch(context, request) {
+/// Carries out a batch; what the client is to be warned of is added to `warnings`.
+pub fn batch(context: &Rc<ShardContext>, request: BatchRequest, warnings: &mut Vec<String>) -> Execution {
+    match try_batch(context, request, warnings) {
         Ok(execution) => execution,
         Err(error) => Execution::Ready(Err(error)),
     }
 }
 
-fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execution> {
+fn try_batch(
+    context: &Rc<ShardContext>,
+    request: BatchRequest,
+    warnings: &mut Vec<String>,
+) -> Result<Execution> {
     let mut plans: Vec<&ModifyPlan> = Vec::with_capacity(request.statements.len());
     for (statement, _) in &request.statements {
         plans.push(statement.plan()?);
@@ -64,6 +69,7 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
         {
             return Err(no_any(&counters.table));
         }
+        BatchVolume::of_statements(&request)?.check(request.kind, &context.node.config, warnings)?;
         return Ok(Execution::Pending(if context.cluster_view().is_single {
             Box::pin(batch_at_owners(context.clone(), request))
         } else {
@@ -77,6 +83,7 @@ fn try_batch(context: &Rc<ShardContext>, request: BatchRequest) -> Result<Execut
         set.add(plan, &Bindings { values: &values, call: &request.call }, &moment, None)?;
     }
     let mutations = set.finish(&moment, None)?;
+    BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
         let consistency = request.options.consistency;
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, consistency))));

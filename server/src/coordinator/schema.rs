@@ -91,13 +91,6 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
     }
 }
 
-/// What the client should be warned of before a change is carried out.
-pub fn warnings(context: &ShardContext, statement: &Statement, keyspace: Option<&str>) -> Vec<String> {
-    ddl::execute(&context.catalog(), statement, keyspace, &ddl_context(context))
-        .map(|change| change.warnings)
-        .unwrap_or_default()
-}
-
 /// Carries out CREATE, ALTER and DROP.
 pub async fn change(
     context: Rc<ShardContext>,
@@ -140,7 +133,10 @@ async fn change_here(
             metadata::Outcome::Applied { version } => {
                 drop(turn);
                 cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
-                return Ok(Outcome::SchemaChange(protocol_change(effect)));
+                return Ok(Outcome::SchemaChange {
+                    change: protocol_change(effect),
+                    warnings: change.warnings,
+                });
             }
             metadata::Outcome::Conflict { .. } => {
                 // Rivals of other members would otherwise meet again.

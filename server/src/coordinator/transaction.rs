@@ -14,13 +14,13 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::CqlType;
 use helenus_engine::RowRef;
-use helenus_engine::key::{self, STATIC_POSITION};
+use helenus_engine::key::{self, REGULAR_END, REGULAR_START, STATIC_POSITION};
 
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Operation, Verdict, agree};
-use super::write::{ShardRows, apply_here, moment, plan_of};
+use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
 use crate::error::{RequestError, Result};
@@ -158,7 +158,7 @@ async fn decide_by_agreement(
         )));
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
-    let (key, ranges) = reads_of(transaction)?;
+    let (key, ranges, max_rows) = reads_of(transaction)?;
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     let operation = Operation {
@@ -166,7 +166,7 @@ async fn decide_by_agreement(
         key,
         serial: options.serial_consistency.unwrap_or(Consistency::Serial),
         is_write: true,
-        read: ReadOrder { ranges, reversed: false, now_seconds, ..ReadOrder::UNLIMITED },
+        read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, ..ReadOrder::UNLIMITED },
         deadline,
     };
     let _turn = tokio::select! {
@@ -217,10 +217,13 @@ async fn decide_by_agreement(
 /// A range of positions within a partition, half open.
 type PositionRange = (Vec<u8>, Vec<u8>);
 
-/// The partition, and the rows of it that the transaction reads.
-fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>)> {
+/// The partition, the rows of it that the transaction reads, and how many live rows that is at most.
+///
+/// Conditions on static columns alone also read the first row of the partition: it is shown where they do not hold.
+fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>, u64)> {
     let mut partition: Option<PartitionKey> = None;
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut names_row = false;
     for (statement, owned) in &transaction.statements {
         let values = owned.borrow();
         let bindings = Bindings { values: &values, call: &transaction.call };
@@ -235,12 +238,15 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
         if table.has_static_columns() {
             wanted.insert(STATIC_POSITION.to_vec());
         }
-        if !plan.clustering.is_empty() || table.clustering_key_count == 0 {
+        if names_its_row(&plan) {
             wanted.extend(positions(&plan.clustering, table, &bindings)?);
+            names_row |= plan.conditions.is_some();
         }
     }
     let partition = partition.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
-    let mut ranges = Vec::with_capacity(wanted.len());
+    // Each of the rows above is at most one.
+    let rows_max = wanted.len() as u64 + 1;
+    let mut ranges = Vec::with_capacity(wanted.len() + 1);
     for position in wanted {
         let start = key::full_key(partition.token, &partition.bytes, &position)
             .map_err(|error| RequestError::invalid(error.to_string()))?;
@@ -248,7 +254,10 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
         end.push(0);
         ranges.push((start, end));
     }
-    Ok((partition, ranges))
+    if !names_row {
+        ranges.push(regular_rows(&partition)?);
+    }
+    Ok((partition, ranges, rows_max))
 }
 
 fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
@@ -284,6 +293,11 @@ fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn Existing
         let only_static = plan.touches_only_static() && plan.clustering.is_empty();
         applied &= hold(conditions, &plan.table, &row.row, only_static, bindings)?;
         seen.push((plan, conditions, row));
+    }
+    if seen.iter().any(|(plan, ..)| names_its_row(plan)) {
+        for (plan, _, row) in &mut seen {
+            row.is_shown &= names_its_row(plan);
+        }
     }
     let mut changes = Vec::new();
     if applied {
@@ -321,11 +335,30 @@ impl ExistingRows for AgreedRows {
     fn row(&self, _table: &Table, _key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.rows.get(position).cloned())
     }
+
+    fn first_row(
+        &self,
+        _table: &Table,
+        _key: &PartitionKey,
+        is_there: &dyn Fn(RowRef<'_>) -> bool,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut regular = self.rows.range(REGULAR_START.to_vec()..REGULAR_END.to_vec());
+        let first = regular.find(|(_, row)| is_there(RowRef::new(row, 0)));
+        Ok(first.map(|(position, row)| (position.clone(), row.clone())))
+    }
 }
 
-/// A row with where it stands.
+/// Whether the conditions of a statement are about one row, not only about the static content of a partition.
+fn names_its_row(plan: &ModifyPlan) -> bool {
+    !plan.clustering.is_empty() || plan.table.clustering_key_count == 0
+}
+
+/// A row as the conditions of a statement find it.
 struct SeenRow {
     row: CurrentRow,
+    /// Whether the answer has it where conditions do not hold. Those on static columns alone show them with the first row of
+    /// the partition, unless other conditions name rows.
+    is_shown: bool,
 }
 
 fn current_row(
@@ -339,19 +372,26 @@ fn current_row(
     let Some(key) = keys.first() else {
         return Err(RequestError::invalid("A condition needs a partition"));
     };
-    let names_row = !plan.clustering.is_empty() || table.clustering_key_count == 0;
-    let position =
-        if names_row { positions(&plan.clustering, table, bindings)?.into_iter().next() } else { None };
-    let regular = match &position {
-        Some(position) => rows.row(table, key, position)?,
-        None => None,
-    };
-    let statics = if table.has_static_columns() { rows.row(table, key, STATIC_POSITION)? } else { None };
     let mut fetched = Fetched::default();
     for index in 0..table.columns.len() {
         fetched.slot(index);
     }
     let layout = RowLayout::new(table, &fetched);
+    let is_there = |row: RowRef<'_>| layout.is_there(row, now_seconds);
+    let is_row_there = |row: &Vec<u8>| is_there(RowRef::new(row, 0));
+    let names_row = names_its_row(plan);
+    let (position, regular) = if names_row {
+        let position = positions(&plan.clustering, table, bindings)?.into_iter().next();
+        let regular = match &position {
+            Some(position) => rows.row(table, key, position)?.filter(is_row_there),
+            None => None,
+        };
+        (position, regular)
+    } else {
+        rows.first_row(table, key, &is_there)?.unzip()
+    };
+    let statics = if table.has_static_columns() { rows.row(table, key, STATIC_POSITION)? } else { None };
+    let statics = statics.filter(is_row_there);
     let mut scratch = RowScratch::default();
     let static_values = match &statics {
         Some(bytes) => layout
@@ -370,7 +410,11 @@ fn current_row(
             &mut scratch,
         )?
         .to_owned_values();
-    Ok(SeenRow { row: CurrentRow { exists: regular.is_some(), has_statics: statics.is_some(), values } })
+    let (exists, has_statics) = (names_row && regular.is_some(), statics.is_some());
+    Ok(SeenRow {
+        row: CurrentRow { exists, has_statics, values },
+        is_shown: has_statics || regular.is_some(),
+    })
 }
 
 /// `[applied]`, and what was found where it was not.
@@ -383,8 +427,7 @@ fn answer(
     let mut columns = vec![ResultColumn { name: "[applied]".to_owned(), column_type: CqlType::Boolean }];
     let mut page = ResultPage::default();
     let cells = if applied { Vec::new() } else { shown_columns(table, seen, is_batch) };
-    let found: Vec<&SeenRow> =
-        seen.iter().map(|(_, _, row)| row).filter(|row| row.row.exists || row.row.has_statics).collect();
+    let found: Vec<&SeenRow> = seen.iter().map(|(_, _, row)| row).filter(|row| row.is_shown).collect();
     if applied || found.is_empty() || cells.is_empty() {
         write_boolean(&mut page.rows, applied);
         page.row_count = 1;

@@ -9,9 +9,9 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use futures::FutureExt;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::key;
+use helenus_engine::key::{self, REGULAR_END, REGULAR_START};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Mutation, TableId, transcode};
+use helenus_engine::{Mutation, RowRef, TableId, transcode};
 
 use super::replica::forward::{self, ForwardedKind, Led};
 use super::replica::hints::table_by_id;
@@ -59,6 +59,41 @@ impl ExistingRows for ShardRows<'_> {
             Step::Exhausted | Step::End => Ok(None),
         }
     }
+
+    fn first_row(
+        &self,
+        table: &Table,
+        partition: &PartitionKey,
+        is_there: &dyn Fn(RowRef<'_>) -> bool,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let (start, end) = regular_rows(partition)?;
+        let mut scan = self.context.shard.scan(&ScanRequest {
+            table: TableId(*table.id.as_bytes()),
+            start: &start,
+            end: &end,
+            reversed: false,
+            now_seconds: self.now_seconds,
+            budget: Budget::UNLIMITED,
+        })?;
+        while let Step::Row(view) = scan.next()? {
+            if is_there(view.row) {
+                let position = view.position.to_vec();
+                let mut row = Vec::new();
+                transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
+                return Ok(Some((position, row)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The range of full keys of a partition's regular rows, half open.
+pub fn regular_rows(partition: &PartitionKey) -> Result<(Vec<u8>, Vec<u8>)> {
+    let bound = |position: &[u8]| {
+        key::full_key(partition.token, &partition.bytes, position)
+            .map_err(|error| RequestError::invalid(error.to_string()))
+    };
+    Ok((bound(REGULAR_START)?, bound(REGULAR_END)?))
 }
 
 /// The moment of a write.

@@ -31,6 +31,14 @@ pub const MAX_TTL_SECONDS: i32 = 20 * 365 * 24 * 60 * 60;
 pub trait ExistingRows {
     /// The live content of a row in its encoding with base 0.
     fn row(&self, table: &Table, key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// The first regular row of a partition that `is_there` accepts: its position and content.
+    fn first_row(
+        &self,
+        table: &Table,
+        key: &PartitionKey,
+        is_there: &dyn Fn(RowRef<'_>) -> bool,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>>;
 }
 
 /// The moment at which statements are carried out.
@@ -516,9 +524,11 @@ impl<'a> StatementWriter<'a> {
             .existing
             .ok_or_else(|| RequestError::Server("lists are changed by their owner only".to_owned()))?;
         let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
+        let hidden_until = self.plan.table.hidden_until(column.id);
         let stored = RowRef::new(&bytes, 0)
             .cells()
             .filter(|cell| cell.column == column.id && cell.is_live(self.moment.now_seconds))
+            .filter(|cell| hidden_until.is_none_or(|dropped_at| cell.timestamp > dropped_at))
             .map(|cell| (cell.path.to_vec(), cell.value.to_vec()));
         state.elements.extend(stored);
         state.is_loaded = true;

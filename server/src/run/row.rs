@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::keys::split_key;
 use crate::error::{RequestError, Result};
 use crate::plan::selection::Fetched;
-use crate::schema::catalog::{ColumnKind, Table};
+use crate::schema::catalog::{Column, ColumnKind, Table};
 
 /// Marks a column id that is not fetched.
 const NOT_FETCHED: u16 = u16::MAX;
@@ -30,13 +30,35 @@ pub struct RowLayout {
     with_times: bool,
     /// Ids of the columns of regular rows that are read, ordered; `None` where some are held in many cells.
     simple_columns: Option<Vec<u32>>,
-    /// Column ids that the table has; only where cells of dropped columns may be left in rows.
-    current_columns: Option<Vec<bool>>,
+    /// By column id; only where cells of dropped columns may be left in rows.
+    visibility: Option<Vec<Visibility>>,
+}
+
+/// Which cells of a column are there for readers.
+#[derive(Debug, Clone, Copy)]
+enum Visibility {
+    /// The table does not have the column (any more).
+    None,
+    All,
+    /// It was dropped and added again: only what is newer than the drop (microseconds).
+    NewerThan(i64),
+}
+
+impl Visibility {
+    #[inline]
+    fn shows(self, timestamp: i64) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::NewerThan(dropped_at) => timestamp > dropped_at,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct SlotSource {
     kind: ColumnKind,
+    visibility: Visibility,
     /// For collections and user types held in many cells.
     multi_cell: Option<CqlType>,
     with_times: bool,
@@ -122,6 +144,7 @@ impl RowLayout {
             }
             slots.push(SlotSource {
                 kind: column.kind,
+                visibility: visibility_of(table, column),
                 multi_cell: column.column_type.is_multi_cell().then(|| column.column_type.clone()),
                 with_times: fetched.with_times[slot],
             });
@@ -148,14 +171,14 @@ impl RowLayout {
             last_clustering,
             reads_partition_key,
             with_times: fetched.with_times.iter().any(|&with| with),
-            current_columns: (!table.dropped_columns.is_empty()).then(|| {
-                let mut current = vec![false; table.next_column_id as usize];
+            visibility: (!table.dropped_columns.is_empty()).then(|| {
+                let mut by_id = vec![Visibility::None; table.next_column_id as usize];
                 for column in &table.columns {
-                    if let Some(is_current) = current.get_mut(column.id as usize) {
-                        *is_current = true;
+                    if let Some(visibility) = by_id.get_mut(column.id as usize) {
+                        *visibility = visibility_of(table, column);
                     }
                 }
-                current
+                by_id
             }),
         }
     }
@@ -167,10 +190,11 @@ impl RowLayout {
 
     /// Whether a row is there for those who do not see dropped columns.
     pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
-        let Some(current) = &self.current_columns else { return true };
+        let Some(visibility) = &self.visibility else { return true };
         row.liveness().is_some_and(|liveness| !liveness.is_expired(now_seconds))
             || row.cells().any(|cell| {
-                current.get(cell.column as usize).copied().unwrap_or(false) && cell.is_live(now_seconds)
+                let visibility = visibility.get(cell.column as usize).copied().unwrap_or(Visibility::None);
+                visibility.shows(cell.timestamp) && cell.is_live(now_seconds)
             })
     }
 
@@ -249,7 +273,7 @@ impl RowLayout {
             let slot = usize::from(slot);
             let source = &self.slots[slot];
             let Some(value_type) = &source.multi_cell else {
-                if cell.is_live(now_seconds) {
+                if cell.is_live(now_seconds) && source.visibility.shows(cell.timestamp) {
                     slots[slot] = match cell.kind {
                         CellKind::Counter => {
                             let start = bytes.len();
@@ -276,7 +300,7 @@ impl RowLayout {
                     pending = Some(cell);
                     break;
                 }
-                if cell.is_live(now_seconds) {
+                if cell.is_live(now_seconds) && source.visibility.shows(cell.timestamp) {
                     builder.push(cell.path, cell.value, bytes)?;
                     if source.with_times {
                         times[slot].push(cell_time(&cell));
@@ -290,6 +314,10 @@ impl RowLayout {
         }
         Ok(())
     }
+}
+
+fn visibility_of(table: &Table, column: &Column) -> Visibility {
+    table.hidden_until(column.id).map_or(Visibility::All, Visibility::NewerThan)
 }
 
 fn cell_time(cell: &helenus_engine::Cell<'_>) -> CellTime {

@@ -72,6 +72,7 @@ pub struct Table {
     pub clustering_key_count: usize,
     pub options: TableOptions,
     pub is_counter: bool,
+    /// In the order of the drops; no two have the same id.
     pub dropped_columns: Vec<DroppedColumn>,
     pub next_column_id: u32,
 }
@@ -93,13 +94,15 @@ pub enum ColumnKind {
     Regular,
 }
 
-/// A column that was dropped; its data is invisible from `dropped_at_micros` on.
+/// A column that was dropped: all of it is invisible, and after it was added again what is not newer than the drop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DroppedColumn {
+    /// The id that the column had, and has if it was added again.
     pub id: u32,
     pub name: String,
     pub column_type: CqlType,
     pub is_static: bool,
+    /// Cells with this timestamp (microseconds) and older ones are gone.
     pub dropped_at_micros: i64,
 }
 
@@ -127,6 +130,17 @@ impl Table {
     /// Index of a column in [`Table::columns`].
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The latest drop of a column of this name.
+    pub fn latest_drop(&self, name: &str) -> Option<&DroppedColumn> {
+        self.dropped_columns.iter().rev().find(|dropped| dropped.name == name)
+    }
+
+    /// The timestamp up to which the cells of a column are hidden, as it was dropped and added again.
+    pub fn hidden_until(&self, column_id: u32) -> Option<i64> {
+        let dropped = self.dropped_columns.iter().find(|dropped| dropped.id == column_id)?;
+        Some(dropped.dropped_at_micros)
     }
 
     pub fn partition_key(&self) -> &[Column] {

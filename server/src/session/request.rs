@@ -39,7 +39,7 @@ pub fn carry_out(
     let begun_execution = match request {
         Request::Query(query) => run_query(connection, &query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
-        Request::Batch(batch) => run_batch(connection, &batch).map(|execution| (None, execution)),
+        Request::Batch(batch) => run_batch(connection, &batch, &mut responder.warnings).map(|execution| (None, execution)),
         Request::Prepare(prepare) => {
             let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
             let outcome = check_length(connection, prepare.statement).and_then(|()| {
@@ -239,7 +239,8 @@ pub fn execute(
                     (TransactionStatement::InBatch { batch: statement.clone(), index }, owned.clone())
                 })
                 .collect();
-            batch(context, BatchRequest { kind: plan.kind, statements, options: options.clone(), call })
+            let request = BatchRequest { kind: plan.kind, statements, options: options.clone(), call };
+            batch(context, request, warnings)
         }
         Plan::Use(keyspace) => Execution::Ready(Ok(Outcome::SetKeyspace(keyspace.clone()))),
         Plan::Truncate(table) => {
@@ -247,7 +248,6 @@ pub fn execute(
         }
         Plan::Schema(change) => {
             let keyspace = statement.keyspace.clone();
-            warnings.extend(schema::warnings(context, change, keyspace.as_deref()));
             Execution::Pending(Box::pin(schema::change(context.clone(), change.clone(), keyspace)))
         }
         Plan::Describe(describe) => {
@@ -276,7 +276,11 @@ fn check_consistency(context: &ShardContext, plan: &Plan, level: Consistency) ->
     }
 }
 
-fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Execution> {
+fn run_batch(
+    connection: &Rc<Connection>,
+    message: &Batch<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Execution> {
     let context = &connection.context;
     let limit = context.node.config.max_batch_statements;
     if message.len() > limit {
@@ -322,5 +326,5 @@ fn run_batch(connection: &Rc<Connection>, message: &Batch<'_>) -> Result<Executi
         consistency::check(&view.catalog, &context.cluster_view(), table, level, access)?;
     }
     let call = context.call_context();
-    Ok(batch(context, BatchRequest { kind, statements, options, call }))
+    Ok(batch(context, BatchRequest { kind, statements, options, call }, warnings))
 }

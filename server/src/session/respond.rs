@@ -49,8 +49,10 @@ impl Responder {
             Ok(Outcome::SetKeyspace(keyspace)) => {
                 encode_set_keyspace(out, version, stream, keyspace, &self.prefix());
             }
-            Ok(Outcome::SchemaChange(change)) => {
-                encode_schema_change(out, version, stream, change, &self.prefix());
+            Ok(Outcome::SchemaChange { change, warnings }) => {
+                let warnings = [self.warnings.as_slice(), warnings.as_slice()].concat();
+                let prefix = Prefix { warnings: &warnings, ..self.prefix() };
+                encode_schema_change(out, version, stream, change, &prefix);
             }
             Ok(Outcome::Rows(page)) => self.rows(out, statement, page),
             Ok(Outcome::OwnRows { keyspace, table, columns, page }) => {

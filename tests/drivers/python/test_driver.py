@@ -286,6 +286,29 @@ def test_altered_table_is_seen_by_prepared_statements(session):
     assert (row.id, row.a, row.b) == (1, 2, "new")
 
 
+def test_a_column_that_comes_back_shows_what_is_newer_than_its_drop(session):
+    session.execute("DROP TABLE IF EXISTS dropped")
+    session.execute("CREATE TABLE dropped (k int, c int, v int, s int STATIC, m map<int, int>, PRIMARY KEY (k, c))")
+    for c in range(4):
+        write = "INSERT INTO dropped (k, c, v, s) VALUES (1, %s, %s, %s) USING TIMESTAMP %s"
+        session.execute(write, (c, c, c, 10 * c))
+        session.execute("UPDATE dropped USING TIMESTAMP %s SET m[%s] = 1 WHERE k = 1 AND c = 9", (10 * c, c))
+    session.execute("UPDATE dropped USING TIMESTAMP 5 SET v = 5 WHERE k = 1 AND c = 5")
+    session.execute("ALTER TABLE dropped DROP (v, s, m) USING TIMESTAMP 10")
+    dropped = "SELECT column_name, dropped_time, kind, type FROM system_schema.dropped_columns WHERE keyspace_name = %s AND table_name = 'dropped'"
+    rows = [(row.column_name, row.kind, row.type) for row in session.execute(dropped, (KEYSPACE,))]
+    assert rows == [("m", "regular", "map<int, int>"), ("s", "static", "int"), ("v", "regular", "int")]
+    with pytest.raises(InvalidRequest, match="incompatible with previous type int"):
+        session.execute("ALTER TABLE dropped ADD v text")
+    session.execute("ALTER TABLE dropped ADD (v int, s int STATIC, m map<int, int>)")
+    rows = [(row.c, row.v, row.s, row.m) for row in session.execute("SELECT c, v, s, m FROM dropped WHERE k = 1")]
+    # Row 5 had nothing but the column as it was before.
+    assert rows == [(0, None, 3, None), (1, None, 3, None), (2, 2, 3, None), (3, 3, 3, None), (9, None, 3, {2: 1, 3: 1})]
+    result = session.execute("UPDATE dropped SET v = 6 WHERE k = 1 AND c = 5 IF EXISTS")
+    assert not result.was_applied
+    assert len(list(session.execute(dropped, (KEYSPACE,)))) == 3
+
+
 def test_schema_metadata(session):
     session.execute(
         "CREATE TABLE described (a int, b text, c timeuuid, d int, s text static, v list<int>, "

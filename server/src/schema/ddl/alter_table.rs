@@ -1,4 +1,7 @@
 //! ALTER TABLE: columns come, go and are renamed; options change. Keys stay what they are.
+//!
+//! Invariant: a column that is added again after a drop has the id that it had, so that its cells newer than the drop come back;
+//! the drop stays on record and hides the older ones ([`Table::hidden_until`]).
 
 use cql_lite::syntax::ast::{AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
 use cql_lite::types::CqlType;
@@ -73,8 +76,13 @@ fn add_columns(
             return invalid(format!("Column with name '{}' already exists", column.name));
         }
         check_added(table, &column)?;
-        column.id = table.next_column_id;
-        table.next_column_id += 1;
+        column.id = match table.latest_drop(&column.name) {
+            Some(dropped) => dropped.id,
+            None => {
+                table.next_column_id += 1;
+                table.next_column_id - 1
+            }
+        };
         table.columns.push(column);
         is_changed = true;
     }
@@ -92,8 +100,7 @@ fn check_added(table: &Table, column: &Column) -> Result<()> {
             "Non-frozen UDTs with nested non-frozen collections are not supported for column {name}"
         ));
     }
-    let dropped = table.dropped_columns.iter().rev().find(|dropped| dropped.name == *name);
-    if let Some(dropped) = dropped {
+    if let Some(dropped) = table.latest_drop(name) {
         check_added_again(table, column, dropped)?;
     }
     if table.is_counter && *column_type != CqlType::Counter {
@@ -114,7 +121,9 @@ fn check_added(table: &Table, column: &Column) -> Result<()> {
 fn check_added_again(table: &Table, column: &Column, dropped: &DroppedColumn) -> Result<()> {
     let name = &column.name;
     let (now, before) = (&column.column_type, &dropped.column_type);
-    let is_compatible = without_user_types(now).is_value_compatible_with(before);
+    let without_user_types = without_user_types(now);
+    let is_compatible = without_user_types.is_value_compatible_with(before)
+        && (!now.is_multi_cell() || has_compatible_paths(&without_user_types, before));
     if now.is_multi_cell() != before.is_multi_cell() || !is_compatible {
         return invalid(format!(
             "Cannot re-add previously dropped column '{name}' of type {now}, incompatible with previous type {before}"
@@ -132,6 +141,21 @@ fn check_added_again(table: &Table, column: &Column, dropped: &DroppedColumn) ->
         return invalid(format!("Cannot re-add previously dropped counter column {name}"));
     }
     Ok(())
+}
+
+/// Whether the paths of cells that were written as elements of one collection are those of the other.
+fn has_compatible_paths(now: &CqlType, before: &CqlType) -> bool {
+    match (now, before) {
+        (CqlType::Set { element: now, .. }, CqlType::Set { element: before, .. })
+        | (CqlType::Map { key: now, .. }, CqlType::Map { key: before, .. }) => {
+            now == before
+                || matches!(
+                    (now.as_ref(), before.as_ref()),
+                    (CqlType::Text, CqlType::Ascii) | (CqlType::Blob, CqlType::Ascii | CqlType::Text)
+                )
+        }
+        _ => true,
+    }
 }
 
 fn drop_columns(
@@ -161,6 +185,7 @@ fn drop_columns(
         }
         let column = table.columns.remove(position);
         let is_static = column.is_static();
+        table.dropped_columns.retain(|dropped| dropped.id != column.id);
         table.dropped_columns.push(DroppedColumn {
             id: column.id,
             name: column.name,

@@ -319,7 +319,7 @@ fn context() -> DdlContext {
 }
 
 #[test]
-fn columns_come_and_go_and_ids_are_never_used_again() {
+fn columns_come_and_go_and_come_back_with_their_ids() {
     let mut session = Session::with(&["CREATE TABLE t (k int, c int, v text, PRIMARY KEY (k, c))"]);
     session.run("ALTER TABLE t ADD (b list<int>, a int STATIC)");
     assert_eq!(column_names(session.table("t")), ["k", "c", "a", "b", "v"]);
@@ -329,10 +329,17 @@ fn columns_come_and_go_and_ids_are_never_used_again() {
     session.run("ALTER TABLE t ADD b list<int>");
     let table = session.table("t");
     assert_eq!(column_names(table), ["k", "c", "b"]);
-    assert_eq!(table.column("b").unwrap().id, 5);
+    assert_eq!(table.column("b").unwrap().id, 3);
     assert_eq!(table.dropped_columns.len(), 3);
     assert_eq!(table.dropped_columns[0].dropped_at_micros, 1_700_000_000_000_000);
     assert_eq!(table.dropped_columns[2].dropped_at_micros, 20_000);
+    assert_eq!(table.hidden_until(3), Some(1_700_000_000_000_000));
+    session.run("ALTER TABLE t DROP b USING TIMESTAMP 30000");
+    session.run("ALTER TABLE t ADD (n int, b list<int>)");
+    let table = session.table("t");
+    assert_eq!((table.column("b").unwrap().id, table.column("n").unwrap().id), (3, 5));
+    assert_eq!(table.hidden_until(3), Some(30_000), "the latest drop counts");
+    assert_eq!(table.hidden_until(5), None);
 }
 
 #[test]
@@ -355,7 +362,8 @@ fn alterations_that_are_refused() {
         "CREATE TYPE q (l list<int>)",
         "CREATE TABLE t (k int, c int, v text, u p, d list<text>, s int STATIC, w int, PRIMARY KEY (k, c))",
         "CREATE TABLE n (k int PRIMARY KEY, c counter, d counter)",
-        "ALTER TABLE t DROP (d, s, w)",
+        "ALTER TABLE t ADD (e set<ascii>, f set<int>, g map<text, int>)",
+        "ALTER TABLE t DROP (d, s, w, e, f, g)",
         "ALTER TABLE n DROP d",
     ]);
     session.refuses(&[
@@ -378,6 +386,14 @@ fn alterations_that_are_refused() {
             "ALTER TABLE t ADD w int STATIC",
             "Cannot re-add previously dropped column 'w' of kind STATIC, incompatible with previous kind REGULAR",
         ),
+        (
+            "ALTER TABLE t ADD f set<varint>",
+            "Cannot re-add previously dropped column 'f' of type set<varint>, incompatible with previous type set<int>",
+        ),
+        (
+            "ALTER TABLE t ADD g map<ascii, int>",
+            "Cannot re-add previously dropped column 'g' of type map<ascii, int>, incompatible with previous type map<text, int>",
+        ),
         ("ALTER TABLE n ADD d counter", "Cannot re-add previously dropped counter column d"),
         ("ALTER TABLE t DROP missing", "Column missing was not found in table 'ks.t'"),
         ("ALTER TABLE t DROP k", "Cannot drop PRIMARY KEY column k"),
@@ -391,6 +407,7 @@ fn alterations_that_are_refused() {
         ("ALTER TABLE system.local ADD a int", "system keyspace is not user-modifiable."),
         ("DROP TABLE missing", "Table 'ks.missing' doesn't exist"),
     ]);
+    session.run("ALTER TABLE t ADD (e set<text>, g map<blob, varint>)");
 }
 
 #[test]

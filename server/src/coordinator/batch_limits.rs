@@ -1,0 +1,140 @@
+//! How large batches may be, as Cassandra bounds them: a batch of several partitions is work for as many replicas at once.
+//!
+//! Invariant: what changes one partition only is never refused nor warned of, whatever its size.
+
+use std::collections::BTreeSet;
+
+use cql_lite::syntax::ast::BatchKind;
+
+use super::batch::BatchRequest;
+use super::transaction::TransactionStatement;
+use super::write::tokens_of;
+use crate::config::Config;
+use crate::error::{RequestError, Result};
+use crate::plan::term::Bindings;
+use crate::run::modify::PartitionMutation;
+use crate::schema::catalog::Table;
+
+/// What a batch comes to.
+#[derive(Debug, Default)]
+pub struct BatchVolume {
+    /// Keyspaces with tokens: a change of several tables at one key counts once.
+    partitions: BTreeSet<(String, i64)>,
+    tables: BTreeSet<String>,
+    bytes: usize,
+}
+
+impl BatchVolume {
+    /// Of encoded changes: their bytes.
+    pub fn of_mutations(mutations: &[PartitionMutation]) -> Self {
+        let mut volume = Self::default();
+        // Spares the usual batch, of one partition, the names.
+        if mutations.len() > 1 {
+            for PartitionMutation { token, table, mutation } in mutations {
+                volume.add(table, *token);
+                volume.bytes += mutation.bytes().len();
+            }
+        }
+        volume
+    }
+
+    /// Of statements whose changes are known only when their rows were read: the bytes of their bound values.
+    pub fn of_statements(request: &BatchRequest) -> Result<Self> {
+        let mut volume = Self::default();
+        for (statement, owned) in &request.statements {
+            let plan = statement.plan()?;
+            let values = owned.borrow();
+            let bindings = Bindings { values: &values, call: &request.call };
+            for token in tokens_of(plan, &bindings)? {
+                volume.add(&plan.table, token);
+            }
+            // The statements of a text share their values.
+            match statement {
+                TransactionStatement::InBatch { .. } => volume.bytes = owned.byte_count(),
+                TransactionStatement::Statement(_) => volume.bytes += owned.byte_count(),
+            }
+        }
+        Ok(volume)
+    }
+
+    fn add(&mut self, table: &Table, token: i64) {
+        self.partitions.insert((table.keyspace.clone(), token));
+        self.tables.insert(table.full_name());
+    }
+
+    /// Refuses a batch that is too large; what its client is to be warned of is added to `warnings`.
+    pub fn check(&self, kind: BatchKind, config: &Config, warnings: &mut Vec<String>) -> Result<()> {
+        if self.partitions.len() <= 1 {
+            return Ok(());
+        }
+        let tables = self.tables.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let (bytes, warn_at) = (self.bytes, config.batch_size_warn_threshold_bytes);
+        if bytes > config.batch_size_fail_threshold_bytes {
+            return Err(RequestError::invalid("Batch too large"));
+        }
+        if bytes > warn_at {
+            let over = bytes - warn_at;
+            warnings.push(format!(
+                "Batch for [{tables}] is of size {bytes}, exceeding specified threshold of {warn_at} by {over}."
+            ));
+        }
+        let partitions = self.partitions.len();
+        if kind != BatchKind::Logged && partitions > config.unlogged_batch_across_partitions_warn_threshold {
+            let plural = if self.tables.len() == 1 { "" } else { "s" };
+            warnings.push(format!(
+                "Unlogged batch covering {partitions} partitions detected against table{plural} [{tables}]. You should use a logged batch for atomicity, or asynchronous writes for performance."
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(partitions: i64, bytes: usize) -> BatchVolume {
+        BatchVolume {
+            partitions: (0..partitions).map(|token| ("ks".to_owned(), token)).collect(),
+            tables: BTreeSet::from(["ks.a".to_owned(), "ks.b".to_owned()]),
+            bytes,
+        }
+    }
+
+    fn check(volume: &BatchVolume, kind: BatchKind) -> (Result<()>, Vec<String>) {
+        let mut warnings = Vec::new();
+        (volume.check(kind, &Config::default(), &mut warnings), warnings)
+    }
+
+    #[test]
+    fn sizes_above_the_thresholds_are_warned_of_and_refused() {
+        let (outcome, warnings) = check(&volume(2, 5 << 10), BatchKind::Logged);
+        assert!(outcome.is_ok() && warnings.is_empty());
+        let (outcome, warnings) = check(&volume(2, (5 << 10) + 3), BatchKind::Logged);
+        assert!(outcome.is_ok());
+        let expected =
+            "Batch for [ks.a, ks.b] is of size 5123, exceeding specified threshold of 5120 by 3.".to_owned();
+        assert_eq!(warnings, [expected]);
+        let (outcome, _) = check(&volume(2, 50 << 10), BatchKind::Unlogged);
+        assert!(outcome.is_ok());
+        let (outcome, _) = check(&volume(2, (50 << 10) + 1), BatchKind::Unlogged);
+        assert_eq!(outcome.unwrap_err().to_string(), "Batch too large");
+    }
+
+    #[test]
+    fn one_partition_has_no_limit() {
+        let (outcome, warnings) = check(&volume(1, 50 << 20), BatchKind::Unlogged);
+        assert!(outcome.is_ok() && warnings.is_empty());
+    }
+
+    #[test]
+    fn unlogged_batches_of_many_partitions_are_warned_of() {
+        assert_eq!(check(&volume(11, 100), BatchKind::Logged).1.len(), 0);
+        assert_eq!(check(&volume(10, 100), BatchKind::Unlogged).1.len(), 0);
+        let (_, warnings) = check(&volume(11, 100), BatchKind::Unlogged);
+        assert!(
+            warnings[0].starts_with("Unlogged batch covering 11 partitions detected against tables [ks.a, ks.b].")
+        );
+        assert_eq!(check(&volume(11, 100), BatchKind::Counter).1.len(), 1);
+    }
+}
