@@ -320,8 +320,11 @@ mod tests {
     }
 
     fn element(number: u32, timestamp: i64, is_live: bool) -> (crate::mutation::Mutation, Vec<u8>) {
-        let kind =
-            if is_live { CellKind::Live } else { CellKind::Tombstone { local_deletion_time: timestamp as u32 } };
+        let kind = if is_live {
+            CellKind::Live
+        } else {
+            CellKind::Tombstone { local_deletion_time: timestamp as u32 }
+        };
         change(|row| {
             row.cell(Cell { column: 1, path: &number.to_be_bytes(), timestamp, kind, value: b"an element" });
         })

@@ -133,7 +133,8 @@ mod tests {
         assert_eq!(check(&volume(10, 100), BatchKind::Unlogged).1.len(), 0);
         let (_, warnings) = check(&volume(11, 100), BatchKind::Unlogged);
         assert!(
-            warnings[0].starts_with("Unlogged batch covering 11 partitions detected against tables [ks.a, ks.b].")
+            warnings[0]
+                .starts_with("Unlogged batch covering 11 partitions detected against tables [ks.a, ks.b].")
         );
         assert_eq!(check(&volume(11, 100), BatchKind::Counter).1.len(), 1);
     }

@@ -5,17 +5,22 @@
 //! * What must be read first (lists by index or value, counters) is read through [`ExistingRows`] by the owner of the
 //!   partition, in the same turn in which the mutation is applied.
 
-use std::cell::Cell as LastValue;
+mod cells;
+mod using;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cql_lite::types::{CqlType, codec, compare, json};
+use cql_lite::types::{CqlType, compare, json};
 use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{
     Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId,
     counter,
 };
 
+use self::cells::{CellWriter, ListPlaces, ListState, RowWork, next_list_clock};
+use self::using::expiry;
+pub use self::using::{MAX_TTL_SECONDS, timestamp_value};
 use super::keys::{
     PartitionKey, Slice, clustering_slices, encode_path, list_elements, partition_keys, positions,
 };
@@ -23,9 +28,6 @@ use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
-
-/// The longest time to live: 20 years.
-pub const MAX_TTL_SECONDS: i32 = 20 * 365 * 24 * 60 * 60;
 
 /// Rows as they are now; only the owner of a partition can tell.
 pub trait ExistingRows {
@@ -70,45 +72,6 @@ pub struct MutationSet {
     is_meant: Option<Box<dyn Fn(i64) -> bool>>,
     partitions: BTreeMap<(TableId, PartitionKey), PartitionChange>,
     list_places: ListPlaces,
-}
-
-/// How many elements the statements so far put at the ends of lists: keeps those of one moment apart and in order.
-#[derive(Debug, Default, Clone, Copy)]
-struct ListPlaces {
-    appended: u32,
-    prepended: u32,
-}
-
-/// A list as the operations of one statement find it: what is stored, and what the operations before did.
-#[derive(Debug, Default)]
-struct ListState {
-    is_loaded: bool,
-    /// Paths with elements, in order.
-    elements: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-/// What the operations of one statement on one row share.
-struct RowWork<'s> {
-    row: RowBuilder,
-    places: &'s mut ListPlaces,
-    /// By column id; only kept for statements that read lists.
-    lists: BTreeMap<u32, ListState>,
-}
-
-impl RowWork<'_> {
-    /// The place of the next element at the end (or before the first of the statements so far) of a list.
-    fn next_places(&mut self, clock_micros: i64, count: usize) -> Vec<[u8; 12]> {
-        let count = count as u32;
-        let first = if clock_micros < 0 {
-            self.places.prepended = self.places.prepended.wrapping_add(count);
-            (u32::MAX / 2).wrapping_sub(self.places.prepended)
-        } else {
-            let first = self.places.appended;
-            self.places.appended = first.wrapping_add(count);
-            first
-        };
-        (0..count).map(|index| list_path(clock_micros, first.wrapping_add(index))).collect()
-    }
 }
 
 struct PartitionChange {
@@ -534,169 +497,6 @@ impl<'a> StatementWriter<'a> {
         state.is_loaded = true;
         Ok(state)
     }
-}
-
-/// Writes cells of one column.
-struct CellWriter<'a, 'w> {
-    writer: &'a StatementWriter<'w>,
-    column: &'a Column,
-}
-
-impl CellWriter<'_, '_> {
-    fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
-        let kind = self.writer.expiry.map_or(CellKind::Live, CellKind::Expiring);
-        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value });
-    }
-
-    fn tombstone(&self, row: &mut RowBuilder, path: &[u8]) {
-        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
-        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] });
-    }
-
-    /// Changes an element of a collection.
-    fn replace(&self, work: &mut RowWork<'_>, path: &[u8], value: &[u8]) {
-        self.value(&mut work.row, path, value);
-        if let Some(list) = work.lists.get_mut(&self.column.id) {
-            list.elements.insert(path.to_vec(), value.to_vec());
-        }
-    }
-
-    /// Takes an element out of a collection.
-    fn remove(&self, work: &mut RowWork<'_>, path: &[u8]) {
-        self.tombstone(&mut work.row, path);
-        if let Some(list) = work.lists.get_mut(&self.column.id) {
-            list.elements.remove(path);
-        }
-    }
-
-    fn delete_all(&self, row: &mut RowBuilder) {
-        if self.column.column_type.is_multi_cell() {
-            row.delete_column(self.column.id, self.writer.deletion());
-        } else {
-            self.tombstone(row, &[]);
-        }
-    }
-
-    /// A cell for each element of a collection or field of a user type. Lists: `clock_micros` (negative to come before all
-    /// earlier ones) makes the places of the elements.
-    fn write_elements(&self, work: &mut RowWork<'_>, value: &[u8], clock_micros: i64) -> Result<()> {
-        let malformed = |error: codec::CodecError| RequestError::invalid(error.to_string());
-        match &self.column.column_type {
-            CqlType::List { .. } => {
-                let items: Vec<&[u8]> = codec::elements(value)
-                    .map_err(malformed)?
-                    .collect::<Result<_, _>>()
-                    .map_err(malformed)?;
-                let places = work.next_places(clock_micros, items.len());
-                for (place, item) in places.iter().zip(items) {
-                    self.value(&mut work.row, place, item);
-                    if self.writer.plan.needs_read() {
-                        let list = work.lists.entry(self.column.id).or_default();
-                        list.elements.insert(place.to_vec(), item.to_vec());
-                    }
-                }
-            }
-            CqlType::Set { element, .. } => {
-                for item in codec::elements(value).map_err(malformed)? {
-                    self.value(&mut work.row, &encode_path(element, item.map_err(malformed)?)?, &[]);
-                }
-            }
-            CqlType::Map { key, .. } => {
-                for entry in codec::entries(value).map_err(malformed)? {
-                    let (entry_key, entry_value) = entry.map_err(malformed)?;
-                    self.value(&mut work.row, &encode_path(key, entry_key)?, entry_value);
-                }
-            }
-            CqlType::UserType { .. } => {
-                for (index, field) in codec::fields(value).enumerate() {
-                    if let Some(field) = field.map_err(malformed)? {
-                        self.value(&mut work.row, &(index as u16).to_be_bytes(), field);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-thread_local! {
-    /// The clock value of the last list operation of this thread.
-    static LIST_CLOCK_MICROS: LastValue<i64> = const { LastValue::new(0) };
-}
-
-/// The clock value of a list operation: now, but never the same twice on a thread, so that operations of one microsecond
-/// (or one batch) keep their order.
-fn next_list_clock(moment: &WriteMoment) -> i64 {
-    if moment.is_exact {
-        return moment.now_micros;
-    }
-    LIST_CLOCK_MICROS.with(|clock| {
-        let next = moment.now_micros.max(clock.get() + 1);
-        clock.set(next);
-        next
-    })
-}
-
-/// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
-fn list_path(clock_micros: i64, index: u32) -> [u8; 12] {
-    let mut path = [0; 12];
-    path[..8].copy_from_slice(&((clock_micros as u64) ^ (1 << 63)).to_be_bytes());
-    path[8..].copy_from_slice(&index.to_be_bytes());
-    path
-}
-
-/// The value of a USING TIMESTAMP; `None` when unset.
-pub fn timestamp_value(term: &Term, bindings: &Bindings<'_>) -> Result<Option<i64>> {
-    match term.evaluate(bindings)? {
-        Bound::Unset => Ok(None),
-        Bound::Null => Err(RequestError::invalid("Invalid null value of timestamp")),
-        Bound::Bytes(bytes) => {
-            let value = bytes.as_ref().try_into().map(i64::from_be_bytes);
-            match value {
-                Ok(i64::MIN) | Err(_) => Err(RequestError::invalid(format!(
-                    "Out of bound timestamp, must be in [{}, {}]",
-                    i64::MIN + 1,
-                    i64::MAX
-                ))),
-                Ok(value) => Ok(Some(value)),
-            }
-        }
-    }
-}
-
-fn expiry(plan: &ModifyPlan, bindings: &Bindings<'_>, now_seconds: u32) -> Result<Option<Expiry>> {
-    let default = plan.table.options.default_time_to_live;
-    let ttl = match &plan.time_to_live {
-        None => default as i32,
-        Some(term) => match term.evaluate(bindings)? {
-            Bound::Unset => default as i32,
-            Bound::Null => 0,
-            Bound::Bytes(bytes) => bytes
-                .as_ref()
-                .try_into()
-                .map(i32::from_be_bytes)
-                .map_err(|_| RequestError::invalid("Invalid TTL value"))?,
-        },
-    };
-    if ttl < 0 {
-        return Err(RequestError::invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")));
-    }
-    if ttl > MAX_TTL_SECONDS {
-        return Err(RequestError::invalid(format!(
-            "ttl is too large. requested ({ttl}) maximum ({MAX_TTL_SECONDS})"
-        )));
-    }
-    if ttl == 0 || plan.kind == ModifyKind::Delete {
-        return Ok(None);
-    }
-    let expires_at = now_seconds.checked_add(ttl as u32).ok_or_else(|| {
-        RequestError::invalid(format!(
-            "Request on table {} with ttl of {ttl} seconds exceeds maximum supported expiration date of 2106-02-07T06:28:13+00:00. In order to avoid this use a lower TTL",
-            plan.table.full_name()
-        ))
-    })?;
-    Ok(Some(Expiry { ttl: ttl as u32, expires_at }))
 }
 
 /// An INSERT JSON with its document read: an INSERT of constants.

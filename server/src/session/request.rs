@@ -39,7 +39,9 @@ pub fn carry_out(
     let begun_execution = match request {
         Request::Query(query) => run_query(connection, &query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
-        Request::Batch(batch) => run_batch(connection, &batch, &mut responder.warnings).map(|execution| (None, execution)),
+        Request::Batch(batch) => {
+            run_batch(connection, &batch, &mut responder.warnings).map(|execution| (None, execution))
+        }
         Request::Prepare(prepare) => {
             let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
             let outcome = check_length(connection, prepare.statement).and_then(|()| {

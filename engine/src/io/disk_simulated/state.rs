@@ -1,0 +1,310 @@
+//! What a simulated disk holds: files with what is durable of them, names with the journal of their changes, and what a crash
+//! leaves of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
+use crate::io::random::SplitMix64;
+
+#[derive(Debug, Clone)]
+pub(super) struct PendingWrite {
+    pub(super) number: u64,
+    pub(super) offset: usize,
+    pub(super) data: Bytes,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Inode {
+    pub(super) durable: Vec<u8>,
+    /// What readers see now.
+    pub(super) current: Vec<u8>,
+    pub(super) pending: Vec<PendingWrite>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    Directory,
+    File(u64),
+}
+
+pub(super) type Names = BTreeMap<PathBuf, Entry>;
+
+#[derive(Debug, Clone)]
+pub(super) enum NameChange {
+    Add(PathBuf, Entry),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf),
+}
+
+impl NameChange {
+    fn touches(&self, directory: &Path) -> bool {
+        let inside = |path: &Path| path.parent() == Some(directory);
+        match self {
+            Self::Add(path, _) | Self::Remove(path) => inside(path),
+            Self::Rename(from, to) => inside(from) || inside(to),
+        }
+    }
+
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Add(path, entry) => {
+                names.insert(path.clone(), *entry);
+            }
+            Self::Remove(path) => {
+                names.retain(|name, _| !name.starts_with(path));
+            }
+            Self::Rename(from, to) => {
+                let moved: Vec<_> = names.keys().filter(|name| name.starts_with(from)).cloned().collect();
+                for name in moved {
+                    let Some(entry) = names.remove(&name) else { continue };
+                    let rest = name.strip_prefix(from).unwrap_or(Path::new(""));
+                    let target = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+                    names.insert(target, entry);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) next_inode: u64,
+    pub(super) durable_names: Names,
+    pub(super) names: Names,
+    pub(super) journal: Vec<NameChange>,
+    pub(super) locks: BTreeSet<PathBuf>,
+    /// Calls made so far; the next call has this number.
+    pub(super) operations: u64,
+    pub(super) next_write: u64,
+    pub(super) crash_at: Option<u64>,
+    pub(super) crashed: bool,
+    /// Restarts so far: files and locks of an earlier life are dead.
+    pub(super) life: u64,
+    pub(super) faults: BTreeMap<u64, Fault>,
+    pub(super) capacity_bytes: u64,
+    pub(super) random: SplitMix64,
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+pub(super) fn crashed() -> io::Error {
+    io::Error::other("the simulated machine has crashed")
+}
+
+fn overlay(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    let end = offset + data.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    if let Some(target) = bytes.get_mut(offset..end) {
+        target.copy_from_slice(data);
+    }
+}
+
+/// The pieces of a write, cut where sectors end.
+pub(super) fn sectors(offset: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut position = offset;
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let room = SECTOR_BYTES - position % SECTOR_BYTES;
+        let (piece, after) = rest.split_at(room.min(rest.len()));
+        let start = position;
+        position += piece.len();
+        rest = after;
+        Some((start, piece))
+    })
+}
+
+impl State {
+    pub(super) fn run<T>(
+        &mut self,
+        call: impl FnOnce(&mut Self, Option<Fault>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.crashed {
+            return Err(crashed());
+        }
+        let number = self.operations;
+        self.operations += 1;
+        let fault = self.faults.remove(&number);
+        if self.crash_at == Some(number) {
+            // The call was under way: what it changed is un-synced, and nobody hears of its success. A sync under way
+            // leaves its data un-synced too, so the crash style decides about it.
+            self.crashed = true;
+            let _: io::Result<T> = call(self, Some(Fault::Error).filter(|_| fault.is_some()));
+            return Err(crashed());
+        }
+        call(self, fault)
+    }
+
+    pub(super) fn simple_fault(fault: Option<Fault>) -> io::Result<()> {
+        match fault {
+            None => Ok(()),
+            Some(Fault::NoSpace) => Err(errno(ERRNO_NO_SPACE)),
+            Some(Fault::Error | Fault::ShortWrite) => Err(errno(ERRNO_IO)),
+        }
+    }
+
+    pub(super) fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.journal.push(change);
+    }
+
+    pub(super) fn require_parent(&self, path: &Path) -> io::Result<()> {
+        match path.parent().map(|parent| self.names.get(parent)) {
+            Some(Some(Entry::Directory)) => Ok(()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn file_number(&self, path: &Path) -> io::Result<u64> {
+        match self.names.get(path) {
+            Some(Entry::File(number)) => Ok(*number),
+            Some(Entry::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
+        self.inodes.get_mut(&number).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.inodes.values().map(|inode| inode.current.len() as u64).sum()
+    }
+
+    pub(super) fn write(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        data: &Bytes,
+        fault: Option<Fault>,
+    ) -> io::Result<()> {
+        let offset = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let length = self.inode(inode)?.current.len();
+        let growth = (offset + data.len()).saturating_sub(length) as u64;
+        let fault = match fault {
+            None if self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
+            other => other,
+        };
+        let written = match fault {
+            None => data.len(),
+            Some(Fault::Error) => 0,
+            Some(Fault::NoSpace | Fault::ShortWrite) => self.random.below(data.len() as u64 + 1) as usize,
+        };
+        let number = self.next_write;
+        self.next_write += 1;
+        let data = data.slice(..written);
+        let inode = self.inode(inode)?;
+        overlay(&mut inode.current, offset, &data);
+        inode.pending.push(PendingWrite { number, offset, data });
+        Self::simple_fault(fault)
+    }
+
+    pub(super) fn sync(&mut self, inode: u64, fault: Option<Fault>) -> io::Result<()> {
+        let crashing = self.crashed;
+        let inode = self.inode(inode)?;
+        if fault.is_some() {
+            // As Linux does: the pages stay readable but are clean now, so a later sync would believe them written.
+            inode.pending.clear();
+        } else if !crashing {
+            for write in inode.pending.drain(..) {
+                overlay(&mut inode.durable, write.offset, &write.data);
+            }
+        }
+        Self::simple_fault(fault)
+    }
+
+    pub(super) fn sync_names(&mut self, directory: &Path) {
+        if self.crashed {
+            return;
+        }
+        let committed =
+            self.journal.iter().rposition(|change| change.touches(directory)).map_or(0, |last| last + 1);
+        for change in self.journal.drain(..committed) {
+            change.apply(&mut self.durable_names);
+        }
+    }
+
+    pub(super) fn restart(&mut self, style: CrashStyle, seed: u64) {
+        self.locks.clear();
+        self.crashed = false;
+        self.crash_at = None;
+        self.faults.clear();
+        self.life += 1;
+        if style != CrashStyle::KeepAll {
+            self.lose_power(style, seed);
+        }
+    }
+
+    pub(super) fn lose_power(&mut self, style: CrashStyle, seed: u64) {
+        let mut random = SplitMix64::new(seed);
+        let kept_changes = match style {
+            CrashStyle::LoseAll => 0,
+            _ => random.below(self.journal.len() as u64 + 1) as usize,
+        };
+        for change in self.journal.drain(..).take(kept_changes) {
+            change.apply(&mut self.durable_names);
+        }
+        self.names = self.durable_names.clone();
+
+        let oldest = self.inodes.values().flat_map(|inode| &inode.pending).map(|write| write.number).min();
+        let oldest = oldest.unwrap_or(self.next_write);
+        let cut = oldest + random.below(self.next_write - oldest + 1);
+        for inode in self.inodes.values_mut() {
+            inode.crash(style, cut, &mut random);
+        }
+        let reachable: BTreeSet<u64> = self
+            .names
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::File(number) => Some(*number),
+                Entry::Directory => None,
+            })
+            .collect();
+        self.inodes.retain(|number, _| reachable.contains(number));
+    }
+}
+
+impl Inode {
+    /// Turns un-synced writes into what a crash leaves of them; `cut` is the number of the write where prefixes end.
+    pub(super) fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
+        for write in std::mem::take(&mut self.pending) {
+            match style {
+                CrashStyle::RandomSectors => {
+                    for (offset, piece) in sectors(write.offset, &write.data) {
+                        if random.chance(1, 2) {
+                            overlay(&mut self.durable, offset, piece);
+                        }
+                    }
+                }
+                CrashStyle::Prefix | CrashStyle::TornSector if write.number < cut => {
+                    overlay(&mut self.durable, write.offset, &write.data);
+                }
+                CrashStyle::Prefix | CrashStyle::TornSector if write.number == cut => {
+                    let pieces = sectors(write.offset, &write.data).count() as u64;
+                    let whole = random.below(pieces + 1) as usize;
+                    for (index, (offset, piece)) in sectors(write.offset, &write.data).enumerate() {
+                        if index < whole {
+                            overlay(&mut self.durable, offset, piece);
+                        } else if index == whole && style == CrashStyle::TornSector {
+                            let part = random.below(piece.len() as u64 + 1) as usize;
+                            overlay(&mut self.durable, offset, piece.get(..part).unwrap_or(piece));
+                        }
+                    }
+                }
+                CrashStyle::KeepAll | CrashStyle::LoseAll | CrashStyle::Prefix | CrashStyle::TornSector => {}
+            }
+        }
+        self.current.clone_from(&self.durable);
+    }
+}

@@ -1,0 +1,218 @@
+//! Literals: the types that they have by themselves, and their values for a receiver.
+//!
+//! Invariant: a literal becomes bytes valid for the type of its receiver, or an error that names both.
+
+use cql_lite::syntax::ast;
+use cql_lite::types::{CqlType, codec, literal};
+
+use super::resolve::resolve_call;
+use super::{Markers, Receiver, Term};
+use crate::error::{RequestError, Result};
+use crate::plan::names::{Scope, resolve_type};
+
+/// The type that a term has by itself; `None` for literals and markers, which take that of their receiver.
+pub fn own_type(term: &ast::Term, scope: &Scope<'_>) -> Result<Option<CqlType>> {
+    Ok(match term {
+        ast::Term::TypeHint { type_name, .. } => Some(resolve_type(type_name, scope)?),
+        ast::Term::Function { .. }
+        | ast::Term::Cast { .. }
+        | ast::Term::Arithmetic { .. }
+        | ast::Term::Negation(_)
+            if !is_literal_arithmetic(term) =>
+        {
+            Some(resolve_call(term, None, scope, &mut Markers::default())?.1)
+        }
+        ast::Term::Tuple(items) if items.len() == 1 => own_type(&items[0], scope)?,
+        _ => None,
+    })
+}
+
+/// Whether a term is made of literals and operators alone: it can take the type of its receiver, as a literal can.
+fn is_literal_arithmetic(term: &ast::Term) -> bool {
+    match term {
+        ast::Term::Literal(_) => true,
+        ast::Term::Arithmetic { left, right, .. } => {
+            is_literal_arithmetic(left) && is_literal_arithmetic(right)
+        }
+        ast::Term::Negation(operand) => is_literal_arithmetic(operand),
+        ast::Term::Tuple(items) if items.len() == 1 => is_literal_arithmetic(&items[0]),
+        _ => false,
+    }
+}
+
+/// The type that a literal most naturally has (used where several functions would do).
+pub(super) fn natural_type(term: &ast::Term, scope: &Scope<'_>) -> Option<CqlType> {
+    match term {
+        ast::Term::Literal(literal) => literal_type(literal),
+        ast::Term::Arithmetic { .. } | ast::Term::Negation(_) if is_literal_arithmetic(term) => {
+            resolve_call(term, None, scope, &mut Markers::default()).ok().map(|(_, value_type)| value_type)
+        }
+        ast::Term::Tuple(items) if items.len() == 1 => natural_type(&items[0], scope),
+        _ => None,
+    }
+}
+
+/// The type that Cassandra gives a constant for which nothing asks for another.
+pub fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
+    Some(match literal {
+        ast::Literal::String(_) => CqlType::Text,
+        ast::Literal::Integer(text) => match text.parse::<i64>() {
+            Ok(value) if i32::try_from(value).is_ok() => CqlType::Int,
+            Ok(_) => CqlType::Bigint,
+            Err(_) => CqlType::Varint,
+        },
+        ast::Literal::Float(_) => CqlType::Double,
+        ast::Literal::Boolean(_) => CqlType::Boolean,
+        ast::Literal::Duration(_) => CqlType::Duration,
+        ast::Literal::Uuid(text) => {
+            if text.as_bytes().get(14) == Some(&b'1') {
+                CqlType::Timeuuid
+            } else {
+                CqlType::Uuid
+            }
+        }
+        ast::Literal::Blob(_) => CqlType::Blob,
+        ast::Literal::Null => return None,
+    })
+}
+
+/// Whether bytes of type `actual` are valid and mean the same where `expected` is asked for.
+pub fn is_assignable(expected: &CqlType, actual: &CqlType) -> bool {
+    let (expected, actual) = (expected.freeze(), actual.freeze());
+    expected == actual
+        || matches!(
+            (&expected, &actual),
+            (CqlType::Blob, _)
+                | (CqlType::Text, CqlType::Ascii)
+                | (CqlType::Uuid, CqlType::Timeuuid)
+                | (
+                    CqlType::Bigint | CqlType::Counter,
+                    CqlType::Bigint | CqlType::Counter | CqlType::Timestamp
+                )
+                | (CqlType::Varint, CqlType::Int | CqlType::Bigint)
+        )
+}
+
+pub(super) fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
+    let expected = &receiver.value_type;
+    if let (ast::Literal::String(text), CqlType::Tuple(types)) = (value, expected) {
+        return tuple_from_text(text, types, receiver);
+    }
+    let (kind, text, accepted) = match value {
+        ast::Literal::Null => return Ok(Term::Constant(None)),
+        ast::Literal::String(text) => (
+            "STRING",
+            text.clone(),
+            matches!(
+                expected,
+                CqlType::Ascii
+                    | CqlType::Text
+                    | CqlType::Inet
+                    | CqlType::Date
+                    | CqlType::Time
+                    | CqlType::Timestamp
+                    | CqlType::Custom(_)
+            ),
+        ),
+        ast::Literal::Integer(text) => (
+            "INTEGER",
+            text.clone(),
+            expected.is_numeric()
+                || matches!(expected, CqlType::Date | CqlType::Time | CqlType::Timestamp | CqlType::Duration),
+        ),
+        ast::Literal::Float(text) => {
+            ("FLOAT", text.clone(), matches!(expected, CqlType::Decimal | CqlType::Double | CqlType::Float))
+        }
+        ast::Literal::Boolean(value) => ("BOOLEAN", value.to_string(), *expected == CqlType::Boolean),
+        ast::Literal::Duration(text) => ("DURATION", text.clone(), *expected == CqlType::Duration),
+        ast::Literal::Uuid(text) => {
+            ("UUID", text.clone(), matches!(expected, CqlType::Uuid | CqlType::Timeuuid))
+        }
+        ast::Literal::Blob(digits) => {
+            ("HEX", format!("0x{digits}"), matches!(expected, CqlType::Blob | CqlType::Custom(_)))
+        }
+    };
+    if !accepted {
+        let shown = if kind == "STRING" { text } else { value.raw_text().unwrap_or(text) };
+        return Err(RequestError::invalid(format!(
+            "Invalid {kind} constant ({shown}) for \"{}\" of type {expected}",
+            receiver.name
+        )));
+    }
+    let bytes = literal::parse(expected, &text).map_err(|error| RequestError::invalid(error.to_string()))?;
+    Ok(Term::Constant(Some(bytes)))
+}
+
+/// A tuple as its text form gives it: fields separated by `:`, null as `@`, both escaped by `\`.
+fn tuple_from_text(text: &str, types: &[CqlType], receiver: &Receiver) -> Result<Term> {
+    let mut fields = vec![String::new()];
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (character, characters.peek()) {
+            ('\\', Some(&escaped @ (':' | '@'))) => {
+                characters.next();
+                // An escaped `@` must not be taken for null.
+                if let Some(field) = fields.last_mut() {
+                    field.extend(if escaped == '@' { "\\@".chars() } else { ":".chars() });
+                }
+            }
+            (':', _) => fields.push(String::new()),
+            (other, _) => {
+                if let Some(field) = fields.last_mut() {
+                    field.push(other);
+                }
+            }
+        }
+    }
+    if fields.len() > types.len() {
+        return Err(RequestError::invalid(format!(
+            "Invalid tuple literal: too many elements. Type {} expects {} but got {}",
+            receiver.value_type,
+            types.len(),
+            fields.len()
+        )));
+    }
+    let mut out = Vec::new();
+    for (field, value_type) in fields.iter().zip(types) {
+        if field == "@" {
+            codec::write_field(None, &mut out);
+            continue;
+        }
+        let value = literal::parse(value_type, &field.replace("\\@", "@"))
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        codec::write_field(Some(&value), &mut out);
+    }
+    Ok(Term::Constant(Some(out)))
+}
+
+pub(super) fn wrong_literal(kind: &str, receiver: &Receiver) -> RequestError {
+    RequestError::invalid(format!(
+        "Invalid {kind} literal for {} of type {}",
+        receiver.name, receiver.value_type
+    ))
+}
+
+/// Names the component in the message where its own type was the trouble.
+pub(super) fn wrong_component(
+    error: RequestError,
+    kind: &str,
+    receiver: &Receiver,
+    problem: impl FnOnce() -> String,
+) -> RequestError {
+    match &error {
+        RequestError::Invalid(message)
+            if message.starts_with("Invalid ")
+                && (message.contains(" of type ") || message.contains(" literal for ")) =>
+        {
+            RequestError::invalid(format!("Invalid {kind} literal for {}: {}", receiver.name, problem()))
+        }
+        _ => error,
+    }
+}
+
+pub(super) fn call_description(term: &ast::Term) -> String {
+    match term {
+        ast::Term::Function { name, .. } => format!("function {name}"),
+        other => format!("{other}"),
+    }
+}

@@ -1,0 +1,168 @@
+//! The cells that a statement writes into one row: simple columns, collections, user types, lists.
+//!
+//! Invariant: elements that are put at one end of a list in one moment keep their order, over all statements of a batch.
+
+use std::cell::Cell as LastValue;
+use std::collections::BTreeMap;
+
+use cql_lite::types::{CqlType, codec};
+use helenus_engine::{Cell, CellKind, RowBuilder};
+
+use super::{StatementWriter, WriteMoment};
+use crate::error::{RequestError, Result};
+use crate::run::keys::encode_path;
+use crate::schema::catalog::Column;
+
+/// How many elements the statements so far put at the ends of lists: keeps those of one moment apart and in order.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ListPlaces {
+    pub(super) appended: u32,
+    pub(super) prepended: u32,
+}
+
+/// A list as the operations of one statement find it: what is stored, and what the operations before did.
+#[derive(Debug, Default)]
+pub(super) struct ListState {
+    pub(super) is_loaded: bool,
+    /// Paths with elements, in order.
+    pub(super) elements: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What the operations of one statement on one row share.
+pub(super) struct RowWork<'s> {
+    pub(super) row: RowBuilder,
+    pub(super) places: &'s mut ListPlaces,
+    /// By column id; only kept for statements that read lists.
+    pub(super) lists: BTreeMap<u32, ListState>,
+}
+
+impl RowWork<'_> {
+    /// The place of the next element at the end (or before the first of the statements so far) of a list.
+    pub(super) fn next_places(&mut self, clock_micros: i64, count: usize) -> Vec<[u8; 12]> {
+        let count = count as u32;
+        let first = if clock_micros < 0 {
+            self.places.prepended = self.places.prepended.wrapping_add(count);
+            (u32::MAX / 2).wrapping_sub(self.places.prepended)
+        } else {
+            let first = self.places.appended;
+            self.places.appended = first.wrapping_add(count);
+            first
+        };
+        (0..count).map(|index| list_path(clock_micros, first.wrapping_add(index))).collect()
+    }
+}
+
+/// Writes cells of one column.
+pub(super) struct CellWriter<'a, 'w> {
+    pub(super) writer: &'a StatementWriter<'w>,
+    pub(super) column: &'a Column,
+}
+
+impl CellWriter<'_, '_> {
+    pub(super) fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
+        let kind = self.writer.expiry.map_or(CellKind::Live, CellKind::Expiring);
+        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value });
+    }
+
+    pub(super) fn tombstone(&self, row: &mut RowBuilder, path: &[u8]) {
+        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
+        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] });
+    }
+
+    /// Changes an element of a collection.
+    pub(super) fn replace(&self, work: &mut RowWork<'_>, path: &[u8], value: &[u8]) {
+        self.value(&mut work.row, path, value);
+        if let Some(list) = work.lists.get_mut(&self.column.id) {
+            list.elements.insert(path.to_vec(), value.to_vec());
+        }
+    }
+
+    /// Takes an element out of a collection.
+    pub(super) fn remove(&self, work: &mut RowWork<'_>, path: &[u8]) {
+        self.tombstone(&mut work.row, path);
+        if let Some(list) = work.lists.get_mut(&self.column.id) {
+            list.elements.remove(path);
+        }
+    }
+
+    pub(super) fn delete_all(&self, row: &mut RowBuilder) {
+        if self.column.column_type.is_multi_cell() {
+            row.delete_column(self.column.id, self.writer.deletion());
+        } else {
+            self.tombstone(row, &[]);
+        }
+    }
+
+    /// A cell for each element of a collection or field of a user type. Lists: `clock_micros` (negative to come before all
+    /// earlier ones) makes the places of the elements.
+    pub(super) fn write_elements(
+        &self,
+        work: &mut RowWork<'_>,
+        value: &[u8],
+        clock_micros: i64,
+    ) -> Result<()> {
+        let malformed = |error: codec::CodecError| RequestError::invalid(error.to_string());
+        match &self.column.column_type {
+            CqlType::List { .. } => {
+                let items: Vec<&[u8]> = codec::elements(value)
+                    .map_err(malformed)?
+                    .collect::<Result<_, _>>()
+                    .map_err(malformed)?;
+                let places = work.next_places(clock_micros, items.len());
+                for (place, item) in places.iter().zip(items) {
+                    self.value(&mut work.row, place, item);
+                    if self.writer.plan.needs_read() {
+                        let list = work.lists.entry(self.column.id).or_default();
+                        list.elements.insert(place.to_vec(), item.to_vec());
+                    }
+                }
+            }
+            CqlType::Set { element, .. } => {
+                for item in codec::elements(value).map_err(malformed)? {
+                    self.value(&mut work.row, &encode_path(element, item.map_err(malformed)?)?, &[]);
+                }
+            }
+            CqlType::Map { key, .. } => {
+                for entry in codec::entries(value).map_err(malformed)? {
+                    let (entry_key, entry_value) = entry.map_err(malformed)?;
+                    self.value(&mut work.row, &encode_path(key, entry_key)?, entry_value);
+                }
+            }
+            CqlType::UserType { .. } => {
+                for (index, field) in codec::fields(value).enumerate() {
+                    if let Some(field) = field.map_err(malformed)? {
+                        self.value(&mut work.row, &(index as u16).to_be_bytes(), field);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// The clock value of the last list operation of this thread.
+    static LIST_CLOCK_MICROS: LastValue<i64> = const { LastValue::new(0) };
+}
+
+/// The clock value of a list operation: now, but never the same twice on a thread, so that operations of one microsecond
+/// (or one batch) keep their order.
+pub(super) fn next_list_clock(moment: &WriteMoment) -> i64 {
+    if moment.is_exact {
+        return moment.now_micros;
+    }
+    LIST_CLOCK_MICROS.with(|clock| {
+        let next = moment.now_micros.max(clock.get() + 1);
+        clock.set(next);
+        next
+    })
+}
+
+/// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
+fn list_path(clock_micros: i64, index: u32) -> [u8; 12] {
+    let mut path = [0; 12];
+    path[..8].copy_from_slice(&((clock_micros as u64) ^ (1 << 63)).to_be_bytes());
+    path[8..].copy_from_slice(&index.to_be_bytes());
+    path
+}
