@@ -76,13 +76,12 @@ fn add_columns(
             return invalid(format!("Column with name '{}' already exists", column.name));
         }
         check_added(table, &column)?;
-        column.id = match table.latest_drop(&column.name) {
-            Some(dropped) => dropped.id,
-            None => {
-                table.next_column_id += 1;
-                table.next_column_id - 1
-            }
-        };
+        if let Some(dropped) = table.latest_drop(&column.name) {
+            column.id = dropped.id;
+        } else {
+            column.id = table.next_column_id;
+            table.next_column_id += 1;
+        }
         table.columns.push(column);
         is_changed = true;
     }
