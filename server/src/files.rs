@@ -1,4 +1,5 @@
 //! The configuration's file and the data directory's lock. The only place outside the engine that touches the disk directly.
+#![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
 use std::io;
 use std::path::Path;

@@ -130,6 +130,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "a program waits for its node to stop")]
 fn run_node(arguments: NodeArguments) -> ExitCode {
     let show_config = arguments.show_config;
     let config = match arguments.config() {

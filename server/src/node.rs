@@ -3,6 +3,10 @@
 //! Steps of a start: lock the data directory, read (or make) identity and catalog, bind the ports, open every shard on its
 //! own thread (recovery), replay the batch logs, and only then accept clients. A stop is the reverse; every shard flushes.
 //! What a node consists of, whatever threads, disk and network it runs on, is put together in [`assembly`].
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the start of a node: the real parts are made here that all others are handed"
+)]
 
 pub mod assembly;
 pub mod files;

@@ -55,6 +55,7 @@ pub enum CallError {
 }
 
 /// Sends a request and waits for its answer, however long the work takes.
+#[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
 pub async fn call(url: &str, call: &Call) -> Result<Value, CallError> {
     let authority = authority(url)?;
     let unreachable = |source| CallError::Unreachable { authority: authority.to_owned(), source };

@@ -458,8 +458,9 @@ fn shown_columns(table: &Table, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is
     let mut wanted: Vec<usize> = Vec::new();
     for (_, conditions, _) in seen {
         match conditions {
-            Conditions::NotExists => wanted.extend(0..table.columns.len()),
-            Conditions::Exists if is_batch => wanted.extend(0..table.columns.len()),
+            // Tells of whole rows, whatever the others are about.
+            Conditions::NotExists => return (0..table.columns.len()).collect(),
+            Conditions::Exists if is_batch => return (0..table.columns.len()).collect(),
             Conditions::Exists => {}
             Conditions::Columns(list) => {
                 let columns = list.iter().map(|condition| condition.column);

@@ -256,6 +256,7 @@ impl Link {
         }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "this is the transport over TCP")]
     async fn connect(&self, shared: &Shared) -> Result<(TcpStream, HostId), LinkFailure> {
         let address = self.key.address;
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

@@ -5,6 +5,10 @@
 //!   arrive and its answer to be taken. Only the operation itself may take as long as it needs.
 //! * A connection serves one request: then the bounds above need no further state.
 //! * `stop` lets answers under way go out, but waits no longer than `STOP_GRACE`.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "HTTP is served on a thread of its own, beside all that must be repeatable"
+)]
 
 use std::convert::Infallible;
 use std::io;

@@ -5,6 +5,10 @@
 //!   spawned them, so that several nodes in one thread draw independently and the same in every run.
 //! * Time is tokio's, which is the machine's in a node and virtual (paused) in a simulation. The library asks for the time
 //!   without saying on whose behalf, so that [`Clock`](helenus_engine::io::Clock) cannot be handed through.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the runtime that openraft is handed: a simulation stops and advances this clock"
+)]
 
 use std::cell::Cell;
 use std::fmt;
