@@ -106,7 +106,8 @@ class Bench:
             HERE / "serve.rn", server.listen,
         )  # fmt: skip
         server_seconds = server.cpu_seconds() - server_before
-        others = busy_seconds() - busy_before - server_seconds - (children_seconds() - children_before)
+        client_seconds = children_seconds() - children_before
+        others = busy_seconds() - busy_before - server_seconds - client_seconds
         result = json.loads(report.read_text())["result"]
         # latte counts no error for a failed request that it does not repeat: its list and the rows tell.
         if result["errors"] or result["error_count"]:
@@ -122,6 +123,8 @@ class Bench:
             "cpu_us_per_op": round(server_seconds * 1e6 / max(1, count), 3),
             **{name: round(latency[position], 3) for name, position in PERCENTILES.items()},
             "resident_mib": round(server.resident_mib()),
+            # One thread: near 1, the load generator is what limits the throughput.
+            "cpu_cores_of_client": round(client_seconds / elapsed, 2),
             "cpu_cores_of_others": round(max(0.0, others) / elapsed, 2),
         }
 
@@ -138,7 +141,7 @@ class Bench:
                         self.records.append({**head, "repetition": repetition, **figures})
                         print("{mode:9} {server:10} {function:8} {in_flight:3} in flight {ops_per_s:>10,.0f} op/s "
                               "{cpu_us_per_op:>8.2f} us CPU p50 {p50_ms:.2f} p99 {p99_ms:.2f} ms, {resident_mib} MiB, "
-                              "others {cpu_cores_of_others:.2f} cores".format(**self.records[-1]), flush=True)  # fmt: skip
+                              "client {cpu_cores_of_client:.2f}, others {cpu_cores_of_others:.2f} cores".format(**self.records[-1]), flush=True)  # fmt: skip
 
     def warm_up(self, server):
         return self.options.warm_up if server.name == "cassandra" else min(2, self.options.seconds)

@@ -15,6 +15,7 @@ pub mod paxos;
 pub mod read;
 pub mod replica;
 pub mod replicated_read;
+pub mod rows_before_write;
 pub mod schema;
 pub mod transaction;
 pub mod virtual_read;

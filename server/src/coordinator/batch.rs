@@ -15,6 +15,7 @@ use cql_lite::syntax::ast::BatchKind;
 
 use super::batch_limits::BatchVolume;
 use super::replica::forward::{ForwardedKind, Led};
+use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, TransactionStatement, transact};
 use super::write::{apply, apply_alone, apply_owned, lead_all, moment, no_any, tokens_of};
 use super::{Execution, Outcome, RequestOptions};
@@ -70,6 +71,9 @@ fn try_batch(
             return Err(no_any(&counters.table));
         }
         BatchVolume::of_statements(&request)?.check(request.kind, &context.node.config, warnings)?;
+        if request.kind == BatchKind::Logged && spans_partitions(&plans, &request)? {
+            return Ok(Execution::Pending(Box::pin(logged_after_reads(context.clone(), request))));
+        }
         return Ok(Execution::Pending(if context.cluster_view().is_single {
             Box::pin(batch_at_owners(context.clone(), request))
         } else {
@@ -91,6 +95,32 @@ fn try_batch(
     // A batch of one partition is one mutation: applied whole or not, like a statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
     Ok(apply(context, mutations, request.options.consistency, write_type))
+}
+
+/// Whether the statements change more than one partition.
+fn spans_partitions(plans: &[&ModifyPlan], request: &BatchRequest) -> Result<bool> {
+    let mut partitions = BTreeSet::new();
+    for (plan, (_, owned)) in plans.iter().zip(&request.statements) {
+        let values = owned.borrow();
+        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
+        partitions.extend(tokens.into_iter().map(|token| (plan.table.id, token)));
+    }
+    Ok(partitions.len() > 1)
+}
+
+/// A logged batch of several partitions with statements that read first.
+async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
+    let BatchRequest { statements, options, call, .. } = &request;
+    let moment = moment(&context, options);
+    let read = RowsBeforeWrite::read(&context, statements, call, options.consistency, moment.now_seconds);
+    let rows = read.await?;
+    let mut set = MutationSet::default();
+    for (statement, owned) in statements {
+        let values = owned.borrow();
+        set.add(statement.plan()?, &Bindings { values: &values, call }, &moment, Some(&rows))?;
+    }
+    let mutations = set.finish(&moment, Some(&rows))?;
+    logged(context, mutations, options.consistency).await
 }
 
 async fn logged(

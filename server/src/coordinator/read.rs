@@ -218,7 +218,7 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
     let is_paged = request.options.page_rows.is_some();
     let consistency = request.options.consistency;
     let mut replicated = replicated_read::is_needed(&context, plan, consistency, &ranges)
-        .then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency));
+        .then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency, &ranges));
     let mut turns = 0_usize;
     for range in ranges {
         let mut rest = Some(range);

@@ -1,6 +1,7 @@
 //! SELECT on tables whose rows must be asked of several nodes: pieces of ranges, read at the level, run through the SELECT.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use helenus_engine::key::PARTITION_END;
 
@@ -31,6 +32,9 @@ pub struct ReplicatedRead<'a> {
     plan: &'a SelectPlan,
     now_seconds: u32,
     consistency: Consistency,
+    /// Of the page, whatever it takes to fill it. `None`: the answer is computed from all rows (aggregates, GROUP BY), which may
+    /// take long; each piece has a deadline of its own.
+    deadline: Option<Duration>,
     /// Parts of the ring to read at once next time: more and more while they do not fill the page.
     parts: usize,
 }
@@ -41,12 +45,16 @@ impl<'a> ReplicatedRead<'a> {
         plan: &'a SelectPlan,
         now_seconds: u32,
         consistency: Consistency,
+        ranges: &[KeyRange],
     ) -> Self {
-        Self { context, plan, now_seconds, consistency, parts: 1 }
+        let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
+        let deadline = (!plan.is_grouped()).then(|| RangeRead::deadline_from_now(context, reads_partitions));
+        Self { context, plan, now_seconds, consistency, deadline, parts: 1 }
     }
 
     /// Takes the first rows of a range into the run.
     pub(super) async fn read(&mut self, run: &mut SelectRun<'_>, range: KeyRange) -> Result<RangeEnd> {
+        let is_partition = token_of(&range.start, &range.end).is_some();
         let whole = RangeRead {
             table: &self.plan.table,
             start: range.start.clone(),
@@ -55,8 +63,10 @@ impl<'a> ReplicatedRead<'a> {
             now_seconds: self.now_seconds,
             live_rows: run.wanted_rows().min(BLOCK_ROWS) as u64,
             consistency: self.consistency,
+            deadline: self
+                .deadline
+                .unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition)),
         };
-        let is_partition = token_of(&range.start, &range.end).is_some();
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
             let piece = read_piece(self.context, &whole).await?;

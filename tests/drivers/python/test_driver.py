@@ -232,6 +232,12 @@ def test_batches(session):
         assert {row.v for row in session.execute("SELECT v FROM batches")} == {kind.name}
     session.execute("BEGIN BATCH INSERT INTO batches (p, c, v) VALUES (9, 1, 'a') UPDATE batches SET v = 'b' WHERE p = 9 AND c = 2 APPLY BATCH")
     assert [row.v for row in session.execute("SELECT v FROM batches WHERE p = 9")] == ["a", "b"]
+    session.execute("CREATE TABLE lists (p int PRIMARY KEY, l list<int>)")
+    for partition in range(8):
+        session.execute("INSERT INTO lists (p, l) VALUES (%s, [1, 2, 3])", [partition])
+    changes = "".join(f"UPDATE lists SET l[1] = {n} WHERE p = {n}; UPDATE lists SET l = l - [1] WHERE p = {n};" for n in range(8))
+    session.execute(f"BEGIN BATCH {changes} APPLY BATCH")
+    assert {row.p: row.l for row in session.execute("SELECT p, l FROM lists")} == {n: [n, 3] for n in range(8)}
 
 
 def test_lightweight_transactions(session):

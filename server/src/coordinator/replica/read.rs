@@ -58,6 +58,24 @@ pub struct RangeRead<'a> {
     /// Rows that are wanted at most.
     pub live_rows: u64,
     pub consistency: Consistency,
+    /// When the client is told of a timeout; on [`ShardContext::clock`]'s monotonic time.
+    pub deadline: Duration,
+}
+
+impl RangeRead<'_> {
+    /// The deadline of a request that reads partitions, or wider ranges, from now on.
+    pub fn deadline_from_now(context: &ShardContext, reads_partitions: bool) -> Duration {
+        context.clock.monotonic() + timeout(context, reads_partitions)
+    }
+}
+
+fn timeout(context: &ShardContext, reads_partitions: bool) -> Duration {
+    let config = &context.node.config;
+    Duration::from_millis(if reads_partitions {
+        config.read_request_timeout_ms
+    } else {
+        config.range_request_timeout_ms
+    })
 }
 
 /// What was read.
@@ -161,14 +179,8 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
 /// there may be more.
 pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<Piece> {
     let demand = demand(context, read.table, read.consistency)?;
-    let config = &context.node.config;
-    let timeout_ms = if token_of(&read.start, &read.end).is_some() {
-        config.read_request_timeout_ms
-    } else {
-        config.range_request_timeout_ms
-    };
-    let timeout = Duration::from_millis(timeout_ms);
-    let deadline = context.clock.monotonic() + timeout;
+    let timeout = timeout(context, token_of(&read.start, &read.end).is_some());
+    let deadline = read.deadline;
     loop {
         let (epoch, group) = {
             let view = context.cluster_view();

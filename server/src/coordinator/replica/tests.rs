@@ -405,6 +405,35 @@ fn a_batch_whose_log_does_not_answer_is_not_begun() {
 }
 
 #[test]
+fn a_logged_batch_that_changes_lists_by_index_or_value_goes_through_the_log_too() {
+    const LISTS: &str = "BEGIN BATCH UPDATE three.lists SET l[0] = 7 WHERE k = 1; \
+        UPDATE three.lists SET l = l - [1] WHERE k = 2; APPLY BATCH";
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for key in [1, 2] {
+            let text = format!("INSERT INTO three.lists (k, l) VALUES ({key}, [1, 2])");
+            cluster.execute(0, &text, Consistency::All).await.unwrap();
+        }
+        cluster.set_silent(2, true);
+        match cluster.execute(0, LISTS, Consistency::One).await {
+            Err(RequestError::WriteTimeout { write_type: WriteType::BatchLog, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(cluster.stored(0, "three", "lists"), BTreeMap::from([(1, 1), (2, 1)]));
+        cluster.set_silent(2, false);
+        match cluster.execute(0, LISTS, Consistency::Any).await {
+            Err(RequestError::Invalid(message)) if message.contains("ANY is not supported on reads") => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.execute(0, LISTS, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "lists"), BTreeMap::from([(1, 7), (2, 2)]));
+        }
+        assert_eq!(cluster.logged_batches(), 0);
+    });
+}
+
+#[test]
 fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
     with_cluster(3, &Config::default(), |cluster| async move {
         let texts = [INSERT, "INSERT INTO three.t (k, v) VALUES (2, 10)"];

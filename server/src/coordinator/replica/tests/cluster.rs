@@ -43,7 +43,7 @@ const START_MICROS: i64 = 1_700_000_000_000_000;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 9] = [
+const SCHEMA: [&str; 10] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
@@ -52,6 +52,7 @@ const SCHEMA: [&str; 9] = [
     "CREATE TABLE one.t (k int PRIMARY KEY, v int, l list<int>)",
     "CREATE TABLE one.c (k int PRIMARY KEY, n counter)",
     "CREATE TABLE three.rows (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
+    "CREATE TABLE three.lists (k int PRIMARY KEY, l list<int>)",
     "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
 ];
 

@@ -1,0 +1,143 @@
+//! Rows that the statements of a logged batch must know before they are mutations (lists changed by index or value), where the
+//! batch has several partitions: all its mutations must be known before any is applied, as they go to the batch log together.
+//!
+//! Invariant: rows are read at the level at which the batch is written. As in Cassandra, nothing keeps others from changing
+//! a list between this read and the write; elements are named by their identity, so that such a batch changes or removes the
+//! elements that it has seen, never their neighbours.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql_lite::frame::Consistency;
+use helenus_engine::key::{self, STATIC_POSITION};
+
+use super::replica::read::{RangeRead, read_piece};
+use super::transaction::TransactionStatement;
+use super::write::ShardRows;
+use crate::bind::OwnedBindings;
+use crate::error::{RequestError, Result};
+use crate::functions::CallContext;
+use crate::plan::term::Bindings;
+use crate::run::keys::{PartitionKey, partition_keys, positions};
+use crate::run::modify::{ExistingRows, expand_json};
+use crate::schema::catalog::Table;
+use crate::shard_thread::ShardContext;
+
+type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);
+
+/// Rows by table, partition key and position.
+#[derive(Default)]
+pub struct RowsBeforeWrite {
+    rows: BTreeMap<RowName, Vec<u8>>,
+}
+
+impl RowsBeforeWrite {
+    /// Reads what the statements need.
+    pub async fn read(
+        context: &Rc<ShardContext>,
+        statements: &[(TransactionStatement, OwnedBindings)],
+        call: &CallContext,
+        consistency: Consistency,
+        now_seconds: u32,
+    ) -> Result<Self> {
+        if consistency == Consistency::Any {
+            return Err(RequestError::invalid(
+                "Write operation require a read but consistency ANY is not supported on reads",
+            ));
+        }
+        let mut rows = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for (statement, owned) in statements {
+            let (plan, wanted) = {
+                let values = owned.borrow();
+                let bindings = Bindings { values: &values, call };
+                let plan = expand_json(statement.plan()?, &bindings)?;
+                if !plan.needs_read() {
+                    continue;
+                }
+                let table = &plan.table;
+                let mut wanted = Vec::new();
+                for partition in partition_keys(&plan.partition, table, &bindings)? {
+                    if table.has_static_columns() {
+                        wanted.push((partition.clone(), STATIC_POSITION.to_vec()));
+                    }
+                    if !plan.clustering.is_empty() || table.clustering_key_count == 0 {
+                        for position in positions(&plan.clustering, table, &bindings)? {
+                            wanted.push((partition.clone(), position));
+                        }
+                    }
+                }
+                (plan, wanted)
+            };
+            for (partition, position) in wanted {
+                let name = (plan.table.id, partition.bytes.clone(), position.clone());
+                if !known.insert(name.clone()) {
+                    continue;
+                }
+                let row = RowRead { table: &plan.table, partition, position, consistency, now_seconds };
+                if let Some(row) = row.read(context).await? {
+                    rows.insert(name, row);
+                }
+            }
+        }
+        Ok(Self { rows })
+    }
+}
+
+impl ExistingRows for RowsBeforeWrite {
+    fn row(&self, table: &Table, key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.rows.get(&(table.id, key.bytes.clone(), position.to_vec())).cloned())
+    }
+}
+
+/// One row to read.
+struct RowRead<'a> {
+    table: &'a Arc<Table>,
+    partition: PartitionKey,
+    position: Vec<u8>,
+    consistency: Consistency,
+    now_seconds: u32,
+}
+
+impl RowRead<'_> {
+    /// Its live content with base 0.
+    async fn read(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
+        if context.cluster_view().is_single {
+            self.read_alone(context).await
+        } else {
+            self.read_of_replicas(context).await
+        }
+    }
+
+    async fn read_alone(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
+        let (table, partition, position) =
+            (self.table.clone(), self.partition.clone(), self.position.clone());
+        let now_seconds = self.now_seconds;
+        let read = move |context: Rc<ShardContext>| {
+            let row = ShardRows { context: &context, now_seconds }.row(&table, &partition, &position);
+            Box::pin(std::future::ready(row)) as futures::future::LocalBoxFuture<'static, _>
+        };
+        context.run_on(context.node.shard_of(self.partition.token), read).await?
+    }
+
+    async fn read_of_replicas(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
+        let start = key::full_key(self.partition.token, &self.partition.bytes, &self.position)
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        let mut end = start.clone();
+        end.push(0);
+        let read = RangeRead {
+            table: self.table,
+            start,
+            end,
+            reversed: false,
+            now_seconds: self.now_seconds,
+            live_rows: 1,
+            consistency: self.consistency,
+            deadline: RangeRead::deadline_from_now(context, true),
+        };
+        // The range holds one row, so that a piece is all of it.
+        let piece = read_piece(context, &read).await?;
+        Ok(piece.rows.iter().next().map(|row| row.row.bytes.to_vec()))
+    }
+}
