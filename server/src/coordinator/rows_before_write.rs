@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
-use helenus_engine::key::{self, STATIC_POSITION};
+use helenus_engine::RowRef;
+use helenus_engine::key::{self, REGULAR_END, REGULAR_START, STATIC_POSITION};
 
 use super::replica::read::{RangeRead, read_piece};
 use super::transaction::TransactionStatement;
@@ -88,6 +89,19 @@ impl RowsBeforeWrite {
 impl ExistingRows for RowsBeforeWrite {
     fn row(&self, table: &Table, key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.rows.get(&(table.id, key.bytes.clone(), position.to_vec())).cloned())
+    }
+
+    /// Of the rows that were read: only conditions ask for others, and batches of several partitions have none.
+    fn first_row(
+        &self,
+        table: &Table,
+        key: &PartitionKey,
+        is_there: &dyn Fn(RowRef<'_>) -> bool,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let name = |position: &[u8]| (table.id, key.bytes.clone(), position.to_vec());
+        let mut regular = self.rows.range(name(REGULAR_START)..name(REGULAR_END));
+        let first = regular.find(|(_, row)| is_there(RowRef::new(row, 0)));
+        Ok(first.map(|((_, _, position), row)| (position.clone(), row.clone())))
     }
 }
 
