@@ -2,6 +2,7 @@
 
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+FIGURES_ARGS ?=
 GROWTH_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
@@ -12,7 +13,7 @@ FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-micro bench-growth soak simulate fuzz
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak simulate fuzz
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -27,13 +28,16 @@ help:
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
-	@echo 'make cluster-test real processes: kills, stalls, joins, leaves under a driver'
+	@echo 'make cluster-test real processes: kills, stalls, cut links, a full disk, joins, leaves under a driver'
 	@echo 'make docker-test  the compose cluster: up, a container killed, a fourth node, down'
 	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
 	@echo 'make bench-cluster  three nodes beside three of Cassandra, about 30 minutes'
+	@echo 'make bench-figures  a cluster of processes: start, schema changes, detection, hints, streaming (some minutes;'
+	@echo '                  FIGURES_ARGS="--only schema,streaming")'
+	@echo 'make bench-costs  what a member pays for gossip, schema changes and lookups in clusters of 3, 30 and 300'
 	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
 	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
@@ -106,6 +110,14 @@ bench-cluster: setup
 	cargo build --release -p helenus
 	scripts/install-latte
 	benches/cluster/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+bench-figures: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	benches/cluster/figures --binary $(TARGET_DIR)/release/helenus $(FIGURES_ARGS)
+
+bench-costs: setup
+	cargo run --release -p helenus-benches --bin helenus-cluster-costs
 
 bench-micro: setup
 	@scripts/setup test

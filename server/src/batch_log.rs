@@ -184,13 +184,20 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             });
             if apply_all(context, known.collect()).await?.is_empty() {
                 remove(context, &position)?;
+            } else {
+                note_left_behind(context, position);
             }
         } else {
-            let now = context.clock.monotonic();
-            context.replication.batches.borrow_mut().insert(position, now);
+            note_left_behind(context, position);
         }
     }
     Ok(if is_single { count } else { 0 })
+}
+
+/// Has a stored batch replayed when its time has come.
+pub fn note_left_behind(context: &ShardContext, position: Vec<u8>) {
+    let now = context.clock.monotonic();
+    context.replication.batches.borrow_mut().insert(position, now);
 }
 
 /// Begins to look, every ten seconds, for batches that were left behind.

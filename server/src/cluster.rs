@@ -4,6 +4,8 @@
 //! [`propose`] puts changes to it. [`membership`] has members join and leave.
 
 pub mod applying;
+pub mod departure;
+pub mod failure;
 pub mod join;
 pub mod liveness;
 pub mod membership;
@@ -24,7 +26,8 @@ use std::time::Duration;
 
 use self::message::{ClusterRequest, ClusterResponse};
 pub use self::propose::{
-    applied_version, catch_up, catch_up_with_leader, propose, wait_applied, wait_applied_everywhere,
+    applied_version, catch_up, catch_up_with_leader, propose, tell_agreed, wait_applied,
+    wait_applied_everywhere,
 };
 use crate::internode::message::Failure;
 use crate::ring::HostId;
@@ -60,6 +63,10 @@ pub async fn handle(
                 return Ok(ClusterResponse::NoLeader);
             }
             Ok(ClusterResponse::Applied { version: applied_version(context) })
+        }
+        ClusterRequest::Agreed { version, schema_version, members } => {
+            propose::note_agreed(context, version, schema_version, &members);
+            Ok(ClusterResponse::Received)
         }
         ClusterRequest::Gossip { bytes } => {
             context.liveness.receive_gossip(context, from, &bytes);

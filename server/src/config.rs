@@ -3,11 +3,14 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
 //! the node touches the disk, and `helenus node --show-config` prints what is in force.
 
+mod endpoint;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::endpoint::Endpoint;
 use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 
@@ -100,9 +103,9 @@ pub struct Config {
     pub rack: String,
     /// Address and port for other nodes, who are told it: no address that stands for all. Port 0 picks a free one; absent:
     /// this node has no neighbours.
-    pub internode: Option<SocketAddr>,
+    pub internode: Option<Endpoint>,
     /// Internode addresses of nodes to find the cluster by. None, or only this node's own: it starts a cluster.
-    pub seeds: Vec<SocketAddr>,
+    pub seeds: Vec<Endpoint>,
     /// Largest message of another node. Above: its link is closed.
     pub max_internode_frame_bytes: u32,
     /// Bytes that may wait to be written to one link; above, requests fail as overloaded.
@@ -251,7 +254,7 @@ impl Config {
         let all = Self {
             shard_aware_port: Some(0),
             shards: Some(1),
-            internode: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000)),
+            internode: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000).into()),
             ..Self::default()
         };
         toml::Table::try_from(all).map_or_else(|_| Vec::new(), |table| table.keys().cloned().collect())
@@ -356,7 +359,7 @@ impl Config {
             "must not be longer than 256 bytes",
         )?;
         check(
-            self.internode.is_none_or(|address| !address.ip().is_unspecified()),
+            self.internode.as_ref().is_none_or(|endpoint| !endpoint.is_unspecified()),
             "internode",
             "must be an address that other nodes reach this one by, not one that stands for all",
         )?;
@@ -366,9 +369,9 @@ impl Config {
             "a node with seeds needs `internode`, the address for its neighbours",
         )?;
         check(
-            self.seeds.iter().all(|seed| !seed.ip().is_unspecified() && seed.port() != 0),
+            self.seeds.iter().all(|seed| !seed.is_unspecified() && seed.port() != 0),
             "seeds",
-            "each must be an address and port that this node can reach",
+            "each must be a host name or address, and a port, that this node can reach",
         )?;
         check(
             self.max_internode_frame_bytes >= 1 << 20,

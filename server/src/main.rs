@@ -6,13 +6,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat};
-use helenus::node::Node;
+use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat};
+use helenus::node::{Node, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A request makes a handful of small buffers: an allocator that keeps them on their thread costs half of the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The exit status of a node that has left its cluster or was removed from it, now or before this start.
+const STATUS_REMOVED: u8 = 3;
 
 #[derive(Parser)]
 #[command(name = "helenus", version, about = "A Cassandra-compatible wide-column database server")]
@@ -67,12 +70,12 @@ struct NodeArguments {
     /// Name of this node's rack.
     #[arg(long, env = "HELENUS_RACK")]
     rack: Option<String>,
-    /// Address and port for other nodes; port 0 picks a free one. Without it the node has no neighbours.
+    /// Host name or address, and port, for other nodes; port 0 picks a free one. Without it the node has no neighbours.
     #[arg(long, env = "HELENUS_INTERNODE")]
-    internode: Option<SocketAddr>,
-    /// Internode addresses of nodes to find the cluster by, separated by commas.
+    internode: Option<Endpoint>,
+    /// Internode addresses (HOST:PORT) of nodes to find the cluster by, separated by commas.
     #[arg(long, env = "HELENUS_SEEDS", value_delimiter = ',')]
-    seeds: Option<Vec<SocketAddr>>,
+    seeds: Option<Vec<Endpoint>>,
     /// Loopback port of metrics, health and administration; 0 picks a free one.
     #[arg(long, env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
@@ -153,6 +156,10 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     };
     let node = match Node::start(config) {
         Ok(node) => node,
+        Err(error @ StartError::Removed { .. }) => {
+            fail(&error);
+            return ExitCode::from(STATUS_REMOVED);
+        }
         Err(error) => return fail(&error),
     };
     // Before anyone knows of the node: a signal right behind its address stops it as any other.
@@ -161,9 +168,6 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Err(error) => return fail(&error),
     };
     println!("listening on {}", node.address());
-    if let Some(address) = node.http_address() {
-        tracing::info!(%address, "metrics, health and administration");
-    }
     if let Some(address) = node.internode_address() {
         tracing::info!(%address, "internode");
     }
@@ -171,8 +175,20 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         address = %node.address(), shard_aware = %node.shard_aware_address(), shards = node.shared().shard_count(),
         host_id = %node.shared().host_id, "ready"
     );
-    runtime.block_on(signals.next());
-    tracing::info!("stopping");
+    let is_removed = runtime.block_on(async {
+        tokio::select! {
+            () = signals.next() => false,
+            () = node.removed() => true,
+        }
+    });
+    if is_removed {
+        tracing::warn!(
+            status = STATUS_REMOVED,
+            "stopping: this node was removed from the cluster; erase its data directory to join anew"
+        );
+    } else {
+        tracing::info!("stopping");
+    }
     // A second signal ends the process at once, whatever is still to be flushed.
     runtime.spawn(async move {
         signals.next().await;
@@ -180,6 +196,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     });
     let stopped = runtime.block_on(async move { tokio::task::spawn_blocking(move || node.shutdown()).await });
     match stopped {
+        Ok(Ok(())) if is_removed => ExitCode::from(STATUS_REMOVED),
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&error),

@@ -32,9 +32,10 @@ use self::identity::Identity;
 use self::listeners::{accept_clients, listen, local_address, shard_aware_port};
 pub use self::shared::NodeShared;
 use crate::admin::NodeAdmin;
+use crate::cluster::departure::Departure;
 use crate::cluster::liveness::ServingState;
 use crate::cluster::view::ClusterView;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Endpoint};
 use crate::error::{RequestError, Result};
 use crate::files::{self as plain_files, DirectoryLock};
 use crate::functions::CallContext;
@@ -65,6 +66,15 @@ pub enum StartError {
     ShardCount { stored: usize, asked: usize },
     #[error("shard {shard}: {message}")]
     Shard { shard: usize, message: String },
+    #[error("'{name}' (setting 'internode') cannot be used: {message}")]
+    Internode { name: Endpoint, message: String },
+    #[error(
+        "the cluster uses features of version {level}; this program ({}) knows them up to version {known}: run a newer one",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Features { level: u16, known: u16 },
+    #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
+    Removed { host_id: Uuid },
 }
 
 /// A running node.
@@ -80,8 +90,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node and returns when it serves clients.
-    pub fn start(config: Config) -> Result<Self, StartError> {
+    /// Starts a node and returns when it serves clients. Administration is served as soon as the shards are open, so that
+    /// the progress of a join can be seen.
+    pub fn start(mut config: Config) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
         let file_error =
@@ -107,11 +118,13 @@ impl Node {
         } else {
             None
         };
-        let internode_listener = config.internode.map(listen).transpose()?;
-        let internode_address = match (&internode_listener, config.internode) {
+        let internode = config.internode.as_ref().map(listeners::resolve_own).transpose()?;
+        let internode_listener = internode.map(listen).transpose()?;
+        let internode_address = match (&internode_listener, internode) {
             (Some(listener), Some(asked)) => Some(local_address(listener, asked)?),
             _ => None,
         };
+        config.internode = internode_address.map(Endpoint::from);
         let addresses = Addresses {
             native: address,
             shard_aware_port: shard_aware_address.port(),
@@ -143,35 +156,43 @@ impl Node {
             http: Mutex::new(None),
             _lock: lock,
         };
+        if let Some(listener) = http_listener {
+            node.serve_http(listener)?;
+        }
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
-        node.finish_start(listener, shard_aware_listener, http_listener)?;
+        node.finish_start(listener, shard_aware_listener)?;
         Ok(node)
     }
 
+    fn serve_http(&mut self, listener: TcpListener) -> Result<(), StartError> {
+        let address = local_address(&listener, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?;
+        let server = http::serve(listener, Arc::new(NodeAdmin::new(self.shared.clone())))
+            .map_err(StartError::Thread)?;
+        tracing::info!(%address, "metrics, health and administration");
+        self.http_address = Some(address);
+        if let Ok(mut http) = self.http.lock() {
+            *http = Some(server);
+        }
+        Ok(())
+    }
+
     fn finish_start(
-        &mut self,
+        &self,
         listener: TcpListener,
         shard_aware_listener: TcpListener,
-        http_listener: Option<TcpListener>,
     ) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
             self.wait_for(shard, |context| Box::pin(async move { assembly::begin(&context).await }))
-                .map_err(|error| StartError::Shard { shard, message: error.to_string() })?;
+                .map_err(|error| match self.shared.board.state() {
+                    ServingState::Removed => StartError::Removed { host_id: self.shared.host_id },
+                    _ => StartError::Shard { shard, message: error.to_string() },
+                })?;
         }
         self.accept_on(listener, None)?;
         let shards = self.shared.shard_count();
         self.accept_on(shard_aware_listener, Some(shards))?;
-        if let Some(listener) = http_listener {
-            let address = local_address(&listener, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?;
-            let server = http::serve(listener, Arc::new(NodeAdmin::new(self.shared.clone())))
-                .map_err(StartError::Thread)?;
-            self.http_address = Some(address);
-            if let Ok(mut http) = self.http.lock() {
-                *http = Some(server);
-            }
-        }
         self.shared.board.set_state(ServingState::Serving);
         self.wait_for(0, |context| {
             context.liveness.wake();
@@ -235,6 +256,13 @@ impl Node {
 
     pub fn shared(&self) -> &Arc<NodeShared> {
         &self.shared
+    }
+
+    /// Resolves when this node has left its cluster or was removed from it: it is to be shut down then.
+    pub async fn removed(&self) {
+        let mut departure = self.shared.departure.subscribe();
+        // The sender lives as long as the node.
+        let _ = departure.wait_for(|departure| *departure == Departure::Gone).await;
     }
 
     /// Stops serving, makes everything durable, and returns when all threads have ended.

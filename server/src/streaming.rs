@@ -19,8 +19,10 @@ use helenus_engine::TableId;
 
 use self::message::{StreamRequest, StreamResponse, TransferStatus};
 use self::progress::StreamingReport;
+use crate::cluster::liveness::ServingState;
 use crate::internode::message::Failure;
 use crate::ring::HostId;
+use crate::ring::member::MemberState;
 use crate::schema::catalog::{Keyspace, TableKind};
 use crate::shard_thread::ShardContext;
 
@@ -59,5 +61,14 @@ pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
 
 /// What is under way, for operators.
 pub fn progress(context: &ShardContext) -> StreamingReport {
-    context.node.transfers.report(context.clock.monotonic())
+    let view = context.cluster_view();
+    let serving = context.node.board.state();
+    let state = view.topology.member(&context.node.host_id).map(|member| member.state);
+    let mode = match state {
+        // Nothing is agreed before: the node only knows itself.
+        Some(MemberState::Joining(_)) if view.topology.version > 0 => "JOINING",
+        Some(MemberState::Leaving(_)) if serving == ServingState::Serving => "LEAVING",
+        _ => serving.name(),
+    };
+    context.node.transfers.report(mode, context.clock.monotonic())
 }

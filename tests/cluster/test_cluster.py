@@ -1,60 +1,17 @@
 """A cluster of real processes under a real driver: what is promised while nodes die, stall, come back, join and leave."""
 
+import os
+import shutil
 import threading
 
 import pytest
-from cassandra import AlreadyExists, ConsistencyLevel, OperationTimedOut, Unavailable, WriteTimeout
-from cassandra.cluster import NoHostAvailable
+from cassandra import AlreadyExists, ConsistencyLevel, Unavailable
+from cassandra.protocol import ConfigurationException
 from cassandra.query import SimpleStatement
 from cluster import Cluster, until
+from conftest import PROGRAM
+from load import REMOVED, REPLICATED, Writer, check, make_table, write
 from node import NodeError
-
-REPLICATED = "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}"
-FAILURES = (Unavailable, WriteTimeout, OperationTimedOut, NoHostAvailable)
-
-
-def make_table(session):
-    session.execute(REPLICATED)
-    session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, value text)")
-    return session.prepare("INSERT INTO shop.items (id, value) VALUES (?, ?)")
-
-
-def write(session, insert, numbers):
-    for number in numbers:
-        session.execute(insert, (number, f"value {number}"))
-
-
-def check(session, count):
-    rows = {row.id: row.value for row in session.execute("SELECT id, value FROM shop.items")}
-    wrong = [number for number in range(count) if rows.get(number) != f"value {number}"]
-    assert not wrong, f"{len(wrong)} of {count} are missing or wrong, e.g. {wrong[:5]}"
-
-
-class Writer(threading.Thread):
-    """Writes one row after the other until it is stopped; remembers what was acknowledged."""
-
-    def __init__(self, session, insert, first):
-        super().__init__(daemon=True)
-        self.session, self.insert, self.next = session, insert, first
-        self.acknowledged, self.failures, self.stopping = [], [], threading.Event()
-
-    def run(self):
-        while not self.stopping.is_set():
-            try:
-                self.session.execute(self.insert, (self.next, f"value {self.next}"))
-                self.acknowledged.append(self.next)
-            except FAILURES as failure:
-                self.failures.append(failure)
-            self.next += 1
-
-    def stop(self):
-        self.stopping.set()
-        self.join()
-
-    def check(self):
-        rows = {row.id for row in self.session.execute("SELECT id FROM shop.items")}
-        missing = [number for number in self.acknowledged if number not in rows]
-        assert not missing, f"{len(missing)} of {len(self.acknowledged)} acknowledged are lost, e.g. {missing[:5]}"
 
 
 def test_a_driver_sees_every_node_and_one_schema(three_nodes, connect):
@@ -214,10 +171,89 @@ def test_a_cluster_grows_and_shrinks_under_load(three_nodes, connect):
     until("the driver sees four", lambda: len(session.cluster.metadata.all_hosts()) == 4)
     fourth.administer("decommission")
     until("the driver sees three again", lambda: len(session.cluster.metadata.all_hosts()) == 3)
+    assert fourth.ended() == REMOVED
+    with pytest.raises(NodeError, match="was removed from the cluster; erase its data directory to join anew"):
+        fourth.start()
+    assert fourth.ended() == REMOVED
     writer.stop()
     check(session, 1000)
     writer.check()
     assert writer.acknowledged, f"nothing could be written meanwhile: {writer.failures[:3]}"
+
+
+def test_a_dead_member_is_removed_and_ends_when_it_comes_back(three_nodes, connect):
+    session = connect(three_nodes, only=three_nodes.nodes[0])
+    insert = make_table(session)
+    write(session, insert, range(100))
+    victim = three_nodes.nodes[2]
+    Cluster.pause(victim)
+    known = next(member for member in Cluster.status(three_nodes.nodes[0])["members"] if victim.host in member["address"])
+    until("it is removed", lambda: three_nodes.nodes[0].administer("removenode", host_id=known["host_id"]))
+    Cluster.resume(victim)
+    assert victim.ended() == REMOVED
+    with pytest.raises(NodeError, match="was removed from the cluster; erase its data directory to join anew"):
+        victim.start()
+    assert victim.ended() == REMOVED
+    # An empty data directory is another node.
+    shutil.rmtree(victim.data_dir)
+    victim.start()
+    until("it is a member", lambda: len(Cluster.status(victim)["members"]) == 3)
+    check(connect(three_nodes, only=victim, consistency=ConsistencyLevel.ONE), 100)
+
+
+def test_a_node_that_was_removed_while_it_was_down_ends_when_it_is_started(three_nodes, connect):
+    session = connect(three_nodes, only=three_nodes.nodes[0])
+    write(session, make_table(session), range(10))
+    victim = three_nodes.nodes[2]
+    status = Cluster.status(three_nodes.nodes[0])
+    known = next(member for member in status["members"] if victim.host in member["address"])
+    Cluster.kill(victim)
+    until("it is removed", lambda: three_nodes.nodes[0].administer("removenode", host_id=known["host_id"]))
+    victim.start()
+    assert victim.ended() == REMOVED
+
+
+def test_the_last_but_one_can_leave(connect):
+    with Cluster(2, PROGRAM) as two:
+        two.nodes[1].administer("decommission", force="true")
+        assert two.nodes[1].ended() == REMOVED
+        # The one that is left decides alone.
+        session = connect(two, only=two.nodes[0])
+        session.execute("CREATE KEYSPACE alone WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+
+
+def test_a_join_is_seen_while_it_goes_on(connect):
+    # So slow that it takes a while.
+    with Cluster(1, PROGRAM, settings={"stream_throughput_bytes_per_second": 1 << 20}) as cluster:
+        session = connect(cluster)
+        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, value blob)")
+        insert = session.prepare("INSERT INTO shop.items (id, value) VALUES (?, ?)")
+        for number in range(100):
+            session.execute(insert, (number, os.urandom(100_000)))
+        joiner = cluster.make()
+        joiner.settings["seeds"] = ["no-such-host.invalid:7000", f"localhost:{cluster.internode_port}"]
+        starting = threading.Thread(target=joiner.start)
+        starting.start()
+
+        def under_way():
+            report = joiner.report("netstats")
+            receiving = report["receiving"]
+            return report["mode"] == "JOINING" and receiving and 0 < receiving["percent"] < 100 and receiving
+
+        receiving = until("the join is seen", under_way)
+        assert 0 < receiving["bytes"] < receiving["estimated_bytes"] and receiving["seconds_left"] is not None
+        states = {member["address"]: member["state"] for member in Cluster.status(joiner)["members"]}
+        assert sorted(states.values()) == ["joining", "normal"]
+        # Clients are not served yet.
+        with pytest.raises(NodeError, match="503"):
+            joiner.report("health")
+        with pytest.raises(ConfigurationException, match="no range movements"):
+            session.execute("ALTER KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
+        starting.join()
+        assert joiner.report("netstats")["mode"] == "NORMAL"
+        session.execute("ALTER KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
+        assert "seed 'no-such-host.invalid:7000' cannot be resolved" in joiner.log_tail(1000)
 
 
 def test_a_node_of_another_cluster_is_refused(three_nodes):

@@ -159,6 +159,18 @@ class Node:
         if status != 0:
             raise NodeError(f"the node ended with status {status}\n{self.log_tail()}")
 
+    def ended(self):
+        """Waits until the process has ended by itself, and returns its exit status."""
+        process, self.process = self.process, None
+        try:
+            return process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process = process
+            raise NodeError(f"the node did not end within {STOP_TIMEOUT_SECONDS} s\n{self.log_tail()}") from None
+        finally:
+            if self.process is None:
+                process.stdout.close()
+
     def restart(self):
         """Stops the node and starts it on the same address and data."""
         before = self.listen
@@ -183,6 +195,17 @@ class Node:
             raise NodeError(f"{request.full_url}: {error.code} {error.read().decode(errors='replace')}") from error
         except OSError as error:
             raise NodeError(f"{request.full_url}: {error}") from error
+
+    def report(self, path):
+        """What the node says at a path of its administration port: `health`, or a report such as `netstats`."""
+        url = f"http://{self.http_address}/{path if path in ('health', 'version') else f'admin/{path}'}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise NodeError(f"{url}: {error.code} {error.read().decode(errors='replace')}") from error
+        except OSError as error:
+            raise NodeError(f"{url}: {error}") from error
 
     def cpu_seconds(self):
         return cpu_seconds(self.pid)

@@ -13,6 +13,7 @@ use crate::observe::reports::{
 };
 use crate::ring::member::{Member, MemberState};
 use crate::ring::placement::Placement;
+use crate::ring::topology::Topology;
 use crate::schema::catalog::Replication;
 use crate::schema::virtual_tables::PARTITIONER;
 use crate::shard_thread::ShardContext;
@@ -39,8 +40,10 @@ impl Sizes {
     }
 }
 
-fn state_name(member: &Member) -> String {
+/// The state of a member; before anything is agreed on, a node only knows itself.
+fn state_name(topology: &Topology, member: &Member) -> String {
     match member.state {
+        _ if topology.version == 0 => "starting",
         MemberState::Normal => "normal",
         MemberState::Joining(_) => "joining",
         MemberState::Leaving(_) => "leaving",
@@ -87,7 +90,7 @@ pub fn status(
                 data_center: member.data_center.clone(),
                 rack: member.rack.clone(),
                 is_up: view.is_alive(&member.host_id),
-                state: state_name(member),
+                state: state_name(&view.topology, member),
                 serving: told.serving.map(|state| state.name().to_lowercase()),
                 token_count: member.tokens.len(),
                 owns: ownership.get(&member.host_id).copied().unwrap_or(0.0),
@@ -149,7 +152,7 @@ pub fn ring(context: &ShardContext, keyspace: Option<&str>) -> Result<RingReport
                 data_center: member.data_center.clone(),
                 rack: member.rack.clone(),
                 is_up: view.is_alive(&member.host_id),
-                state: state_name(member),
+                state: state_name(&view.topology, member),
                 replicas: replicas.map(|replica| replica.internode_address.to_string()).collect(),
             }
         })
@@ -169,7 +172,7 @@ pub fn node(context: &ShardContext, sizes: &Sizes) -> NodeReport {
         rack: node.information.rack.clone(),
         address: own.map(|member| member.internode_address.to_string()).unwrap_or_default(),
         native_address: own.map(|member| member.native_address.to_string()).unwrap_or_default(),
-        state: own.map_or_else(|| "no member".to_owned(), |member| state_name(member)),
+        state: own.map_or_else(|| "no member".to_owned(), |member| state_name(&view.topology, member)),
         serving: node.board.state().name().to_lowercase(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         shard_count: node.shard_count(),
@@ -207,6 +210,7 @@ pub fn description(context: &ShardContext) -> ClusterDescription {
         data_centers: view.topology.data_centers(),
         topology_version: view.topology.version,
         topology_epoch: view.topology.epoch,
+        feature_level: view.topology.feature_level,
         removed: view.topology.removed.iter().map(ToString::to_string).collect(),
         keyspaces: replicated
             .map(|keyspace| (keyspace.name.clone(), keyspace.replication.to_map()))

@@ -52,7 +52,7 @@ fn bytes(count: u64) -> String {
 
 /// Data on its way between owners.
 pub fn streams(report: &StreamingReport) -> String {
-    let mut text = String::new();
+    let mut text = format!("Mode: {}\n", report.mode);
     match &report.receiving {
         None => text.push_str("Receiving: nothing\n"),
         Some(transfer) => {
@@ -60,7 +60,7 @@ pub fn streams(report: &StreamingReport) -> String {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "Receiving, because {} changes: {} of about {} ({:.0} %), {}/s, {left} s left{}",
+                "Receiving, because {} changes: {} of about {} ({:.1} %), {}/s, {left} s left{}",
                 transfer.member,
                 bytes(transfer.bytes),
                 bytes(transfer.estimated_bytes),
@@ -93,6 +93,7 @@ fn code(is_up: bool, state: &str) -> String {
     let state = match state {
         "joining" => 'J',
         "leaving" => 'L',
+        "starting" => '?',
         _ => 'N',
     };
     format!("{}{state}", if is_up { 'U' } else { 'D' })
@@ -178,12 +179,13 @@ pub fn info(node: &NodeReport) -> String {
 
 pub fn description(cluster: &ClusterDescription) -> String {
     let mut text = format!(
-        "Cluster: {}\nSnitch: {}\nPartitioner: {}\nMembers and schema at version {}, ownership at {}\n",
+        "Cluster: {}\nSnitch: {}\nPartitioner: {}\nMembers and schema at version {}, ownership at {}; features of version {}\n",
         cluster.cluster_name,
         cluster.snitch,
         cluster.partitioner,
         cluster.topology_version,
-        cluster.topology_epoch
+        cluster.topology_epoch,
+        cluster.feature_level
     );
     text.push_str("Schema versions:\n");
     for (version, addresses) in &cluster.schema_versions {
@@ -302,6 +304,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
             data_centers: BTreeMap::from([("dc1".to_owned(), 4)]),
             topology_version: 7,
             topology_epoch: 5,
+            feature_level: 1,
             removed: Vec::new(),
             keyspaces: BTreeMap::from([(
                 "ks".to_owned(),

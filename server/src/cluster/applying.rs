@@ -13,6 +13,7 @@ use cql_lite::frame::{Event, SchemaChange, SchemaChangeKind, SchemaTarget};
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
 
+use super::departure;
 use super::metadata::ClusterState;
 use super::view::ClusterView;
 use crate::coordinator::schema::{engine_options, on_every_shard};
@@ -44,6 +45,7 @@ pub async fn take_over(
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
     }
     store.await?;
+    presume_alive(context, old, new);
     install(context, new).await?;
     let kept = table_ids(&new.catalog);
     let dropped: Vec<TableId> =
@@ -61,11 +63,35 @@ pub async fn take_over(
         .await?;
     }
     context.node.applied.send_replace(new.topology.version);
+    remember_addresses(context, old, new);
+    context.liveness.wake();
+    let own = context.node.host_id;
+    if old.topology.members.contains_key(&own) && new.topology.removed.contains(&own) {
+        departure::begin(context, &"the metadata log");
+    }
     for event in events(old, new, told) {
         // Nobody may be listening.
         let _ = context.node.events.send(event);
     }
     Ok(())
+}
+
+/// Who has just begun to join is written to from now on.
+fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
+    let own = context.node.host_id;
+    for (host_id, member) in &new.topology.members {
+        let is_new = old.is_founded() && old.topology.member(host_id).is_none();
+        if is_new && *host_id != own && is_joining(member.state) {
+            context.liveness.presume_alive(context, *host_id);
+        }
+    }
+}
+
+/// Where members are that have just left: the metadata log has to reach them a while longer, so that they learn of it.
+fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
+    let Ok(log) = context.metadata_log() else { return };
+    let gone = old.topology.members.values().filter(|member| new.topology.removed.contains(&member.host_id));
+    log.addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
 }
 
 /// Has every shard work with a state.

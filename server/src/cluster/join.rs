@@ -13,7 +13,8 @@ use openraft::EmptyNode;
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
 use super::metadata::{self, Command, Outcome, Refusal};
 use super::propose::{commit, forward_to, wait_applied, within};
-use super::start::own_member;
+use super::start::{own_member, resolve};
+use crate::config::Endpoint;
 use crate::error::RequestError;
 use crate::internode::message::{self, Failure, PROTOCOL_VERSION, Request, Response};
 use crate::internode::transport::Destination;
@@ -26,8 +27,9 @@ use crate::shard_thread::ShardContext;
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
 /// How long a seed may take.
 const SEED_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before the seeds are asked again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait before the seeds are asked again: it grows by the first up to the second.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Added to the time that a seed may take, for the way there and back.
 const WAY: Duration = Duration::from_secs(1);
 
@@ -46,14 +48,26 @@ pub enum JoinError {
 /// version of the topology in which the node is a member, when the node works with it.
 pub async fn join(
     context: &Rc<ShardContext>,
-    seeds: &[SocketAddr],
+    seeds: &[Endpoint],
     deadline: Duration,
 ) -> Result<u64, JoinError> {
     let end = context.clock.monotonic() + deadline;
     let member = own_member(context, MemberState::Joining(Phase::WriteBoth));
     let mut last = "there are no seeds".to_owned();
+    let mut pause = RETRY_PAUSE;
     loop {
-        for seed in seeds.iter().filter(|seed| **seed != member.internode_address) {
+        let mut asked = Vec::new();
+        for seed in seeds {
+            match resolve(context, seed).await {
+                Ok(addresses) => asked.extend(addresses),
+                Err(error) => {
+                    tracing::warn!(%error, "it is asked for again");
+                    last = error.to_string();
+                }
+            }
+        }
+        asked.retain(|address| *address != member.internode_address);
+        for seed in asked {
             let left = end.saturating_sub(context.clock.monotonic());
             let patience = left.min(SEED_PATIENCE);
             let request = JoinRequest {
@@ -63,11 +77,18 @@ pub async fn join(
                 forward: true,
                 patience_ms: patience.as_millis() as u64,
             };
-            match ask_seed(context, *seed, request, patience + WAY).await {
+            match ask_seed(context, seed, request, patience + WAY).await {
                 Ok(ClusterResponse::Outcome(Outcome::Applied { version })) => {
                     let left = end.saturating_sub(context.clock.monotonic()).max(SEED_PATIENCE);
                     wait_applied(context, version, left).await?;
                     return Ok(version);
+                }
+                Ok(
+                    ClusterResponse::Refused(Refusal::NotFounded)
+                    | ClusterResponse::Outcome(Outcome::Refused(Refusal::NotFounded)),
+                ) => {
+                    // It was started at the same time as this node and is about to.
+                    last = format!("{seed}: {}", Refusal::NotFounded);
                 }
                 Ok(
                     ClusterResponse::Refused(refusal) | ClusterResponse::Outcome(Outcome::Refused(refusal)),
@@ -90,7 +111,8 @@ pub async fn join(
         if left.is_zero() {
             return Err(JoinError::TimedOut { deadline, last });
         }
-        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+        context.clock.sleep(pause.min(left)).await;
+        pause = (pause + RETRY_PAUSE).min(RETRY_PAUSE_MAX);
     }
 }
 

@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use self::detector::{Detector, NodeIdentity, Settings};
 pub use self::facts::{Board, Facts, ServingState};
+use super::departure;
 use super::message::ClusterRequest;
 use crate::config::Config;
 use crate::internode::message::{Request, encode};
@@ -40,6 +41,9 @@ const FACTS_PERIOD: Duration = Duration::from_secs(5);
 const DATA_SIZE_PERIOD: Duration = Duration::from_secs(10);
 /// How often changes are looked for that nobody has announced with [`Liveness::wake`].
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long a member that joins counts as alive before the detector has heard of it.
+const PRESUMED_ALIVE: Duration = Duration::from_secs(5);
 
 /// What others on this node may want to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +72,8 @@ struct Running {
     topology: Option<Arc<Topology>>,
     /// The runs of members that answered when last looked.
     active: BTreeMap<HostId, u64>,
+    /// Members that have just come, and until when they count as alive before the detector has heard of them.
+    presumed: BTreeMap<HostId, Duration>,
     /// The members that clients were told of, and whether as up.
     shown: BTreeMap<HostId, Shown>,
     has_looked: bool,
@@ -106,6 +112,7 @@ pub fn start(context: &Rc<ShardContext>) {
         detector: Detector::new(identity, settings(&context.node.config), seed, now),
         topology: None,
         active: BTreeMap::new(),
+        presumed: BTreeMap::new(),
         shown: BTreeMap::new(),
         has_looked: false,
         told: None,
@@ -144,6 +151,19 @@ impl Liveness {
     /// Has the detector look at once: the members, the schema, or what this node says of itself have changed.
     pub fn wake(&self) {
         self.wake.notify_one();
+    }
+
+    /// Counts a member that has just begun to join as alive from now on, before the detector has heard of it: writes need it at
+    /// once, and it has been heard of through the metadata log. Must be called before views with it are installed.
+    pub fn presume_alive(&self, context: &ShardContext, host_id: HostId) {
+        let mut running = self.running.borrow_mut();
+        let Some(running) = running.as_mut() else { return };
+        running.presumed.insert(host_id, context.clock.monotonic() + PRESUMED_ALIVE);
+        let mut alive = BTreeSet::clone(&context.node.board.alive());
+        if alive.insert(host_id) {
+            tracing::info!(%host_id, "node is up: it joins");
+            context.node.board.set_alive(Arc::new(alive));
+        }
     }
 
     /// Tells the others that this node goes, so that they need not find out. It takes no part afterwards.
@@ -191,8 +211,7 @@ impl Liveness {
         if !is_running || !is_member || context.node.board.state() == ServingState::Removed {
             return;
         }
-        tracing::error!(%from, "the cluster has removed this node; it serves no more. Start it with an empty data directory");
-        context.node.board.set_state(ServingState::Removed);
+        departure::begin(context, &from);
         self.leave(context);
         self.tell_hooks(context, &[Change::Removed]);
     }
@@ -208,7 +227,7 @@ impl Liveness {
                 tracing::debug!(%error, "the failure detector");
             }
             running.send(context);
-            let changes = running.publish(context);
+            let changes = running.publish(context, now);
             running.tell_facts(context, now, &changes);
             running.tell_clients(context);
             let due = running.detector.next_due().map_or(LOOK_PERIOD, |due| due.saturating_sub(now));
@@ -243,6 +262,11 @@ impl Running {
         let others = topology.members.values().filter(|member| member.host_id != context.node.host_id);
         let others: BTreeMap<HostId, SocketAddr> =
             others.map(|member| (member.host_id, member.internode_address)).collect();
+        let known = self.topology.as_ref();
+        self.presumed.retain(|host_id, _| {
+            // An aborted join; but not one that is only about to be in the topology.
+            others.contains_key(host_id) || known.is_none_or(|known| known.member(host_id).is_none())
+        });
         context.node.board.forget_others_than(|host_id| others.contains_key(host_id));
         if let Err(error) = self.detector.set_members(others, now) {
             tracing::warn!(%error, "the failure detector does not take the members");
@@ -257,11 +281,16 @@ impl Running {
     }
 
     /// Has every shard see who is alive, where that has changed.
-    fn publish(&mut self, context: &Rc<ShardContext>) -> Vec<Change> {
+    fn publish(&mut self, context: &Rc<ShardContext>, now: Duration) -> Vec<Change> {
         let active = self.detector.active();
         let own = context.node.host_id;
         let before = context.node.board.alive();
-        let alive: BTreeSet<HostId> = active.keys().copied().chain([own]).collect();
+        self.presumed.retain(|host_id, until| {
+            // Who is no member yet is about to be.
+            now < *until && !active.contains_key(host_id)
+        });
+        let alive: BTreeSet<HostId> =
+            active.keys().chain(self.presumed.keys()).copied().chain([own]).collect();
         self.active = active;
         let mut changes = Vec::new();
         changes.extend(before.difference(&alive).map(|&host_id| Change::Down(host_id)));

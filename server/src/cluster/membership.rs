@@ -8,11 +8,11 @@
 //! * A joining member drives its own join, a leaving one its own leaving; a dead one that is removed is driven by the node
 //!   where an operator has asked for it (and again, when that node was started anew and the operator asks again).
 //! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all who gain something have fetched it.
-//! * `ReadNew` → the end: every live member has applied `ReadNew`.
+//! * `ReadNew` → the end: every live member has applied `ReadNew`, who leaves votes no more in the metadata log, and has
+//!   handed over the hints that it keeps.
 //! * A step that is proposed twice has one effect: it names the state that it leads away from.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,8 @@ use super::join::{JoinError, join};
 use super::metadata::{Command, Outcome, Refusal};
 use super::propose::propose;
 use super::wait_applied_everywhere;
+use crate::config::Endpoint;
+use crate::coordinator::replica::hints;
 use crate::error::RequestError;
 use crate::internode::message::{Request, Response};
 use crate::ring::HostId;
@@ -196,6 +198,16 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
         member.state,
         MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth)
     );
+    if member.state == MemberState::Leaving(Phase::ReadNew) && votes(context, &member.host_id)? {
+        // The leader takes its vote away. A voter that has ended would be missed for a majority.
+        return Ok(false);
+    }
+    if member.state == MemberState::Leaving(Phase::ReadNew)
+        && member.host_id == context.node.host_id
+        && !hints_are_handed_over(context).await?
+    {
+        return Ok(false);
+    }
     if is_first && !all_have_fetched(context, topology, member).await {
         return Ok(false);
     }
@@ -208,6 +220,21 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
         | Outcome::Conflict { .. } => Ok(false),
         Outcome::Refused(refusal) => Err(refusal.into()),
     }
+}
+
+/// What this node has kept for others goes to others: it will not be there.
+async fn hints_are_handed_over(context: &Rc<ShardContext>) -> Result<bool> {
+    let mut is_done = true;
+    for shard in 0..context.node.shard_count() {
+        is_done &= context
+            .run_on(shard, |context| Box::pin(async move { hints::hand_over(&context).await }))
+            .await??;
+    }
+    Ok(is_done)
+}
+
+fn votes(context: &ShardContext, host_id: &HostId) -> Result<bool> {
+    Ok(context.metadata_log()?.participants().0.contains(host_id))
 }
 
 /// Who gains something in the transition under way.
@@ -263,7 +290,7 @@ async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64)
 }
 
 /// Makes this node a member: joins through the seeds if it is none yet. On the first shard, when the metadata log is open.
-pub async fn enter(context: &Rc<ShardContext>, seeds: &[SocketAddr]) -> Result<()> {
+pub async fn enter(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
     check_removed(context)?;
     let is_member = {
         let topology = &context.cluster_view().topology;

@@ -1,9 +1,11 @@
 //! Requests about the cluster. Those about the metadata log go to first shards.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::liveness::Facts;
 use super::metadata::{Outcome, Refusal};
+use crate::ring::HostId;
 use crate::ring::member::Member;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +28,9 @@ pub enum ClusterRequest {
     Facts(Facts),
     /// The cluster has removed the node that is told this; has no answer.
     YouWereRemoved,
+    /// These members have applied a version of the topology, and with it this version of the schema: all that were alive when a
+    /// schema change was acknowledged.
+    Agreed { version: u64, schema_version: Uuid, members: Vec<HostId> },
 }
 
 /// What the messages of the metadata log are.

@@ -4,7 +4,8 @@
 //! * [`apply`] is deterministic: the same state, index and command give the same result on every member. It reads no clock,
 //!   draws no number, and refuses with an [`Outcome`] instead of failing.
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
-//! * At most one member is in a transition.
+//! * At most one member is in a transition; no keyspace's replication changes meanwhile.
+//! * [`Topology::feature_level`] never goes down, and no member knows less than it: a program that does is refused.
 //! * [`Topology::version`] is the index of the last entry that had an effect, on members or schema. [`Topology::epoch`] is the
 //!   index of the last one that changed who owns what: a transition's step, or a keyspace's replication.
 
@@ -24,6 +25,9 @@ use crate::schema::ddl::SchemaChangeEvent;
 use crate::schema::document::{CatalogDocument, DocumentError};
 use crate::schema::system_keyspaces::initial_catalog;
 
+/// The newest features that this program knows: what is stored, sent or agreed on in a way that older programs do not
+/// understand. Raised with each such change, which may then be used only where [`Topology::feature_level`] has come so far.
+pub const FEATURE_VERSION: u16 = 1;
 /// Members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
 /// Schema changes that are remembered, so that one which is proposed again is known to be done.
@@ -103,6 +107,12 @@ pub struct MemberUpdate {
     pub shard_count: u16,
     pub release_version: String,
     pub protocol_version: u16,
+    #[serde(default = "first_feature_version")]
+    pub feature_version: u16,
+}
+
+fn first_feature_version() -> u16 {
+    1
 }
 
 /// What a command came to.
@@ -149,6 +159,14 @@ pub enum Refusal {
     ClockSkew { skew_ms: u64, allowed_ms: u64 },
     #[error("internode protocol version {theirs} is not known here; the newest known one is {ours}")]
     ProtocolVersion { ours: u16, theirs: u16 },
+    #[error(
+        "the cluster uses features of version {level}, member {host_id} knows them up to version {known}: run a newer program there"
+    )]
+    FeatureVersion { host_id: HostId, level: u16, known: u16 },
+    #[error(
+        "Cannot alter RF while some endpoints are not in normal state (no range movements): [{address}] ({host_id}); replication of {keyspace}"
+    )]
+    ReplicationInTransition { keyspace: String, host_id: HostId, address: SocketAddr },
 }
 
 impl fmt::Display for Command {
@@ -263,6 +281,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
     let catalog = catalog.catalog().map_err(|error| malformed(&error))?;
     let member = Member { state: MemberState::Normal, ..member.clone() };
     check_tokens(&member)?;
+    let feature_version = member.feature_version;
     Ok(Some(ClusterState {
         seniority: Arc::new(vec![member.host_id]),
         recent_changes: Arc::default(),
@@ -272,6 +291,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
             epoch: index,
             members: BTreeMap::from([(member.host_id, Arc::new(member))]),
             removed: BTreeSet::new(),
+            feature_level: feature_version,
         }),
     }))
 }
@@ -289,12 +309,20 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     for name in &change.dropped {
         catalog.keyspaces.remove(name);
     }
-    let replication_changed = catalog.keyspaces.values().any(|keyspace| {
+    let changed_replication = catalog.keyspaces.values().find(|keyspace| {
         old.keyspace(&keyspace.name).is_some_and(|known| known.replication != keyspace.replication)
     });
+    if let (Some(keyspace), Some(member)) = (changed_replication, state.topology.in_transition()) {
+        // Who fetches what, and who is written to besides the owners, was planned for the replication that was.
+        return refuse(Refusal::ReplicationInTransition {
+            keyspace: keyspace.name.clone(),
+            host_id: member.host_id,
+            address: member.internode_address,
+        });
+    }
     let mut topology = Topology::clone(&state.topology);
     topology.version = index;
-    if replication_changed {
+    if changed_replication.is_some() {
         topology.epoch = index;
     }
     let mut recent_changes = state.recent_changes.to_vec();
@@ -320,6 +348,7 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     if let Some(known) = topology.member(&host_id) {
         return if **known == member { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
     }
+    check_features(topology, host_id, member.feature_version)?;
     if let Some(other) = topology.in_transition() {
         return Err(Outcome::Busy { host_id: other.host_id });
     }
@@ -338,6 +367,12 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(member));
     })))
+}
+
+/// Refuses a program that does not know what may be in use already.
+fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), Outcome> {
+    let level = topology.feature_level;
+    if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
 }
 
 fn check_tokens(member: &Member) -> Result<(), Outcome> {
@@ -447,6 +482,7 @@ fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Cha
     if MemberUpdate::of(member) == *update {
         return Ok(None);
     }
+    check_features(&state.topology, host_id, update.feature_version)?;
     // Another member may be known under its address still, as addresses may have been handed out anew: its own update follows,
     // and a link is only made with the host id that is asked for.
     let updated = Arc::new(Member {
@@ -456,6 +492,7 @@ fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Cha
         shard_count: update.shard_count,
         release_version: update.release_version.clone(),
         protocol_version: update.protocol_version,
+        feature_version: update.feature_version,
         ..Member::clone(member)
     });
     Ok(Some(with_topology(state, index, false, |topology| {
@@ -473,6 +510,7 @@ impl MemberUpdate {
             shard_count: member.shard_count,
             release_version: member.release_version.clone(),
             protocol_version: member.protocol_version,
+            feature_version: member.feature_version,
         }
     }
 }
@@ -489,6 +527,7 @@ fn with_topology(
         topology.epoch = index;
     }
     change(&mut topology);
+    topology.feature_level = topology.raised_feature_level();
     ClusterState { topology: Arc::new(topology), ..state.clone() }
 }
 

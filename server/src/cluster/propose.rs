@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::errors::{ClientWriteError, RaftError};
+use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
 use super::metadata::{Command, Outcome};
@@ -114,6 +115,30 @@ pub async fn wait_applied_everywhere(
         tracing::warn!(%host_id, version, "a live member has not applied a change of the metadata in time");
     }
     behind
+}
+
+/// Has every live member know that all of them, but for those that are `behind`, have applied a version and with it a version of
+/// the schema: so that `system.peers` of each agrees with `system.local` of the others when a schema change is acknowledged.
+pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_version: Uuid, behind: &[HostId]) {
+    let cluster = context.cluster();
+    let agreed = |host_id: &HostId| cluster.is_alive(host_id) && !behind.contains(host_id);
+    let members: Vec<HostId> = cluster.topology.members.keys().copied().filter(agreed).collect();
+    note_agreed(context, version, schema_version, &members);
+    let request =
+        Request::Cluster(ClusterRequest::Agreed { version, schema_version, members: members.clone() });
+    let others = members.iter().filter(|host_id| **host_id != context.node.host_id);
+    let told = others.filter_map(|host_id| cluster.topology.member(host_id)).map(|member| {
+        // Who does not hear it here hears it from the others themselves.
+        context.ask(member, 0, &request, APPLIED_PATIENCE)
+    });
+    futures::future::join_all(told).await;
+}
+
+/// Carries out [`ClusterRequest::Agreed`].
+pub fn note_agreed(context: &ShardContext, version: u64, schema_version: Uuid, members: &[HostId]) {
+    for host_id in members {
+        context.node.board.learn_applied(host_id, version, schema_version);
+    }
 }
 
 async fn applied_at(

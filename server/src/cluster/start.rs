@@ -13,11 +13,13 @@ use openraft::EmptyNode;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 
-use super::metadata::{Command, MemberUpdate, Outcome};
+use super::departure;
+use super::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
 use super::voters;
+use crate::config::Endpoint;
 use crate::error::{RequestError, Result};
 use crate::internode::message::PROTOCOL_VERSION;
 use crate::node::shared::CATALOG_FILE;
@@ -27,19 +29,65 @@ use crate::shard_thread::ShardContext;
 
 /// The longest that founding a cluster may take.
 const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
+/// How long one try to resolve a seed takes.
+const RESOLVING_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the first seed, which may be this node, is asked for until the start fails.
+const RESOLVING_DEADLINE: Duration = Duration::from_secs(60);
+/// The same where there are other seeds to ask.
+const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
+const RESOLVING_PAUSE: Duration = Duration::from_secs(1);
 /// How long one try to let the others know of a new address takes.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long to wait before the next.
 const UPDATE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether a node that has no stored state founds a cluster: nobody else is to be asked first.
-pub fn founds(seeds: &[SocketAddr], internode: SocketAddr) -> bool {
-    seeds.first().is_none_or(|first| *first == internode)
+async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
+    let Some(first) = seeds.first() else { return Ok(true) };
+    let own = own_member(context, MemberState::Normal).internode_address;
+    let has_others = seeds.len() > 1;
+    let deadline = if has_others { RESOLVING_PATIENCE_WITH_OTHERS } else { RESOLVING_DEADLINE };
+    let end = context.clock.monotonic() + deadline;
+    loop {
+        match resolve(context, first).await {
+            Ok(addresses) => return Ok(addresses.contains(&own)),
+            Err(error) => {
+                if context.clock.monotonic() >= end {
+                    if has_others {
+                        tracing::warn!(%error, "it is taken for another node's; the other seeds are asked");
+                        return Ok(false);
+                    }
+                    return Err(RequestError::Server(error.to_string()));
+                }
+                tracing::warn!(%error, "it is asked for again");
+            }
+        }
+        context.clock.sleep(RESOLVING_PAUSE).await;
+    }
+}
+
+/// A seed that stands for no address.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("seed '{seed}' cannot be resolved: {reason}")]
+pub struct Unresolved {
+    seed: Endpoint,
+    reason: String,
+}
+
+/// The addresses that a seed stands for now: at least one.
+pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<SocketAddr>, Unresolved> {
+    let unresolved = |reason: String| Unresolved { seed: seed.clone(), reason };
+    match super::propose::within(context, RESOLVING_PATIENCE, context.transport.resolve(seed)).await {
+        Some(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+        Some(Ok(_)) => Err(unresolved("the name stands for no address".to_owned())),
+        Some(Err(error)) => Err(unresolved(error.to_string())),
+        None => Err(unresolved(format!("no answer within {} s", RESOLVING_PATIENCE.as_secs()))),
+    }
 }
 
 /// Opens the metadata log and takes part. On the first shard, when all shards are served. Returns whether the node belongs to
 /// a cluster; if not, it is to join one.
-pub async fn start(context: &Rc<ShardContext>, seeds: &[SocketAddr]) -> Result<bool> {
+pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let stored = stored_state(context).await?;
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
     let log = Rc::new(MetadataLog::open(context, stored).await?);
@@ -51,7 +99,7 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[SocketAddr]) -> Result<b
         }
         tokio::task::spawn_local(keep_member_updated(context.clone()));
         true
-    } else if founds(seeds, own_member(context, MemberState::Normal).internode_address) {
+    } else if founds(context, seeds).await? {
         found(context, &log).await?;
         true
     } else {
@@ -139,6 +187,7 @@ pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
         state,
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: PROTOCOL_VERSION,
+        feature_version: FEATURE_VERSION,
     }
 }
 
@@ -156,6 +205,10 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
         }
         match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {
             Ok(Outcome::Applied { .. }) => return,
+            Ok(Outcome::Refused(refusal @ Refusal::Removed { .. })) => {
+                departure::begin(&context, &refusal);
+                return;
+            }
             Ok(Outcome::Refused(refusal)) => {
                 tracing::error!(%refusal, "the cluster does not accept this node any more");
                 return;

@@ -134,7 +134,11 @@ async fn logged(
     }
     let entry = BatchId::new(&context).position();
     batch_log::store_here(&context, &entry, &batch_log::encode(&mutations)).await?;
-    apply_alone(&context, mutations, consistency, WriteType::Batch).await?;
+    if let Err(error) = apply_alone(&context, mutations, consistency, WriteType::Batch).await {
+        // Parts of it may have been applied: the rest follows.
+        batch_log::note_left_behind(&context, entry);
+        return Err(error);
+    }
     batch_log::remove(&context, &entry)?;
     Ok(Outcome::Void)
 }

@@ -224,6 +224,14 @@ pub fn check(
     if access == Access::Write && consistency.is_serial() {
         return Err(RequestError::invalid("You must use conditional updates for serializable writes"));
     }
+    if access == Access::Conditional
+        && consistency == Consistency::EachQuorum
+        && !matches!(replication, Some(Replication::NetworkTopology { .. }))
+    {
+        return Err(RequestError::invalid(
+            "consistency level EACH_QUORUM not compatible with replication strategy (org.apache.cassandra.locator.SimpleStrategy)",
+        ));
+    }
     if !is_here_only {
         return Ok(());
     }
@@ -267,6 +275,7 @@ mod tests {
             state: MemberState::Normal,
             release_version: String::new(),
             protocol_version: 1,
+            feature_version: 1,
         }
     }
 

@@ -82,6 +82,11 @@ pub async fn handle(
             batch_log::remove(context, &id.position()).map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
+        ReplicaRequest::KeepHint { target, created_micros, mutation } => {
+            let _guard = write::receive(context, mutation.len() as u64)?;
+            hints::keep(context, target, created_micros, &mutation).await.map_err(failed)?;
+            Ok(ReplicaResponse::Written)
+        }
         ReplicaRequest::Paxos(request) => {
             paxos::replica::receive(context, *request).await.map(ReplicaResponse::Paxos)
         }
@@ -97,7 +102,9 @@ pub async fn handle(
 pub fn failure_reason(error: &PeerError) -> FailureReason {
     match error {
         PeerError::Call(CallError::TimedOut { .. }) => FailureReason::TimedOut,
-        PeerError::Call(CallError::Unreachable { .. } | CallError::Refused { .. }) => FailureReason::NodeDown,
+        PeerError::Call(
+            CallError::Unreachable { .. } | CallError::Refused { .. } | CallError::Removed { .. },
+        ) => FailureReason::NodeDown,
         PeerError::Failed(Failure::UnknownTable { .. }) => FailureReason::IncompatibleSchema,
         PeerError::Failed(Failure::TooManyTombstones) => FailureReason::TooManyTombstones,
         PeerError::Call(_) | PeerError::Failed(_) => FailureReason::Unknown,

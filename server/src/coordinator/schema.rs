@@ -132,7 +132,10 @@ async fn change_here(
         match cluster::propose(&context, command, PROPOSE_DEADLINE).await? {
             metadata::Outcome::Applied { version } => {
                 drop(turn);
-                cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
+                let behind = cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
+                if !context.cluster_view().is_single {
+                    cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
+                }
                 return Ok(Outcome::SchemaChange {
                     change: protocol_change(effect),
                     warnings: change.warnings,
@@ -144,6 +147,9 @@ async fn change_here(
                 context.clock.sleep(Duration::from_millis(pause_ms)).await;
             }
             metadata::Outcome::Busy { .. } => {}
+            metadata::Outcome::Refused(refusal @ metadata::Refusal::ReplicationInTransition { .. }) => {
+                return Err(RequestError::Configuration(refusal.to_string()));
+            }
             metadata::Outcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
         }
     }

@@ -1,6 +1,6 @@
 //! Lightweight transactions: conditions on one partition, checked and applied as one.
 //!
-//! On a node that is alone the owner of the partition decides in a single turn of its thread, so that operations on a partition
+//! On a node that has always been alone the owner of the partition decides in a single turn of its thread, so that operations on a partition
 //! are linearizable; the answer (also "not applied", which told of a state) is given when the commit log has everything up to
 //! it as durable as configured. In a cluster the replicas agree (`paxos`): conditions and changes are computed, by the same
 //! [`evaluate`], on what a quorum has read.
@@ -16,6 +16,7 @@ use cql_lite::types::CqlType;
 use helenus_engine::RowRef;
 use helenus_engine::key::{self, REGULAR_END, REGULAR_START, STATIC_POSITION};
 
+use super::paxos;
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
@@ -141,7 +142,9 @@ fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result
     let view = context.cluster_view();
     let Some((statement, _)) = transaction.statements.first() else { return Ok(None) };
     let table = &statement.plan()?.table;
-    Ok((!view.is_single && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
+    // A node that is alone again, after others have left, may hold what they had accepted and not decided: that comes first.
+    let is_alone = view.is_single && !paxos::store::has_state(&context.shard);
+    Ok((!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
 }
 
 /// Has the replicas of the partition agree on what becomes of it, and gives what was agreed to all of them.

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::message::{self, Failure, Request, Response};
 use super::transport::{CallError, Destination, Handler};
+use crate::cluster::departure;
 use crate::cluster::liveness::ServingState;
 use crate::ring::HostId;
 use crate::ring::member::Member;
@@ -26,7 +27,7 @@ impl Handler for ShardContext {
         Box::pin(async move {
             let response = match message::decode::<Request>(&bytes) {
                 Ok(Request::Replica(_)) if self.node.board.state() > ServingState::Serving => {
-                    Err(Failure::Overloaded("the node is draining".to_owned()))
+                    Err(Failure::Overloaded("the node serves no more".to_owned()))
                 }
                 Ok(request) => self.carry_out(from, request).await,
                 Err(error) => {
@@ -83,7 +84,15 @@ impl ShardContext {
         }
         let bytes = message::encode(request).map_err(|error| Failure::Malformed(error.to_string()))?;
         let to = Destination { host_id: Some(member.host_id), address: member.internode_address, shard };
-        let answer = self.transport.call(to, bytes, deadline).await?;
+        let answer = match self.transport.call(to, bytes, deadline).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                if let CallError::Removed { address, .. } = &error {
+                    departure::begin(self, address);
+                }
+                return Err(error.into());
+            }
+        };
         match message::decode::<Response>(&answer) {
             Ok(Response::Failed(failure)) => Err(failure.into()),
             Ok(response) => Ok(response),

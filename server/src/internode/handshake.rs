@@ -57,6 +57,9 @@ pub enum Opening {
     Refusal { code: u16, text: String },
 }
 
+/// The number of [`Refusal::Removed`].
+pub const REMOVED_CODE: u16 = 4;
+
 /// Why a node wants no link with another.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
@@ -83,7 +86,7 @@ impl Refusal {
             Self::Cluster { .. } => 1,
             Self::Version { .. } => 2,
             Self::Host { .. } => 3,
-            Self::Removed(_) => 4,
+            Self::Removed(_) => REMOVED_CODE,
             Self::Clock { .. } => 5,
             Self::SameHost(_) => 6,
         }

@@ -23,7 +23,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
 use super::frame::{Frame, FrameError, FrameKind};
-use super::handshake::{HandshakeError, Opening, Refusal};
+use super::handshake::{HandshakeError, Opening, REMOVED_CODE, Refusal};
 use super::message::Lane;
 use super::tcp::Shared;
 use super::transport::{CallError, Destination};
@@ -46,6 +46,9 @@ pub enum LinkFailure {
     /// Either side has refused the other.
     #[error("{0}")]
     Refused(String),
+    /// The other node says that this one was removed from the cluster.
+    #[error("{0}")]
+    Removed(String),
     #[error("{0}")]
     Nonsense(String),
 }
@@ -57,6 +60,7 @@ impl LinkFailure {
         match self {
             Self::Unreachable(_) => CallError::Unreachable { address, reason },
             Self::Refused(_) => CallError::Refused { address, reason },
+            Self::Removed(_) => CallError::Removed { address, reason },
             Self::Nonsense(_) => CallError::Malformed { address, reason },
         }
     }
@@ -67,6 +71,7 @@ impl From<HandshakeError> for LinkFailure {
         match error {
             HandshakeError::Io(error) => error.into(),
             HandshakeError::Magic | HandshakeError::Malformed(_) => Self::Nonsense(error.to_string()),
+            HandshakeError::RefusedByPeer { code: REMOVED_CODE, .. } => Self::Removed(error.to_string()),
             HandshakeError::Refused(_) | HandshakeError::RefusedByPeer { .. } => {
                 Self::Refused(error.to_string())
             }

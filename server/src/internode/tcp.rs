@@ -22,7 +22,7 @@ use super::link::{Answer, Link, LinkFailure, LinkKey};
 use super::message::Lane;
 use super::transport::{CallError, Destination, Transport};
 use crate::cluster::view::ClusterView;
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::observe::metrics::ShardMetrics;
 use crate::ring::HostId;
 
@@ -55,7 +55,7 @@ impl From<&Config> for LinkOptions {
             connect_timeout: Duration::from_millis(config.internode_connect_timeout_ms),
             keepalive: Duration::from_millis(config.internode_keepalive_ms),
             reconnect_max: Duration::from_millis(config.internode_reconnect_max_ms),
-            source_ip: config.internode.map(|address| address.ip()),
+            source_ip: config.internode.as_ref().and_then(Endpoint::literal).map(|address| address.ip()),
         }
     }
 }
@@ -171,6 +171,11 @@ impl Transport for TcpTransport {
         if let Err(error) = sent {
             tracing::trace!(%error, "a message is lost");
         }
+    }
+
+    fn resolve(&self, endpoint: &Endpoint) -> LocalBoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
+        let endpoint = endpoint.clone();
+        Box::pin(async move { Ok(tokio::net::lookup_host(endpoint.host_and_port()).await?.collect()) })
     }
 
     fn view_changed(&self, view: &Arc<ClusterView>) {

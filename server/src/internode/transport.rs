@@ -13,6 +13,7 @@ use futures::future::LocalBoxFuture;
 use thiserror::Error;
 
 use crate::cluster::view::ClusterView;
+use crate::config::Endpoint;
 use crate::ring::HostId;
 
 /// A shard of a node. The host id, where it is known, is checked when the link is made.
@@ -34,6 +35,9 @@ pub enum CallError {
     /// The other node has refused the link (wrong cluster, unknown version, another host id).
     #[error("{address} refused: {reason}")]
     Refused { address: SocketAddr, reason: String },
+    /// The other node says that this one has left the cluster or was removed from it.
+    #[error("{address} refused: {reason}")]
+    Removed { address: SocketAddr, reason: String },
     /// Too much is waiting for this node already; nothing was sent.
     #[error("too many requests are waiting for {address}")]
     Overloaded { address: SocketAddr },
@@ -57,6 +61,14 @@ pub trait Transport {
 
     /// Sends a message that has no answer; it may get lost.
     fn send(&self, to: Destination, message: Bytes);
+
+    /// The addresses that an endpoint stands for now. Where there is no name service only those that are addresses do.
+    fn resolve(&self, endpoint: &Endpoint) -> LocalBoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
+        let found = endpoint.literal().map(|address| vec![address]);
+        Box::pin(std::future::ready(
+            found.ok_or_else(|| std::io::Error::other("there is no name service here")),
+        ))
+    }
 
     /// The shard sees the cluster anew: who has left must not come back, and who is alive again can be reached.
     fn view_changed(&self, _view: &Arc<ClusterView>) {}

@@ -24,8 +24,10 @@ use super::identity::Identity;
 use super::shared::{CATALOG_FILE, NodeShared};
 use crate::batch_log;
 use crate::cluster;
+use crate::cluster::departure::{self, Departure};
 use crate::cluster::liveness::{self, Board};
 use crate::cluster::membership;
+use crate::cluster::metadata::FEATURE_VERSION;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::cluster::view::ClusterView;
@@ -84,6 +86,10 @@ pub struct Assembled {
 /// Reads what is stored and joins it with the parts.
 pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let NodeParts { config, identity, addresses, files, started_seconds, catalog_version } = parts;
+    let removed = StartError::Removed { host_id: identity.host_id };
+    if departure::was_removed(&files).await? {
+        return Err(removed);
+    }
     let contents = match files.load(CATALOG_FILE).await? {
         None => Contents::Catalog(initial_catalog(catalog_version)),
         Some(bytes) => decode_file(&bytes).map_err(|error| StartError::Damaged {
@@ -99,6 +105,15 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             (Arc::new(catalog), cluster)
         }
         Contents::State(Stored { state, .. }) => {
+            if state.topology.removed.contains(&identity.host_id) {
+                return Err(removed);
+            }
+            if state.topology.feature_level > FEATURE_VERSION {
+                return Err(StartError::Features {
+                    level: state.topology.feature_level,
+                    known: FEATURE_VERSION,
+                });
+            }
             let alive = Arc::new(BTreeSet::from([identity.host_id]));
             let cluster = ClusterView::new(state.topology, alive, &state.catalog);
             (state.catalog, cluster)
@@ -112,6 +127,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         events: broadcast::channel(EVENT_BACKLOG).0,
         metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         stopping: watch::channel(false).0,
+        departure: watch::channel(Departure::Staying).0,
         board: Board::new(identity.host_id),
         shard_aware_port: addresses.shard_aware_port,
         transfers: Transfers::default(),
@@ -172,6 +188,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
     }
     replica::start(context).await?;
+    cluster::failure::watch(context);
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has what it is to answer with.
         membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
@@ -256,12 +273,14 @@ fn alone(
         state: MemberState::Normal,
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: PROTOCOL_VERSION,
+        feature_version: FEATURE_VERSION,
     };
     let topology = Topology {
         version: 0,
         epoch: 0,
         members: BTreeMap::from([(host_id, Arc::new(member))]),
         removed: BTreeSet::new(),
+        feature_level: FEATURE_VERSION,
     };
     ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
 }

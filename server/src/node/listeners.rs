@@ -1,13 +1,13 @@
 //! The ports of a node: binding them, and handing the clients that come to its shards.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::StartError;
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::error::RequestError;
 use crate::internode::handshake::Local;
 use crate::internode::listener::{self, Acceptor};
@@ -19,6 +19,14 @@ pub fn shard_aware_port(config: &Config) -> u16 {
         0 => 0,
         port => port.checked_add(10_000).unwrap_or(0),
     })
+}
+
+/// The address of this node for others, which settings may give by name.
+pub fn resolve_own(endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
+    let refuse = |message: String| StartError::Internode { name: endpoint.clone(), message };
+    let found = endpoint.host_and_port().to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
+    let usable = found.into_iter().find(|address| !address.ip().is_unspecified());
+    usable.ok_or_else(|| refuse("it stands for no address that others can reach".to_owned()))
 }
 
 /// Binds a port; nothing is accepted yet.

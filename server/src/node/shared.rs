@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 use uuid::Uuid;
 
 use super::files::NodeFiles;
+use crate::cluster::departure::Departure;
 use crate::cluster::liveness::Board;
 use crate::config::Config;
 use crate::observe::metrics::ShardMetrics;
@@ -31,6 +32,8 @@ pub struct NodeShared {
     pub metrics: Vec<Arc<ShardMetrics>>,
     /// True once the node is to stop.
     pub stopping: watch::Sender<bool>,
+    /// Whether this node is a member (to be), or is to end.
+    pub departure: watch::Sender<Departure>,
     /// Who is alive and what others tell of themselves.
     pub board: Board,
     pub shard_aware_port: u16,

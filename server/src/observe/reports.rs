@@ -114,6 +114,8 @@ pub struct ClusterDescription {
     pub data_centers: BTreeMap<String, u32>,
     pub topology_version: u64,
     pub topology_epoch: u64,
+    /// Features up to this version may be in use.
+    pub feature_level: u16,
     /// Ids that have left for good.
     pub removed: Vec<String>,
     /// The replication of each keyspace.

@@ -25,6 +25,11 @@ pub enum MemberState {
     Leaving(Phase),
 }
 
+/// Of members and clusters from before there were feature versions.
+pub(super) fn first_feature_version() -> u16 {
+    1
+}
+
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -45,4 +50,7 @@ pub struct Member {
     pub release_version: String,
     /// The highest version of the internode protocol that it speaks.
     pub protocol_version: u16,
+    /// The newest features that its program knows: [`crate::cluster::metadata::FEATURE_VERSION`].
+    #[serde(default = "first_feature_version")]
+    pub feature_version: u16,
 }

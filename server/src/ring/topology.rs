@@ -25,6 +25,9 @@ pub struct Topology {
     pub members: BTreeMap<HostId, Arc<Member>>,
     /// Members that have left or were removed: they never come back under their old id.
     pub removed: BTreeSet<HostId>,
+    /// Features up to this version may be in use: every member has known them at some time. It never goes down.
+    #[serde(default = "super::member::first_feature_version")]
+    pub feature_level: u16,
 }
 
 impl Topology {
@@ -60,6 +63,12 @@ impl Topology {
     /// The member whose transition is under way.
     pub fn in_transition(&self) -> Option<&Arc<Member>> {
         self.members.values().find(|member| member.state != MemberState::Normal)
+    }
+
+    /// The feature level with these members.
+    pub(crate) fn raised_feature_level(&self) -> u16 {
+        let lowest = self.members.values().map(|member| member.feature_version).min();
+        self.feature_level.max(lowest.unwrap_or(0))
     }
 
     /// Names of the data centers that own tokens, with the number of their members.

@@ -226,6 +226,7 @@ mod tests {
             state,
             release_version: String::new(),
             protocol_version: 1,
+            feature_version: 1,
         })
     }
 

@@ -197,6 +197,8 @@ pub struct PeerProgress {
 /// All that an operator is told.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamingReport {
+    /// What this node does in the ring: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DRAINING`, `DRAINED` or `REMOVED`.
+    pub mode: String,
     pub receiving: Option<TransferProgress>,
     /// Bytes sent to each member since the start of the node.
     pub sent_bytes: BTreeMap<HostId, u64>,
@@ -339,9 +341,10 @@ impl Transfers {
     }
 
     /// `now`: [`helenus_engine::io::Clock::monotonic`].
-    pub fn report(&self, now: Duration) -> StreamingReport {
+    pub fn report(&self, mode: &str, now: Duration) -> StreamingReport {
         let board = self.board();
         StreamingReport {
+            mode: mode.to_owned(),
             receiving: board.receiving.as_ref().map(|receiving| receiving.progress(now)),
             sent_bytes: board.sent_bytes.clone(),
         }
@@ -406,7 +409,7 @@ mod tests {
         transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));
         transfers.note_unit(3, key(0), 500, 0.25, false);
         transfers.note_unit(2, key(1), 999, 1.0, true);
-        let report = transfers.report(Duration::from_secs(15));
+        let report = transfers.report("JOINING", Duration::from_secs(15));
         let receiving = report.receiving.unwrap();
         // The first has a quarter: it will be 2,000; of the other one only the estimate is known.
         assert_eq!((receiving.bytes, receiving.estimated_bytes), (500, 3_000));
@@ -415,6 +418,9 @@ mod tests {
         assert!(!transfers.is_done(3));
         transfers.note_done(3);
         assert!(transfers.is_done(3) && !transfers.is_done(4));
-        assert!((transfers.report(Duration::from_secs(20)).receiving.unwrap().percent - 100.0).abs() < 1e-9);
+        assert!(
+            (transfers.report("JOINING", Duration::from_secs(20)).receiving.unwrap().percent - 100.0).abs()
+                < 1e-9
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Steps of a transfer, on the first shard: plan (who has it), read what earlier runs have stored, ask for estimates, then
 //! fetch from several *lanes* at a time: a lane is one shard of one holder, its units (tables) follow each other. A lane runs
-//! on one of this node's shards. While a piece is applied the next one is on its way.
+//! on one of this node's shards. While a piece is applied the next one is on its way, and the one before becomes durable.
 //!
 //! Invariants:
 //! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use helenus_engine::compaction::Pace;
-use helenus_engine::{MutationRef, TableId};
+use helenus_engine::{LogPosition, MutationRef, TableId};
 
 use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
 use super::plan::{FetchPlan, Sides};
@@ -297,6 +297,7 @@ async fn run_unit(
     pace: &mut Pace,
 ) -> Result<(), TransferError> {
     let intervals = intervals(&unit.ranges);
+    let mut unsettled = None;
     let mut next = fetch(context, lane, unit, attempt, progress.resume.clone()).await?;
     while let Some(piece) = next.take() {
         pace.spend(piece.mutations.len() as u64, &*context.clock).await;
@@ -309,13 +310,13 @@ async fn run_unit(
                 None => Ok(None),
             }
         };
-        let (applied, fetched) =
-            futures::join!(apply_piece(context, lane, unit, &intervals, piece), following);
-        applied?;
-        // What is not logged is durable only at the end.
-        if unit.is_logged && progress.resume.is_some() {
-            store(context, attempt, unit, &progress).await?;
-        }
+        let (applied, fetched, settled) = futures::join!(
+            apply_piece(context, lane, unit, &intervals, piece),
+            following,
+            settle(context, attempt, unit, unsettled.take()),
+        );
+        settled?;
+        unsettled = Some(Unsettled { positions: applied?, progress: progress.clone() });
         context.node.transfers.note_unit(
             attempt.epoch,
             unit.key,
@@ -323,8 +324,15 @@ async fn run_unit(
             share_done(&intervals, &progress),
             false,
         );
-        next = fetched?;
+        next = match fetched {
+            Ok(next) => next,
+            Err(error) => {
+                settle(context, attempt, unit, unsettled).await?;
+                return Err(error);
+            }
+        };
     }
+    settle(context, attempt, unit, unsettled).await?;
     if !unit.is_logged {
         flush(context, unit.table).await?;
     }
@@ -332,6 +340,35 @@ async fn run_unit(
     progress.is_done = true;
     store(context, attempt, unit, &progress).await?;
     context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
+    Ok(())
+}
+
+/// A piece that is applied and may not be durable yet.
+struct Unsettled {
+    /// The last record of each shard's commit log.
+    positions: Vec<(usize, LogPosition)>,
+    /// How far the unit is with it.
+    progress: UnitProgress,
+}
+
+/// Waits until a piece is durable, and stores how far the unit is.
+async fn settle(
+    context: &Rc<ShardContext>,
+    attempt: &Attempt,
+    unit: &Unit,
+    unsettled: Option<Unsettled>,
+) -> Result<(), TransferError> {
+    let Some(Unsettled { positions, progress }) = unsettled else { return Ok(()) };
+    let waits = positions.into_iter().map(|(owner, position)| {
+        context.run_on(owner, move |context| Box::pin(async move { context.shard.durable(position).await }))
+    });
+    for outcome in futures::future::join_all(waits).await {
+        outcome?.map_err(|error| TransferError::Here(error.to_string()))?;
+    }
+    // What is not logged is durable only at the end.
+    if unit.is_logged && progress.resume.is_some() {
+        store(context, attempt, unit, &progress).await?;
+    }
     Ok(())
 }
 
@@ -400,14 +437,14 @@ fn check(piece: &Piece, request: &Request) -> Result<(), String> {
     }
 }
 
-/// Applies a piece at the shards that its tokens belong to, durably.
+/// Applies a piece at the shards that its tokens belong to. Returns the last record of each in its commit log.
 async fn apply_piece(
     context: &Rc<ShardContext>,
     lane: &Lane,
     unit: &Unit,
     intervals: &[RangeInclusive<i64>],
     piece: Piece,
-) -> Result<(), TransferError> {
+) -> Result<Vec<(usize, LogPosition)>, TransferError> {
     let damaged =
         |reason: String| TransferError::Damaged { peer: lane.source.host_id, table: unit.table, reason };
     let mut by_owner: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
@@ -428,13 +465,12 @@ async fn apply_piece(
     if !rest.is_empty() {
         return Err(damaged("it is cut short".to_owned()));
     }
-    let jobs = by_owner
-        .into_iter()
-        .map(|(owner, mutations)| context.run_on(owner, move |context| Box::pin(apply(context, mutations))));
-    for outcome in futures::future::join_all(jobs).await {
-        outcome.map_err(TransferError::from)??;
-    }
-    Ok(())
+    let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
+        let applied = context.run_on(owner, move |context| Box::pin(apply(context, mutations))).await??;
+        Ok::<_, TransferError>(applied.map(|position| (owner, position)))
+    });
+    let applied = futures::future::try_join_all(jobs).await?;
+    Ok(applied.into_iter().flatten().collect())
 }
 
 fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
@@ -442,7 +478,10 @@ fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
     intervals.get(index).is_some_and(|interval| interval.contains(&token))
 }
 
-async fn apply(context: Rc<ShardContext>, mutations: Vec<Bytes>) -> Result<(), TransferError> {
+async fn apply(
+    context: Rc<ShardContext>,
+    mutations: Vec<Bytes>,
+) -> Result<Option<LogPosition>, TransferError> {
     let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
     let (mut last, mut turn_bytes) = (None, usize::MAX);
     for bytes in &mutations {
@@ -456,16 +495,13 @@ async fn apply(context: Rc<ShardContext>, mutations: Vec<Bytes>) -> Result<(), T
         let position = match context.shard.apply(&mutation) {
             Ok(position) => position,
             // Dropped meanwhile.
-            Err(helenus_engine::EngineError::UnknownTable(_)) => return Ok(()),
+            Err(helenus_engine::EngineError::UnknownTable(_)) => return Ok(None),
             Err(error) => return Err(here(&error)),
         };
         context.note_append(position);
         last = Some(position);
     }
-    match last {
-        Some(position) => context.shard.durable(position).await.map_err(|error| here(&error)),
-        None => Ok(()),
-    }
+    Ok(last)
 }
 
 async fn flush(context: &Rc<ShardContext>, table: TableId) -> Result<(), TransferError> {

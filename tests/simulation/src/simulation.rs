@@ -117,7 +117,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         shards: plan.shards.get(index).copied(),
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
-        seeds: vec![address(0)],
+        seeds: vec![address(0).into()],
         // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
         memtable_bytes: 256 << 10,
         commit_log_segment_bytes: 64 << 10,

@@ -16,6 +16,8 @@ pub enum ServingState {
     /// It does not accept clients yet.
     Starting,
     Serving,
+    /// It cannot write any more, and serves nothing until it is started again.
+    Failed,
     /// It accepts no clients any more and writes out what it has.
     Draining,
     Drained,
@@ -29,6 +31,7 @@ impl ServingState {
         match self {
             Self::Starting => "STARTING",
             Self::Serving => "NORMAL",
+            Self::Failed => "FAILED",
             Self::Draining => "DRAINING",
             Self::Drained => "DRAINED",
             Self::Removed => "REMOVED",
@@ -97,20 +100,32 @@ impl Board {
     /// Takes what another node tells, unless something newer is known. Returns whether it was news.
     pub fn learn(&self, host_id: HostId, told: Facts) -> bool {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
-        let is_newer = facts
-            .get(&host_id)
-            .is_none_or(|known| (known.generation, known.sequence) < (told.generation, told.sequence));
+        let known = facts.get(&host_id);
+        let is_newer =
+            known.is_none_or(|known| (known.generation, known.sequence) < (told.generation, told.sequence));
         if is_newer {
+            let told = match known {
+                // What it has applied was known before it told, and this was on its way already.
+                Some(known) if known.topology_version > told.topology_version => Facts {
+                    schema_version: known.schema_version,
+                    topology_version: known.topology_version,
+                    ..told
+                },
+                _ => told,
+            };
             facts.insert(host_id, told);
         }
         is_newer
     }
 
-    /// Notes that another node has applied a version of the schema, when this is known before it tells.
-    pub fn learn_schema_version(&self, host_id: &HostId, version: Uuid) {
+    /// Notes that another node has applied a version of the topology, and with it one of the schema, when this is known before
+    /// it tells.
+    pub fn learn_applied(&self, host_id: &HostId, topology_version: u64, schema_version: Uuid) {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = facts.get_mut(host_id) {
-            known.schema_version = version;
+        if let Some(known) = facts.get_mut(host_id).filter(|known| known.topology_version < topology_version)
+        {
+            known.schema_version = schema_version;
+            known.topology_version = topology_version;
         }
     }
 
@@ -164,8 +179,16 @@ mod tests {
         assert!(!board.learn(other, facts(5, 2)));
         assert!(!board.learn(other, facts(4, 9)));
         assert!(board.learn(other, facts(6, 1)));
-        board.learn_schema_version(&other, Uuid::from_u128(7));
-        assert_eq!(board.facts(&other).unwrap().schema_version, Uuid::from_u128(7));
+        let version = |board: &Board| board.facts(&other).unwrap().schema_version;
+        board.learn_applied(&other, 3, Uuid::from_u128(7));
+        assert_eq!(version(&board), Uuid::from_u128(7));
+        board.learn_applied(&other, 2, Uuid::from_u128(6));
+        // Told before it had applied that.
+        assert!(board.learn(other, facts(6, 2)));
+        assert_eq!(version(&board), Uuid::from_u128(7));
+        let later = Facts { topology_version: 4, schema_version: Uuid::from_u128(8), ..facts(6, 3) };
+        assert!(board.learn(other, later));
+        assert_eq!(version(&board), Uuid::from_u128(8));
         board.forget_others_than(|_| false);
         assert_eq!(board.facts(&other), None);
     }

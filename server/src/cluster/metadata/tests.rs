@@ -22,6 +22,7 @@ fn member(number: u128) -> Member {
         state: MemberState::Normal,
         release_version: "0.1.0".to_owned(),
         protocol_version: 1,
+        feature_version: 1,
     }
 }
 
@@ -303,6 +304,69 @@ fn other_replication_raises_the_epoch() {
         "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
     log.done(&schema_change(&log.state, 1003, &[create, alter, system]));
     assert_eq!(log.state.topology.epoch, log.index);
+}
+
+#[test]
+fn replication_does_not_change_while_a_member_joins_or_leaves() {
+    let mut log = Log::of(2);
+    let create = "CREATE TABLE t (k int PRIMARY KEY)";
+    let alter = "ALTER KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}";
+    log.done(&schema_change(&log.state, 1001, &[create]));
+    log.done(&Command::Join { member: member(3) });
+    let refusal = |number| Refusal::ReplicationInTransition {
+        keyspace: "ks".to_owned(),
+        host_id: id(number),
+        address: member(number).internode_address,
+    };
+    for from in [WRITE_BOTH, READ_NEW] {
+        let change = schema_change(&log.state, 1002, &[create, alter]);
+        log.refused(&change, refusal(3));
+        log.done(&Command::Advance { host_id: id(3), from });
+    }
+    // Another change, planned meanwhile, is none of replication.
+    log.done(&Command::StartLeave { host_id: id(2) });
+    log.refused(&schema_change(&log.state, 1003, &[create, alter]), refusal(2));
+    let other = "ALTER KEYSPACE ks WITH durable_writes = false";
+    log.done(&schema_change(&log.state, 1004, &[create, other]));
+    log.done(&Command::Abort { host_id: id(2) });
+    log.done(&schema_change(&log.state, 1005, &[create, other, alter]));
+}
+
+#[test]
+fn the_feature_level_is_the_lowest_of_the_members_and_never_goes_down() {
+    let level = |log: &Log| log.state.topology.feature_level;
+    let knowing = |number, feature_version| Member { feature_version, ..member(number) };
+    let update = |number, feature_version| {
+        Command::Update(MemberUpdate { feature_version, ..MemberUpdate::of(&member(number)) })
+    };
+    let mut log = Log::of(2);
+    log.join_wholly(knowing(3, 4));
+    assert_eq!(level(&log), 1);
+    log.done(&update(1, 2));
+    assert_eq!(level(&log), 1);
+    log.done(&update(2, 3));
+    assert_eq!(level(&log), 2);
+    let refusal = |number, known| Refusal::FeatureVersion { host_id: id(number), level: 2, known };
+    log.refused(&Command::Join { member: knowing(4, 1) }, refusal(4, 1));
+    log.refused(&update(2, 1), refusal(2, 1));
+    log.done(&update(2, 2));
+    log.done(&Command::Join { member: knowing(4, 2) });
+    log.done(&Command::Abort { host_id: id(4) });
+    log.leave_wholly(2);
+    log.leave_wholly(1);
+    assert_eq!(level(&log), 4);
+}
+
+#[test]
+fn a_state_from_before_feature_versions_has_the_first() {
+    let mut document = serde_json::to_value(Log::of(2).state.document()).unwrap();
+    let topology = document["topology"].as_object_mut().unwrap();
+    topology.remove("feature_level");
+    for member in topology["members"].as_object_mut().unwrap().values_mut() {
+        member.as_object_mut().unwrap().remove("feature_version");
+    }
+    let state = serde_json::from_value::<StateDocument>(document).unwrap().state().unwrap();
+    assert_eq!(format!("{state:?}"), format!("{:?}", Log::of(2).state));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::types::{MetadataTypes, Raft, Snapshot, SnapshotMeta, Vote};
+use crate::cluster::departure;
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
 use crate::internode::message::{self, Failure, Request, Response};
 use crate::internode::transport::{CallError, Destination};
@@ -85,6 +86,10 @@ impl Peer {
         let bytes = message::encode(&request).map_err(|error| NetworkError::new(&error))?;
         let to = Destination { host_id: Some(self.target), address, shard: 0 };
         let answer = self.context.transport.call(to, bytes, deadline).await.map_err(|error| match error {
+            CallError::Removed { address, .. } => {
+                departure::begin(&self.context, &address);
+                RpcError::from(Unreachable::new(&error))
+            }
             CallError::Unreachable { .. } | CallError::Refused { .. } => {
                 RpcError::from(Unreachable::new(&error))
             }

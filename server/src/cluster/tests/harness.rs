@@ -24,12 +24,13 @@ use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::metadata::{Command, Outcome};
 use crate::cluster::{propose, start};
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::coordinator::schema::change;
 use crate::coordinator::{self, Execution, RequestOptions, replica};
 use crate::error::Result;
 use crate::functions::CallContext;
 use crate::internode::transport::{CallError, Destination, Handler, Transport};
+use crate::node::StartError;
 use crate::node::assembly::{self, Addresses, Assembled, NodeParts};
 use crate::node::files::NodeFiles;
 use crate::node::identity::Identity;
@@ -180,7 +181,7 @@ impl World {
         });
         let (sender, receiver) = oneshot::channel();
         let world = self.this.borrow().upgrade().unwrap();
-        let seeds = seeds.to_vec();
+        let seeds: Vec<Endpoint> = seeds.iter().map(|seed| (*seed).into()).collect();
         let tasks = runner.abort_handle();
         let own_jobs = jobs.clone();
         let boot = async move {
@@ -196,14 +197,23 @@ impl World {
         self.node(index)
     }
 
-    async fn open(&self, index: usize) -> Vec<Rc<ShardContext>> {
-        let (disk, host_id, address, config, ahead) = {
+    fn disk(&self, index: usize) -> Arc<dyn Disk> {
+        Arc::new(self.machines.borrow()[&index].disk.clone())
+    }
+
+    fn clock(&self, index: usize) -> Rc<dyn Clock> {
+        let ahead = self.machines.borrow()[&index].clock_ahead.clone();
+        Rc::new(VirtualClock { start: self.start, ahead })
+    }
+
+    /// What a node consists of, or why it does not start.
+    pub async fn assemble(&self, index: usize) -> std::result::Result<Assembled, StartError> {
+        let (host_id, address, config) = {
             let machines = self.machines.borrow();
             let machine = &machines[&index];
-            let disk: Arc<dyn Disk> = Arc::new(machine.disk.clone());
-            (disk, machine.host_id, machine.address, machine.config.clone(), machine.clock_ahead.clone())
+            (machine.host_id, machine.address, machine.config.clone())
         };
-        let clock: Rc<dyn Clock> = Rc::new(VirtualClock { start: self.start, ahead });
+        let (disk, clock) = (self.disk(index), self.clock(index));
         let files = NodeFiles::open(disk.clone(), config.data_dir.clone()).await.unwrap();
         let identity =
             Identity::load_or_store(&files, Some(SHARDS), || Identity::new(host_id, SHARDS)).await.unwrap();
@@ -216,7 +226,12 @@ impl World {
             started_seconds: clock.now_seconds(),
             catalog_version: uuid::Uuid::from_u128(u128::from(self.random.borrow_mut().next_u64())),
         };
-        let Assembled { shared, queues, catalog, cluster } = assembly::assemble(parts).await.unwrap();
+        assembly::assemble(parts).await
+    }
+
+    async fn open(&self, index: usize) -> Vec<Rc<ShardContext>> {
+        let Assembled { shared, queues, catalog, cluster } = self.assemble(index).await.unwrap();
+        let (disk, clock, host_id) = (self.disk(index), self.clock(index), self.host_id(index));
         let mut contexts = Vec::new();
         for (shard, queue) in queues.into_iter().enumerate() {
             let background = Rc::new(InlineBackground::new(disk.clone(), clock.clone()));
@@ -272,6 +287,7 @@ impl World {
         if !self.running.borrow().contains_key(&index) {
             self.boot(index, &seeds).await;
         }
+        let seeds: Vec<Endpoint> = seeds.into_iter().map(Endpoint::from).collect();
         join(&self.node(index), &seeds, DEADLINE).await
     }
 
@@ -318,6 +334,7 @@ impl World {
         let seeds: Vec<SocketAddr> =
             self.up().into_iter().map(|up| self.machines.borrow()[&up].address).collect();
         self.boot(index, &seeds).await;
+        let seeds: Vec<Endpoint> = seeds.into_iter().map(Endpoint::from).collect();
         let contexts = self.running.borrow().get(&index)?.contexts.clone();
         self.on(index, move |context| async move {
             membership::start(&context);

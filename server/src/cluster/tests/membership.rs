@@ -9,6 +9,8 @@ use cql_lite::frame::Consistency;
 
 use super::harness::{World, simulate};
 use crate::cluster::membership::{self, MembershipError};
+use crate::coordinator::paxos;
+use crate::node::StartError;
 use crate::ring::member::{MemberState, Phase};
 
 /// Keyspace and its replicas.
@@ -139,8 +141,8 @@ fn a_cluster_grows_and_shrinks_under_load_and_loses_nothing() {
         world.settle().await;
         load.check(&[0, 3], Consistency::One).await;
         // Who has left does not come back.
-        let error = world.enter(1).await.unwrap().unwrap_err();
-        assert!(matches!(error, MembershipError::Removed { .. }), "{error}");
+        let refusal = world.assemble(1).await.err().unwrap();
+        assert!(matches!(refusal, StartError::Removed { .. }), "{refusal}");
     });
 }
 
@@ -319,5 +321,31 @@ fn a_cleanup_leaves_what_a_node_owns() {
         load.check(&[0, 1], Consistency::One).await;
         let error = cleanup("none").await.unwrap_err();
         assert_eq!(error.to_string(), "Keyspace [none] does not exist.");
+    });
+}
+
+#[test]
+fn a_member_that_is_alone_again_knows_the_transactions_of_before() {
+    simulate(27, |world| async move {
+        world.enter(0).await.unwrap().unwrap();
+        Load::new(&world).await;
+        let alone = |world: &World| !paxos::store::has_state(&world.node(0).shard);
+        let run = async |text: &str| world.cql(0, text, Consistency::One).await.unwrap().unwrap();
+        let is_b = "SELECT v FROM three.t WHERE k = 1 AND v = 'b' ALLOW FILTERING";
+        run("INSERT INTO three.t (k, v) VALUES (0, 'a') IF NOT EXISTS").await;
+        assert!(alone(&world));
+        world.enter(1).await.unwrap().unwrap();
+        for key in 0..20 {
+            run(&format!("INSERT INTO three.t (k, v) VALUES ({key}, 'a') IF NOT EXISTS")).await;
+        }
+        assert!(!alone(&world));
+        decommission(&world, 1, true).await.unwrap().unwrap();
+        world.crash(1);
+        assert!(world.node(0).cluster().is_single);
+        // By agreement with itself, which finds what others have left undecided.
+        run("UPDATE three.t SET v = 'b' WHERE k = 1 IF v = 'a'").await;
+        assert_eq!(run(is_b).await, 1);
+        run("UPDATE three.t SET v = 'c' WHERE k = 1 IF v = 'a'").await;
+        assert_eq!(run(is_b).await, 1);
     });
 }

@@ -25,6 +25,7 @@ use helenus_engine::key::{self, REGULAR_END, REGULAR_START, REGULAR_TAG};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId, TableOptions,
+    TableStatistics,
 };
 
 use super::ballot::Ballot;
@@ -51,6 +52,11 @@ const LOW_BOUNDS_KEY: &[u8] = b"low bounds";
 /// The settings of the table.
 pub fn table_options() -> TableOptions {
     TableOptions::default()
+}
+
+/// Whether anything was ever stored about a transaction: false on a node that has always been alone.
+pub fn has_state(shard: &Shard) -> bool {
+    shard.statistics(TABLE).is_ok_and(|statistics| statistics != TableStatistics::default())
 }
 
 /// Why a state could not be read or written.

@@ -33,6 +33,7 @@ use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request, Response};
 use crate::planted::PlantedBug;
 use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState};
 use crate::run::modify::PartitionMutation;
 use crate::schema::catalog::{Catalog, Table};
 use crate::shard_thread::{IGNORE_MSB, ShardContext};
@@ -161,13 +162,123 @@ fn forget_bytes(context: &ShardContext, target: &Target, bytes: u64) {
 async fn write_hint(context: &ShardContext, target: HostId, mutation: &Mutation) -> Result<()> {
     context.shard.admit().await?;
     // Taken in the turn in which it is written: hints of a target lie in the order of their positions.
-    let timestamp = context.next_timestamp();
+    let position = position_at(context, context.next_timestamp());
+    write_hint_at(context, target, &position, mutation.bytes()).await
+}
+
+/// A position of a hint of that time that was never used.
+fn position_at(context: &ShardContext, created_micros: i64) -> Vec<u8> {
     let mut position = vec![REGULAR_TAG];
-    position.extend_from_slice(&timestamp.to_be_bytes());
+    position.extend_from_slice(&created_micros.to_be_bytes());
     position.extend_from_slice(&context.random.borrow_mut().next_u64().to_be_bytes());
+    position
+}
+
+async fn write_hint_at(
+    context: &ShardContext,
+    target: HostId,
+    position: &[u8],
+    mutation: &[u8],
+) -> Result<()> {
+    let timestamp = context.next_timestamp();
     let mut row = RowBuilder::new();
-    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutation.bytes() });
-    write_row(context, target.as_bytes(), &position, &mut row, true).await
+    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutation });
+    write_row(context, target.as_bytes(), position, &mut row, true).await
+}
+
+/// Keeps a hint of a member that leaves, durably.
+pub async fn keep(
+    context: &ShardContext,
+    target: HostId,
+    created_micros: i64,
+    mutation: &[u8],
+) -> Result<()> {
+    let known = context.replication.hints.target(target);
+    let bytes = mutation.len() as u64;
+    known.bytes.set(known.bytes.get() + bytes);
+    context.metrics.hints_pending_bytes.add(bytes as i64);
+    let position = position_at(context, created_micros);
+    context.shard.admit().await?;
+    let written = write_hint_at(context, target, &position, mutation).await;
+    if written.is_err() {
+        forget_bytes(context, &known, bytes);
+        return written;
+    }
+    context.metrics.hints_stored.increment();
+    // It may be older than what is delivered now.
+    let mut cursor = known.cursor.borrow_mut();
+    if *cursor > position {
+        *cursor = position;
+    }
+    Ok(())
+}
+
+/// Gives the hints of this shard away, because this node leaves for good: those for members that answer are delivered, the others
+/// are kept by a member that stays. False: it is to be tried again.
+pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
+    begin_deliveries(context);
+    let view = context.cluster();
+    let targets: Vec<(HostId, Rc<Target>)> = {
+        let targets = context.replication.hints.targets.borrow();
+        targets.iter().map(|(host_id, target)| (*host_id, target.clone())).collect()
+    };
+    for (host_id, target) in targets.into_iter().filter(|(_, target)| target.bytes.get() > 0) {
+        if target.is_delivering.get() || view.is_alive(&host_id) {
+            return Ok(false);
+        }
+        let keepers = view.topology.members.values().filter(|member| {
+            member.state == MemberState::Normal
+                && member.host_id != context.node.host_id
+                && view.is_alive(&member.host_id)
+        });
+        // The same for all, so that they stay in order.
+        let Some(keeper) = keepers.min_by_key(|member| member.host_id) else { return Ok(false) };
+        target.is_delivering.set(true);
+        let outcome = hand_over_to(context, keeper, host_id, &target).await;
+        target.is_delivering.set(false);
+        if !outcome? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn hand_over_to(
+    context: &Rc<ShardContext>,
+    keeper: &Member,
+    host_id: HostId,
+    target: &Target,
+) -> Result<bool> {
+    tracing::info!(target = %host_id, keeper = %keeper.host_id, bytes = target.bytes.get(), "hints are handed over");
+    target.cursor.borrow_mut().clear();
+    loop {
+        let chunk = read_chunk(context, host_id, target).await?;
+        if chunk.is_empty() {
+            // What is counted besides is hidden: removed, or never written.
+            forget_bytes(context, target, target.bytes.get());
+            return Ok(true);
+        }
+        for hint in &chunk {
+            let mutation = Mutation::from_bytes(hint.mutation.clone()).ok();
+            if let Some(change) =
+                mutation.and_then(|mutation| revive(context, &mutation, hint.created_micros))
+            {
+                let shard = shard_of(change.token, u32::from(keeper.shard_count), IGNORE_MSB) as u16;
+                let request = Request::Replica(ReplicaRequest::KeepHint {
+                    target: host_id,
+                    created_micros: hint.created_micros,
+                    mutation: hint.mutation.to_vec(),
+                });
+                let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+                if let Err(error) = context.ask(keeper, shard, &request, timeout).await {
+                    tracing::warn!(keeper = %keeper.host_id, %error, "a hint was not taken over; another attempt follows");
+                    return Ok(false);
+                }
+            }
+            context.shard.admit().await?;
+            remove(context, host_id, target, hint).await?;
+        }
+    }
 }
 
 async fn write_row(
@@ -311,6 +422,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
         if *context.node.stopping.borrow() {
             return Ok(());
         }
+        let cursor = target.cursor.borrow().clone();
         let chunk = read_chunk(context, host_id, target).await?;
         if chunk.is_empty() {
             return Ok(());
@@ -328,13 +440,20 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
             }
         }
         if let Some(position) = first_kept {
-            *target.cursor.borrow_mut() = position;
+            let mut present = target.cursor.borrow_mut();
+            if *present == cursor {
+                *present = position;
+            }
             return Ok(());
         }
         if let Some(last) = chunk.last() {
             let mut behind = last.position.clone();
             behind.push(0);
-            *target.cursor.borrow_mut() = behind;
+            let mut present = target.cursor.borrow_mut();
+            // Otherwise something older has come meanwhile.
+            if *present == cursor {
+                *present = behind;
+            }
         }
         if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
             context.clock.sleep(Duration::from_micros(pause_micros)).await;

@@ -7,6 +7,7 @@ use super::forward::{ForwardRequest, ForwardedError};
 use crate::batch_log::BatchId;
 use crate::coordinator::paxos::message::{PaxosRequest, PaxosResponse};
 use crate::internode::byte_string;
+use crate::ring::HostId;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {
@@ -39,6 +40,14 @@ pub enum ReplicaRequest {
     Read(ReadRequest),
     /// A part of a transaction or of a serial read.
     Paxos(Box<PaxosRequest>),
+    /// Keep a hint of a member that leaves. Asked of the shard that would have the mutation.
+    KeepHint {
+        target: HostId,
+        /// When it was kept first: it expires as if it had been kept here.
+        created_micros: i64,
+        #[serde(with = "byte_string")]
+        mutation: Vec<u8>,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -119,11 +119,12 @@ mod tests {
                 state: MemberState::Normal,
                 release_version: String::new(),
                 protocol_version: 1,
+                feature_version: 1,
             };
             (member.host_id, Arc::new(member))
         });
         let members: BTreeMap<_, _> = members.collect();
-        let topology = Topology { version: 1, epoch: 1, members, removed: BTreeSet::new() };
+        let topology = Topology { version: 1, epoch: 1, members, removed: BTreeSet::new(), feature_level: 1 };
         let alive = alive.iter().map(|&number| id(number)).collect();
         ClusterView::new(Arc::new(topology), Arc::new(alive), &initial_catalog(Uuid::nil()))
     }

@@ -24,6 +24,7 @@ pub fn member(host_id: HostId, data_center: &str, rack: &str, tokens: &[i64]) ->
         state: MemberState::Normal,
         release_version: "1".to_owned(),
         protocol_version: 1,
+        feature_version: 1,
     }
 }
 

@@ -209,6 +209,7 @@ impl Cluster {
             state,
             release_version: String::new(),
             protocol_version: 1,
+            feature_version: 1,
         };
         self.nodes.push(TestNode { member, disk: SimulatedDisk::new(number as u64), running: None });
         self.epoch += 1;
@@ -296,7 +297,7 @@ impl Cluster {
 
     fn topology(&self, epoch: u64) -> Topology {
         let members = self.nodes.iter().map(|node| (node.member.host_id, Arc::new(node.member.clone())));
-        Topology { version: epoch, epoch, members: members.collect(), removed: BTreeSet::new() }
+        Topology { version: epoch, epoch, members: members.collect(), ..Topology::default() }
     }
 
     fn view(&self, epoch: u64) -> Arc<ClusterView> {

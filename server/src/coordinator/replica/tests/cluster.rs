@@ -502,5 +502,6 @@ fn member(node: usize, state: MemberState) -> Member {
         state,
         release_version: "1".to_owned(),
         protocol_version: 1,
+        feature_version: 1,
     }
 }
