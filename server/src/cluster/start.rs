@@ -32,7 +32,7 @@ const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one try to resolve a seed takes.
 const RESOLVING_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the first seed, which may be this node, is asked for until the start fails.
-const RESOLVING_DEADLINE: Duration = Duration::from_secs(60);
+const RESOLVING_DEADLINE: Duration = Duration::from_mins(1);
 /// The same where there are other seeds to ask.
 const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 const RESOLVING_PAUSE: Duration = Duration::from_secs(1);

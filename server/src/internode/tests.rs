@@ -366,7 +366,7 @@ fn nodes_that_do_not_belong_together_have_no_link() {
             let (transport, _) = transport_of(stranger, options());
             match transport.call(node.shard(0), Bytes::from_static(b"a"), LONG).await {
                 Err(CallError::Refused { reason, .. } | CallError::Removed { reason, .. }) => {
-                    assert!(reason.contains(expected), "{reason}")
+                    assert!(reason.contains(expected), "{reason}");
                 }
                 other => panic!("{other:?}"),
             }

@@ -108,7 +108,7 @@ async fn execute(context: &Rc<ShardContext>, question: &Question) -> Result<Answ
         Outcome::OwnRows { columns, page, .. } => {
             Answer { rows: rows(&page.rows, page.row_count, columns.len()), next_page: None }
         }
-        Outcome::Void | Outcome::SetKeyspace(_) | Outcome::SchemaChange(_) => Answer::default(),
+        Outcome::Void | Outcome::SetKeyspace(_) | Outcome::SchemaChange { .. } => Answer::default(),
     })
 }
 
