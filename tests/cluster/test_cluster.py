@@ -222,7 +222,7 @@ def test_the_last_but_one_can_leave(connect):
         session.execute("CREATE KEYSPACE alone WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
 
 
-def test_a_join_is_seen_while_it_goes_on(connect):
+def test_a_join_is_seen_while_it_goes_on_and_a_truncation_is_one_for_it_too(connect):
     # So slow that it takes a while.
     with Cluster(1, PROGRAM, settings={"stream_throughput_bytes_per_second": 1 << 20}) as cluster:
         session = connect(cluster)
@@ -250,8 +250,15 @@ def test_a_join_is_seen_while_it_goes_on(connect):
             joiner.report("health")
         with pytest.raises(ConfigurationException, match="no range movements"):
             session.execute("ALTER KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
+        # What is on its way does not come back either.
+        session.execute("TRUNCATE shop.items")
+        for number in range(1000, 1010):
+            session.execute(insert, (number, b"after"))
         starting.join()
         assert joiner.report("netstats")["mode"] == "NORMAL"
+        for node in cluster.nodes:
+            rows = connect(cluster, only=node, consistency=ConsistencyLevel.ALL).execute("SELECT id FROM shop.items")
+            assert sorted(row.id for row in rows) == list(range(1000, 1010))
         session.execute("ALTER KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
         assert "seed 'no-such-host.invalid:7000' cannot be resolved" in joiner.log_tail(1000)
 

@@ -43,7 +43,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LATENCY: Duration = Duration::from_millis(1);
 const WARM_UP: Duration = Duration::from_secs(20);
-const MEASURED: Duration = Duration::from_secs(60);
+const MEASURED: Duration = Duration::from_mins(1);
 const TOKENS: usize = 16;
 /// Tables of the schema that is changed.
 const TABLES: usize = 50;
@@ -246,7 +246,7 @@ fn gossip(count: usize, lost_percent: u64) -> Result<Gossip, Failure> {
     nodes.killed = Some(victim);
     while gossip.all_seconds == 0.0 {
         nodes.run(Duration::from_millis(100))?;
-        let since = (nodes.now - killed_at).as_secs_f64();
+        let since = nodes.now.saturating_sub(killed_at).as_secs_f64();
         if since > 120.0 {
             return Err("a killed member was not found in two minutes".into());
         }

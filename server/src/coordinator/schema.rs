@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
@@ -181,16 +182,25 @@ pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Ou
         truncate_everywhere(&context, id).await?;
         return Ok(Outcome::Void);
     }
+    let has_company = Arc::new(AtomicBool::new(false));
+    let told = has_company.clone();
     on_every_shard(&context, move |context| {
+        let told = told.clone();
         Box::pin(async move {
             context
                 .shard
                 .truncate(id)
                 .await
-                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))
+                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))?;
+            told.fetch_or(!context.cluster_view().is_single, Ordering::Relaxed);
+            Ok(())
         })
     })
     .await?;
+    if has_company.load(Ordering::Relaxed) && context.cluster_view().placement(&table.keyspace).is_some() {
+        // Another member has begun to join, and may have been given what was there.
+        truncate_everywhere(&context, id).await?;
+    }
     Ok(Outcome::Void)
 }
 

@@ -7,6 +7,7 @@
 //! Invariants:
 //! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
 //! * Progress is stored only after the rows are durable.
+//! * A piece that was asked for before its table was truncated here is not applied.
 //! * A transfer that fails has lost nothing: the next attempt plans anew, with whoever is alive then, and goes on where the
 //!   units that stay the same have stopped.
 
@@ -61,6 +62,8 @@ pub enum TransferError {
     /// All else is fetched.
     #[error("the only replica of {0} ranges is not alive")]
     Lost(usize),
+    #[error("table {0} was truncated while it was fetched")]
+    Truncated(TableId),
     #[error("the ring has changed")]
     RingChanged,
     #[error("cancelled")]
@@ -299,7 +302,7 @@ async fn run_unit(
     let intervals = intervals(&unit.ranges);
     let mut unsettled = None;
     let mut next = fetch(context, lane, unit, attempt, progress.resume.clone()).await?;
-    while let Some(piece) = next.take() {
+    while let Some(Fetched { piece, asked_micros }) = next.take() {
         pace.spend(piece.mutations.len() as u64, &*context.clock).await;
         progress.bytes += piece.mutations.len() as u64;
         progress.resume.clone_from(&piece.resume);
@@ -311,7 +314,7 @@ async fn run_unit(
             }
         };
         let (applied, fetched, settled) = futures::join!(
-            apply_piece(context, lane, unit, &intervals, piece),
+            apply_piece(context, lane, unit, &intervals, piece, asked_micros),
             following,
             settle(context, attempt, unit, unsettled.take()),
         );
@@ -341,6 +344,13 @@ async fn run_unit(
     store(context, attempt, unit, &progress).await?;
     context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
     Ok(())
+}
+
+/// A piece as it came.
+struct Fetched {
+    piece: Piece,
+    /// When (microseconds since the epoch) it was asked for.
+    asked_micros: i64,
 }
 
 /// A piece that is applied and may not be durable yet.
@@ -379,7 +389,7 @@ async fn fetch(
     unit: &Unit,
     attempt: &Attempt,
     resume_from: Option<Vec<u8>>,
-) -> Result<Option<Piece>, TransferError> {
+) -> Result<Option<Fetched>, TransferError> {
     let peer = lane.source.host_id;
     let request = Request::Stream(StreamRequest::Fetch(FetchRequest {
         epoch: attempt.epoch,
@@ -394,9 +404,10 @@ async fn fetch(
         if attempt.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow() {
             return Err(TransferError::Cancelled);
         }
+        let asked_micros = context.clock.now_micros();
         let error = match context.ask(&lane.source, lane.shard, &request, PIECE_DEADLINE).await {
             Ok(Response::Stream(StreamResponse::Piece(piece))) => match check(&piece, &request) {
-                Ok(()) => return Ok(Some(piece)),
+                Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
                 Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
             },
             Ok(_) => {
@@ -444,6 +455,7 @@ async fn apply_piece(
     unit: &Unit,
     intervals: &[RangeInclusive<i64>],
     piece: Piece,
+    asked_micros: i64,
 ) -> Result<Vec<(usize, LogPosition)>, TransferError> {
     let damaged =
         |reason: String| TransferError::Damaged { peer: lane.source.host_id, table: unit.table, reason };
@@ -466,7 +478,10 @@ async fn apply_piece(
         return Err(damaged("it is cut short".to_owned()));
     }
     let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
-        let applied = context.run_on(owner, move |context| Box::pin(apply(context, mutations))).await??;
+        let table = unit.table;
+        let applied = context
+            .run_on(owner, move |context| Box::pin(apply(context, table, mutations, asked_micros)))
+            .await??;
         Ok::<_, TransferError>(applied.map(|position| (owner, position)))
     });
     let applied = futures::future::try_join_all(jobs).await?;
@@ -480,7 +495,9 @@ fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
 
 async fn apply(
     context: Rc<ShardContext>,
+    table: TableId,
     mutations: Vec<Bytes>,
+    asked_micros: i64,
 ) -> Result<Option<LogPosition>, TransferError> {
     let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
     let (mut last, mut turn_bytes) = (None, usize::MAX);
@@ -489,6 +506,9 @@ async fn apply(
             turn_bytes = 0;
             tokio::task::yield_now().await;
             context.shard.admit().await.map_err(|error| here(&error))?;
+        }
+        if context.replication.hints.is_truncated(&table, asked_micros) {
+            return Err(TransferError::Truncated(table));
         }
         turn_bytes += bytes.len();
         let mutation = MutationRef::parse(bytes).map_err(|error| here(&error))?;

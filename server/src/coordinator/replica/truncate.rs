@@ -1,5 +1,8 @@
 //! TRUNCATE on all nodes: every member must be alive and answer.
 //!
+//! Data on its way to new owners: while ranges change hands everyone truncates twice. What a holder has read out before it
+//! truncated was asked for before the second time, and the one who has asked drops it then ([`crate::streaming::receiver`]).
+//!
 //! What waits for replay (hints, batches) and is older than a truncation does not come back: each shard keeps the time of the
 //! last truncation of each table ([`super::hints::note_truncation`]).
 
@@ -11,6 +14,7 @@ use helenus_engine::TableId;
 
 use super::hints;
 use super::message::ReplicaRequest;
+use crate::cluster::view::ClusterView;
 use crate::coordinator::schema::on_every_shard;
 use crate::error::{RequestError, Result};
 use crate::internode::message::Request;
@@ -18,7 +22,19 @@ use crate::shard_thread::ShardContext;
 
 /// Empties a table on all members.
 pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
-    let view = context.cluster();
+    let before = context.cluster();
+    truncate_at_members(context, &before, table).await?;
+    let after = context.cluster();
+    let ranges_move =
+        before.topology.in_transition().is_some() || before.topology.epoch != after.topology.epoch;
+    if ranges_move { truncate_at_members(context, &after, table).await } else { Ok(()) }
+}
+
+async fn truncate_at_members(
+    context: &Rc<ShardContext>,
+    view: &ClusterView,
+    table: TableId,
+) -> Result<()> {
     let required = view.topology.members.len() as u32;
     let alive = view.topology.members.keys().filter(|host_id| view.is_alive(host_id)).count() as u32;
     if alive < required {
