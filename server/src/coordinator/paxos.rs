@@ -2,10 +2,13 @@
 //!
 //! Pure, and proven by a model in `tests`: [`ballot`], [`state`] (a replica's registers), [`proposer`]. Around it: [`store`]
 //! (registers in the engine), [`replica`] (a replica's side), [`round`] (a coordinator's side), [`commit`] (what was agreed, on
-//! its way to all replicas), [`reading`] (what a quorum has read, merged), [`serial`] (reads). What each message means is said in `docs/decisions/0009-paxos.md`.
+//! its way to all replicas), [`reading`] (what a quorum has read, merged), [`serial`] (reads); [`turns`] and [`lease`] (who comes
+//! first, of one node and of several). What each message means is said in `docs/decisions/0009-paxos.md`.
 
 pub mod ballot;
 pub mod commit;
+pub mod contention;
+pub mod lease;
 pub mod message;
 pub mod proposer;
 pub mod reading;

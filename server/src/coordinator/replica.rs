@@ -90,6 +90,9 @@ pub async fn handle(
         ReplicaRequest::Paxos(request) => {
             paxos::replica::receive(context, *request).await.map(ReplicaResponse::Paxos)
         }
+        ReplicaRequest::Lease(request) => {
+            Ok(ReplicaResponse::Lease(paxos::lease::receive(context, request).await))
+        }
         ReplicaRequest::Truncate { table_id } => {
             truncate::truncate_here(context, table_id).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)

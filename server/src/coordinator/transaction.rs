@@ -164,7 +164,7 @@ async fn decide_by_agreement(
     let (key, ranges, max_rows) = reads_of(transaction)?;
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
-    let operation = Operation {
+    let mut operation = Operation {
         table: table.clone(),
         key,
         serial: options.serial_consistency.unwrap_or(Consistency::Serial),
@@ -172,7 +172,7 @@ async fn decide_by_agreement(
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, ..ReadOrder::UNLIMITED },
         deadline,
     };
-    let _turn = tokio::select! {
+    let mut turn = tokio::select! {
         biased;
         turn = context.paxos.turns.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
         () = context.clock.sleep(timeout) => {
@@ -185,9 +185,11 @@ async fn decide_by_agreement(
             });
         }
     };
+    // Who has waited long has time enough all the same, now that nobody of this node is in the way.
+    operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
-    let agreement = agree(context, &operation, &mut |ballot, reads| {
+    let agreement = agree(context, &operation, &mut turn, &mut |ballot, reads| {
         let rows = AgreedRows::merge(reads, now_seconds)?;
         let moment = WriteMoment {
             timestamp: ballot.micros,
@@ -206,15 +208,23 @@ async fn decide_by_agreement(
             Verdict::Keep
         })
     })
-    .await?;
-    match agreement {
-        Agreement::Kept => Ok(seen_outcome),
+    .await;
+    // The next in line goes on with what was agreed; another node is to find it at the replicas.
+    let lease = turn.finish(context.clock.monotonic());
+    drop(turn);
+    let outcome = match agreement {
+        Err(error) => Err(error),
+        Ok(Agreement::Kept) => Ok(seen_outcome),
         // Perhaps the proposal of an earlier round: later ones may have seen conditions that did not hold any more.
-        Agreement::Agreed { commit: agreed, contentions } => {
-            commit(context, &operation, agreed, options.consistency, contentions).await?;
-            Ok(applied_outcome.unwrap_or(Outcome::Void))
+        Ok(Agreement::Agreed { commit: agreed, contentions }) => {
+            let committed = commit(context, &operation, agreed, options.consistency, contentions).await;
+            committed.map(|()| applied_outcome.unwrap_or(Outcome::Void))
         }
+    };
+    if let Some(lease) = lease {
+        lease.give_back(context);
     }
+    outcome
 }
 
 /// A range of positions within a partition, half open.

@@ -157,16 +157,17 @@ pub struct Proposer<R> {
 }
 
 impl<R> Proposer<R> {
-    pub fn new(is_write: bool) -> Self {
+    /// `agreed`: what others have agreed on just now; the first question carries it along.
+    pub fn new(is_write: bool, agreed: Option<Commit>) -> Self {
         Self {
             is_write,
             electorate: Electorate { natural: 0, pending: 0 },
             ballot: None,
             phase: Phase::Idle,
             answered: Vec::new(),
-            floor_micros: i64::MIN,
+            floor_micros: agreed.as_ref().map_or(i64::MIN, |commit| commit.ballot.micros),
             open: Vec::new(),
-            carried: None,
+            carried: agreed,
             contentions: 0,
             tally: Tally::default(),
         }

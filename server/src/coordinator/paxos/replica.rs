@@ -36,6 +36,10 @@ pub struct PaxosState {
     alone_until_micros: Cell<i64>,
     /// Who of this shard is at work on which partition.
     pub turns: super::turns::Turns,
+    /// Which coordinator comes first on which partition.
+    pub leases: super::lease::Leases,
+    /// Who is not asked for leases.
+    pub silent: super::contention::SilentReplicas,
 }
 
 impl PaxosState {

@@ -17,10 +17,12 @@ use helenus_engine::Mutation;
 use tokio::sync::mpsc;
 
 use super::ballot::{Ballot, Scope};
+use super::contention::take_lease;
 use super::message::{PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer, ReadOrder};
 use super::proposer::{Answer, Electorate, Proposer, Question, Reading, Step};
 use super::replica;
 use super::state::Commit;
+use super::turns::Turn;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::error::{RequestError, Result};
@@ -118,13 +120,19 @@ impl Operation {
 }
 
 /// Has the replicas agree on what `decide` makes of the partition. It is called with the ballot and what a quorum has read
-/// once for every round that comes so far; its last verdict is the one that holds.
+/// once for every round that comes so far; its last verdict is the one that holds. What is agreed is left to the next in line.
 pub async fn agree(
     context: &Rc<ShardContext>,
     operation: &Operation,
+    turn: &mut Turn,
     decide: &mut dyn FnMut(Ballot, &[ReadAnswer]) -> Result<Verdict>,
 ) -> Result<Agreement> {
-    let mut rounds = Rounds { context, operation, decide, proposer: Proposer::new(operation.is_write) };
+    let now = || context.clock.monotonic();
+    if turn.is_contended(now()) {
+        take_lease(context, operation, turn).await;
+    }
+    let proposer = Proposer::new(operation.is_write, turn.agreed_before());
+    let mut rounds = Rounds { context, operation, decide, proposer };
     let mut pauses = 0_u32;
     loop {
         let participants = match operation.participants(context) {
@@ -134,7 +142,13 @@ pub async fn agree(
             Err(_) => return Err(rounds.time_is_up()),
         };
         match rounds.round(&participants).await? {
-            Round::Done(agreement) => return Ok(agreement),
+            Round::Done(agreement) => {
+                turn.leave(match &agreement {
+                    Agreement::Agreed { commit, .. } => Some(commit.clone()),
+                    Agreement::Kept => None,
+                });
+                return Ok(agreement);
+            }
             Round::TimeIsUp => return Err(rounds.time_is_up()),
             Round::Unknown => return Err(rounds.unknown()),
             Round::Stale { epoch } => {
@@ -142,8 +156,17 @@ pub async fn agree(
                     return Err(rounds.time_is_up());
                 }
             }
-            Round::Again { is_contended: false } => {}
-            Round::Again { is_contended: true } => {
+            Round::Again => {}
+            outcome @ (Round::Outbid | Round::TooFew) => {
+                if matches!(outcome, Round::Outbid) {
+                    turn.note_contention(now());
+                    if !turn.has_lease() {
+                        take_lease(context, operation, turn).await;
+                        if turn.has_lease() {
+                            continue;
+                        }
+                    }
+                }
                 let bound = (FIRST_PAUSE_MICROS << pauses.min(10)).min(LONGEST_PAUSE_MICROS);
                 pauses += 1;
                 let pause = Duration::from_micros(context.random.borrow_mut().below(bound));
@@ -159,7 +182,11 @@ pub async fn agree(
 /// How a round ended.
 enum Round {
     Done(Agreement),
-    Again { is_contended: bool },
+    Again,
+    /// Others were in the way.
+    Outbid,
+    /// Too few replicas answered.
+    TooFew,
     Stale { epoch: u64 },
     TimeIsUp,
     Unknown,
@@ -202,7 +229,7 @@ impl Rounds<'_> {
                     told = answers.recv() => told,
                     () = &mut timer => return Ok(Round::TimeIsUp),
                 };
-                let Some((from, answer)) = told else { return Ok(Round::Again { is_contended: true }) };
+                let Some((from, answer)) = told else { return Ok(Round::TooFew) };
                 let answer = match answer {
                     Ok(answer) => answer,
                     Err(Failure::StaleRing { epoch }) => return Ok(Round::Stale { epoch }),
@@ -224,8 +251,9 @@ impl Rounds<'_> {
                         question = next;
                         continue 'questions;
                     }
-                    Step::Again { is_contended } => return Ok(Round::Again { is_contended }),
-                    Step::TooFew => return Ok(Round::Again { is_contended: true }),
+                    Step::Again { is_contended: true } => return Ok(Round::Outbid),
+                    Step::Again { is_contended: false } => return Ok(Round::Again),
+                    Step::TooFew => return Ok(Round::TooFew),
                     Step::Agreed(commit) => {
                         let contentions = self.proposer.contentions();
                         return Ok(Round::Done(Agreement::Agreed { commit, contentions }));
@@ -247,7 +275,7 @@ impl Rounds<'_> {
         Ok(match verdict {
             Verdict::Keep if reading.is_settled => Decided::Round(Round::Done(Agreement::Kept)),
             // A later read was promised meanwhile: no proposal of this ballot would be accepted.
-            _ if !reading.is_promised => Decided::Round(Round::Again { is_contended: true }),
+            _ if !reading.is_promised => Decided::Round(Round::Outbid),
             Verdict::Keep => Decided::Step(self.proposer.propose(None)),
             Verdict::Write(mutation) => Decided::Step(self.proposer.propose(Some(mutation.bytes().to_vec()))),
         })

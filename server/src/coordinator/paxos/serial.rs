@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::message::{ReadAnswer, ReadOrder};
 use super::reading::merge_range;
 use super::round::{Agreement, Operation, Verdict, agree};
+use super::turns::Turn;
 use crate::coordinator::read::{KeyRange, Prepared, mark_passed, prepare};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::error::{RequestError, Result};
@@ -32,8 +33,26 @@ pub fn is_replicated(context: &ShardContext, table: &Table) -> bool {
     !view.is_single && view.placement(&table.keyspace).is_some()
 }
 
-/// Carries out a SELECT.
+/// Carries out a SELECT on the shard where all that this node coordinates on the partition meets.
 pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+    let owner = {
+        let plan = plan_of(&request)?;
+        let values = request.bindings.borrow();
+        let bindings = Bindings { values: &values, call: &request.call };
+        let prepared = prepare(&context, &request.statement, plan, &bindings, &request.options)?;
+        prepared.ranges.first().and_then(|range| range.owner).unwrap_or(context.index)
+    };
+    context.run_on(owner, move |context| Box::pin(select_at_owner(context, request))).await?
+}
+
+fn plan_of(request: &OwnedRequest) -> Result<&SelectPlan> {
+    match &request.statement.plan {
+        Plan::Select { select, .. } => Ok(select),
+        _ => Err(RequestError::Server("not a SELECT".to_owned())),
+    }
+}
+
+async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let Plan::Select { select: plan, layout } = &request.statement.plan else {
         return Err(RequestError::Server("not a SELECT".to_owned()));
     };
@@ -70,11 +89,17 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<
             deadline,
         };
         let mut reads = Vec::new();
-        let agreement = agree(&context, &operation, &mut |_, answers| {
+        let mut turn = take_turn(&context, &operation).await?;
+        let agreement = agree(&context, &operation, &mut turn, &mut |_, answers| {
             reads = answers.to_vec();
             Ok(Verdict::Keep)
         })
-        .await?;
+        .await;
+        if let Some(lease) = turn.finish(context.clock.monotonic()) {
+            lease.give_back(&context);
+        }
+        drop(turn);
+        let agreement = agreement?;
         if let Agreement::Agreed { .. } = agreement {
             return Err(RequestError::Server("a read has changed something".to_owned()));
         }
@@ -83,6 +108,22 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<
             return Ok(Outcome::Rows(page));
         }
         limits = Some((max_rows.saturating_mul(4), max_bytes.saturating_mul(4)));
+    }
+}
+
+/// Waits for what came before on this node.
+async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<Turn> {
+    let now = context.clock.monotonic();
+    let turns = &context.paxos.turns;
+    tokio::select! {
+        biased;
+        turn = turns.share(*operation.table.id.as_bytes(), operation.key.bytes.clone(), now) => Ok(turn),
+        () = context.clock.sleep(operation.deadline.saturating_sub(now)) => Err(RequestError::ReadTimeout {
+            consistency: operation.serial,
+            received: 0,
+            required: 1,
+            data_present: false,
+        }),
     }
 }
 

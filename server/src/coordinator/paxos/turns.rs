@@ -1,44 +1,95 @@
-//! Whose turn it is among the transactions of one partition that this node coordinates: they come one after the other, in
-//! the order in which they arrived, instead of outbidding each other.
+//! Whose turn it is among the transactions and serial reads of one partition that this node coordinates: they come in the
+//! order in which they arrived, instead of outbidding each other. Serial reads of a partition that nobody competes for go side by side.
+//!
+//! What one has agreed on is handed to the next in line, whose first question carries it along: so the next need not wait
+//! until the replicas have applied it. A [`Lease`] is handed on as well, for a while.
 //!
 //! This is for speed alone: nothing is wrong when two coordinate at a time, on this node or on others.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+use super::contention::Lease;
+use super::state::Commit;
 
 /// A partition: its table and key.
-type Name = ([u8; 16], Vec<u8>);
+pub type Name = ([u8; 16], Vec<u8>);
+
+/// How long a partition counts as contended after competitors of other nodes were met.
+const CONTENDED: Duration = Duration::from_secs(10);
+/// So many partitions are remembered as contended.
+const CONTENDED_MAX: usize = 4_096;
 
 /// The partitions at which somebody works or waits.
 #[derive(Default, Clone)]
 pub struct Turns {
-    partitions: Rc<RefCell<BTreeMap<Name, Arc<Mutex<()>>>>>,
+    lines: Rc<RefCell<BTreeMap<Name, Line>>>,
+    /// Until when (monotonic time) partitions count as contended.
+    contended: Rc<RefCell<BTreeMap<Name, Duration>>>,
+}
+
+#[derive(Default, Clone)]
+struct Line {
+    order: Arc<RwLock<()>>,
+    state: Rc<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    /// How many have the turn or wait for it.
+    interested: Cell<usize>,
+    /// What the last one has agreed on, perhaps on its way to the replicas still.
+    agreed: RefCell<Option<Commit>>,
+    lease: RefCell<Option<Lease>>,
+}
+
+enum Guard {
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
+    Shared { _guard: OwnedRwLockReadGuard<()> },
 }
 
 /// Held by whoever has the turn; the next one has it when it is dropped.
 pub struct Turn {
     turns: Turns,
     name: Name,
-    guard: Option<OwnedMutexGuard<()>>,
+    line: Line,
+    guard: Option<Guard>,
 }
 
 impl Turns {
+    fn begin(&self, name: Name) -> Turn {
+        let line = self.lines.borrow_mut().entry(name.clone()).or_default().clone();
+        line.state.interested.set(line.state.interested.get() + 1);
+        Turn { turns: self.clone(), name, line, guard: None }
+    }
+
     /// Resolves when all who came before are done.
     pub async fn take(&self, table_id: [u8; 16], key: Vec<u8>) -> Turn {
-        let name = (table_id, key);
-        let line = self.partitions.borrow_mut().entry(name.clone()).or_default().clone();
-        let mut turn = Turn { turns: self.clone(), name, guard: None };
-        turn.guard = Some(line.lock_owned().await);
+        let mut turn = self.begin((table_id, key));
+        turn.be_alone().await;
+        turn
+    }
+
+    /// Resolves when all who came before are done, but for others who share the turn. On a partition that is contended at
+    /// `now` (monotonic time), nobody shares.
+    pub async fn share(&self, table_id: [u8; 16], key: Vec<u8>, now: Duration) -> Turn {
+        let mut turn = self.begin((table_id, key));
+        if turn.is_contended(now) {
+            turn.be_alone().await;
+        } else {
+            turn.guard = Some(Guard::Shared { _guard: turn.line.order.clone().read_owned().await });
+        }
         turn
     }
 
     /// At how many partitions somebody works or waits.
     pub fn len(&self) -> usize {
-        self.partitions.borrow().len()
+        self.lines.borrow().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -46,13 +97,70 @@ impl Turns {
     }
 }
 
+impl Turn {
+    /// Resolves when nobody shares the turn. Who shared it goes to the end of the line.
+    pub async fn be_alone(&mut self) {
+        if matches!(self.guard, Some(Guard::Alone { .. })) {
+            return;
+        }
+        self.guard = None;
+        self.guard = Some(Guard::Alone { _guard: self.line.order.clone().write_owned().await });
+    }
+
+    /// Whether others wait for the turn or share it.
+    pub fn has_company(&self) -> bool {
+        self.line.state.interested.get() > 1
+    }
+
+    /// Whether other nodes compete for the partition, as far as is known.
+    pub fn is_contended(&self, now: Duration) -> bool {
+        self.turns.contended.borrow().get(&self.name).is_some_and(|until| *until > now)
+    }
+
+    /// Other nodes compete for the partition.
+    pub fn note_contention(&self, now: Duration) {
+        let mut contended = self.turns.contended.borrow_mut();
+        if contended.len() >= CONTENDED_MAX {
+            contended.retain(|_, until| *until > now);
+        }
+        if contended.len() < CONTENDED_MAX || contended.contains_key(&self.name) {
+            contended.insert(self.name.clone(), now + CONTENDED);
+        }
+    }
+
+    /// What the one before has agreed on.
+    pub fn agreed_before(&self) -> Option<Commit> {
+        self.line.state.agreed.borrow().clone()
+    }
+
+    /// Leaves what was agreed to the next in line; `None`: replicas know all there is.
+    pub fn leave(&self, agreed: Option<Commit>) {
+        *self.line.state.agreed.borrow_mut() = agreed;
+    }
+
+    pub fn has_lease(&self) -> bool {
+        self.line.state.lease.borrow().is_some()
+    }
+
+    pub fn set_lease(&self, lease: Lease) {
+        *self.line.state.lease.borrow_mut() = Some(lease);
+    }
+
+    /// Done with a transaction: the lease, if it is to be given back and not to be handed on.
+    pub fn finish(&self, now: Duration) -> Option<Lease> {
+        let mut lease = self.line.state.lease.borrow_mut();
+        let keeps = lease.as_mut().is_some_and(|lease| lease.has_served(now)) && self.has_company();
+        if keeps { None } else { lease.take() }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         drop(self.guard.take());
-        let mut partitions = self.turns.partitions.borrow_mut();
-        // The map has one reference; whoever waits has another, and so has one who was given up while waiting.
-        if partitions.get(&self.name).is_some_and(|line| Arc::strong_count(line) == 1) {
-            partitions.remove(&self.name);
+        let interested = self.line.state.interested.get().saturating_sub(1);
+        self.line.state.interested.set(interested);
+        if interested == 0 {
+            self.turns.lines.borrow_mut().remove(&self.name);
         }
     }
 }
@@ -69,6 +177,7 @@ mod tests {
         let other = turns.take([1; 16], b"l".to_vec()).now_or_never().unwrap();
         let mut second = Box::pin(turns.take([1; 16], b"k".to_vec()));
         assert!((&mut second).now_or_never().is_none());
+        assert!(first.has_company() && !other.has_company());
         drop(first);
         let second = second.now_or_never().unwrap();
         let mut given_up = Box::pin(turns.take([1; 16], b"k".to_vec()));
@@ -76,6 +185,30 @@ mod tests {
         drop(given_up);
         drop(second);
         drop(other);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn reads_share_a_turn_until_others_compete() {
+        let turns = Turns::default();
+        let share = || turns.share([1; 16], b"k".to_vec(), Duration::from_secs(1));
+        let first = share().now_or_never().unwrap();
+        let second = share().now_or_never().unwrap();
+        let mut write = Box::pin(turns.take([1; 16], b"k".to_vec()));
+        assert!((&mut write).now_or_never().is_none());
+        // Nobody overtakes the write.
+        let mut third = Box::pin(share());
+        assert!((&mut third).now_or_never().is_none());
+        drop((first, second));
+        let write = write.now_or_never().unwrap();
+        write.note_contention(Duration::from_secs(1));
+        drop(write);
+        let third = third.now_or_never().unwrap();
+        assert!(third.is_contended(Duration::from_secs(10)) && !third.is_contended(Duration::from_secs(11)));
+        drop(third);
+        let first = share().now_or_never().unwrap();
+        assert!(share().now_or_never().is_none());
+        drop(first);
         assert!(turns.is_empty());
     }
 }

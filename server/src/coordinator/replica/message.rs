@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::{ReadAnswer, ReadRequest};
 use super::forward::{ForwardRequest, ForwardedError};
 use crate::batch_log::BatchId;
+use crate::coordinator::paxos::lease::{LeaseAnswer, LeaseRequest};
 use crate::coordinator::paxos::message::{PaxosRequest, PaxosResponse};
 use crate::internode::byte_string;
 use crate::ring::HostId;
@@ -48,6 +49,8 @@ pub enum ReplicaRequest {
         #[serde(with = "byte_string")]
         mutation: Vec<u8>,
     },
+    /// Who comes first where coordinators compete for a partition.
+    Lease(LeaseRequest),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,4 +61,5 @@ pub enum ReplicaResponse {
     Forwarded(Result<(), ForwardedError>),
     Read(ReadAnswer),
     Paxos(PaxosResponse),
+    Lease(LeaseAnswer),
 }

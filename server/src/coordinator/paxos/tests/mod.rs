@@ -1,5 +1,6 @@
 //! Proposers and replicas under every kind of trouble, without any I/O: what clients see must be linearizable.
 
+mod contention;
 mod linearizability;
 mod model;
 mod registers;

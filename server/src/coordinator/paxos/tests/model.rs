@@ -450,7 +450,7 @@ impl World<'_> {
             self.next_value += 1;
             (expected, self.next_value)
         });
-        let proposer = Proposer::new(swap.is_some());
+        let proposer = Proposer::new(swap.is_some(), None);
         self.clients[index].running = Some(Running { proposer, began: self.now, swap, seen: 0 });
         self.begin_round(index);
     }

@@ -11,15 +11,24 @@ use crate::ring::member::{MemberState, Phase};
 const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 
 /// The first column of the first row, `[applied]`.
-fn is_applied(outcome: Result<Outcome>) -> bool {
+pub(super) fn is_applied(outcome: Result<Outcome>) -> bool {
     match outcome {
         Ok(Outcome::OwnRows { page, .. }) => page.rows[4] == 1,
         other => panic!("{other:?}"),
     }
 }
 
+/// The int that kept a statement from being applied; `None`: it was applied.
+pub(super) fn shown_value(outcome: Result<Outcome>) -> Option<i32> {
+    match outcome {
+        Ok(Outcome::OwnRows { page, .. }) if page.rows[4] == 1 => None,
+        Ok(Outcome::OwnRows { page, .. }) => Some(i32::from_be_bytes(page.rows[9..13].try_into().unwrap())),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The one int that a SELECT of a node has found.
-async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
+pub(super) async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
     let outcome = cluster.query(node, "SELECT v FROM three.t WHERE k = 1", Consistency::Serial).await;
     match outcome {
         Ok(Outcome::Rows(page)) if page.row_count == 1 => {

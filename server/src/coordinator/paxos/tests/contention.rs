@@ -1,0 +1,126 @@
+//! Many transactions on one partition, coordinated by all nodes at a time.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use helenus_engine::io::Clock;
+use tokio::task::JoinHandle;
+
+use super::transactions::{is_applied, serial_read, shown_value};
+use crate::config::Config;
+use crate::coordinator::Outcome;
+use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+use crate::error::Result;
+
+/// Lets time pass until all are done; how long that took.
+async fn wait_for<T>(cluster: &Cluster, tasks: &[JoinHandle<T>]) -> Duration {
+    let begun = cluster.clock.monotonic();
+    loop {
+        cluster.settle().await;
+        if tasks.iter().all(JoinHandle::is_finished) {
+            return cluster.clock.monotonic() - begun;
+        }
+        cluster.clock.advance(Duration::from_millis(1));
+    }
+}
+
+fn insert(cluster: &Cluster, node: usize, row: usize) -> JoinHandle<Result<Outcome>> {
+    let text = format!("INSERT INTO three.rows (k, c, v) VALUES (1, {row}, 0) IF NOT EXISTS");
+    cluster.begin(node, &text, Consistency::Quorum)
+}
+
+fn contended_timeout() -> Duration {
+    Duration::from_millis(Config::default().cas_contention_timeout_ms)
+}
+
+#[test]
+fn rivals_of_three_coordinators_all_get_their_turn() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for round in 0..3 {
+            let rivals: Vec<_> = (0..64).map(|rival| insert(&cluster, rival % 3, round * 64 + rival)).collect();
+            let took = wait_for(&cluster, &rivals).await;
+            assert!(took < contended_timeout() / 2, "{took:?}");
+            for rival in rivals {
+                assert!(is_applied(rival.await.unwrap()));
+            }
+        }
+        let count = cluster.page(0, "SELECT count(*) FROM three.rows WHERE k = 1", Consistency::Serial, None, None);
+        assert_eq!(count.await.unwrap().rows, [[Some(192)]]);
+        for context in cluster.nodes.iter().flatten() {
+            assert!(context.paxos.turns.is_empty());
+        }
+    });
+}
+
+#[test]
+fn rivals_that_swap_one_value_lose_no_swap() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 0) IF NOT EXISTS", Consistency::Quorum).await.unwrap();
+        let cluster = Rc::new(cluster);
+        let attempts = Rc::new(Cell::new(0));
+        let rivals: Vec<_> = (0..24)
+            .map(|rival| {
+                let (cluster, attempts) = (cluster.clone(), attempts.clone());
+                tokio::task::spawn_local(async move {
+                    let mut seen = 0;
+                    loop {
+                        attempts.set(attempts.get() + 1);
+                        let text = format!("UPDATE three.t SET v = {} WHERE k = 1 IF v = {seen}", seen + 1);
+                        let outcome = cluster.begin(rival % 3, &text, Consistency::Quorum).await.unwrap();
+                        match shown_value(outcome) {
+                            None => return,
+                            Some(current) => seen = current,
+                        }
+                    }
+                })
+            })
+            .collect();
+        wait_for(&cluster, &rivals).await;
+        for rival in rivals {
+            rival.await.unwrap();
+        }
+        assert_eq!(serial_read(&cluster, 2).await, Some(24));
+        // In a line, each is asked for at most once between two that succeed.
+        assert!(attempts.get() <= 24 * 25, "{}", attempts.get());
+    });
+}
+
+#[test]
+fn a_replica_that_leases_and_falls_silent_holds_nobody_up() {
+    with_cluster(4, &Config::default(), |cluster| async move {
+        for silent in 0..4 {
+            let first: Vec<_> = (0..12).map(|rival| insert(&cluster, rival % 3, silent * 100 + rival)).collect();
+            wait_for(&cluster, &first).await;
+            cluster.set_silent(silent, true);
+            let coordinators: Vec<usize> = (0..4).filter(|node| *node != silent).collect();
+            let rivals: Vec<_> = (0..24)
+                .map(|rival| insert(&cluster, coordinators[rival % 3], silent * 100 + 50 + rival))
+                .collect();
+            wait_for(&cluster, &rivals).await;
+            for rival in first.into_iter().chain(rivals) {
+                assert!(is_applied(rival.await.unwrap()), "{silent}");
+            }
+            cluster.set_silent(silent, false);
+            cluster.pass(Duration::from_secs(12)).await;
+        }
+    });
+}
+
+#[test]
+fn reads_and_writes_of_one_partition_do_not_starve_each_other() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let writes: Vec<_> = (0..30).map(|rival| insert(&cluster, rival % 3, rival)).collect();
+        let text = "SELECT count(*) FROM three.rows WHERE k = 1";
+        let reads: Vec<_> = (0..30).map(|rival| cluster.begin(rival % 3, text, Consistency::Serial)).collect();
+        wait_for(&cluster, &writes).await;
+        wait_for(&cluster, &reads).await;
+        for write in writes {
+            assert!(is_applied(write.await.unwrap()));
+        }
+        for read in reads {
+            assert!(matches!(read.await.unwrap(), Ok(Outcome::Rows(_))));
+        }
+    });
+}
