@@ -76,6 +76,8 @@ pub struct Config {
     pub truncate_request_timeout_ms: u64,
     /// How long lightweight transactions and SERIAL reads try to outbid others.
     pub cas_contention_timeout_ms: u64,
+    /// How long a partition's transactions must have rested before replicas forget their state.
+    pub transaction_state_idle_seconds: u64,
     /// Bytes of mutations on their way to replicas, over the node, above which further writes are refused.
     pub max_write_bytes_in_flight: u64,
     /// Whether writes that a replica missed are kept for it.
@@ -171,6 +173,7 @@ impl Default for Config {
             counter_write_request_timeout_ms: 5_000,
             truncate_request_timeout_ms: 60_000,
             cas_contention_timeout_ms: 1_800,
+            transaction_state_idle_seconds: 3_600,
             max_write_bytes_in_flight: 256 << 20,
             hinted_handoff_enabled: true,
             max_hint_window_ms: 3 * 60 * 60 * 1_000,
@@ -324,6 +327,11 @@ impl Config {
             timeout_range,
         )?;
         check(timeout.contains(&self.cas_contention_timeout_ms), "cas_contention_timeout_ms", timeout_range)?;
+        check(
+            (60..=31_536_000).contains(&self.transaction_state_idle_seconds),
+            "transaction_state_idle_seconds",
+            "must be from 60 to 31536000 (a year)",
+        )?;
         check(
             self.max_write_bytes_in_flight >= 1 << 20,
             "max_write_bytes_in_flight",

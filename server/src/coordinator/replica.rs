@@ -44,11 +44,13 @@ pub struct ReplicationState {
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
 }
 
-/// Loads what the last run has left, and begins the shard's periodic work: hints and batches that wait to be replayed.
+/// Loads what the last run has left, and begins the shard's periodic work: hints and batches that wait to be replayed, transactions that
+/// have rested.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     hints::load(context).await?;
     hints::spawn_replay(context);
     batch_log::spawn_replay(context);
+    paxos::settle::spawn(context);
     Ok(())
 }
 

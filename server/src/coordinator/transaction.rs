@@ -169,6 +169,7 @@ async fn decide_by_agreement(
         key,
         serial: options.serial_consistency.unwrap_or(Consistency::Serial),
         is_write: true,
+        is_unanimous: false,
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, ..ReadOrder::UNLIMITED },
         deadline,
     };

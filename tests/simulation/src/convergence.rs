@@ -7,7 +7,6 @@ use helenus::shard_thread::ShardContext;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{TableId, transcode};
 
-use crate::workload::TABLES;
 use crate::world::World;
 
 /// The keyspace of the load.
@@ -16,9 +15,9 @@ const KEYSPACE: &str = "sim";
 /// A row's bytes by the nodes that hold it.
 type Copies = BTreeMap<usize, Vec<u8>>;
 
-/// The first difference between replicas, in words; `None`: there is none.
-pub fn difference(world: &World) -> Option<String> {
-    for table in TABLES {
+/// The first difference between replicas in these tables, in words; `None`: there is none.
+pub fn difference(world: &World, tables: &[&str]) -> Option<String> {
+    for table in tables {
         let mut rows: BTreeMap<(i64, Vec<u8>), Copies> = BTreeMap::new();
         for machine in &world.machines {
             for context in machine.contexts() {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ballot::Ballot;
 use super::proposer::{Promise, Question};
 use super::state::Commit;
 
@@ -67,6 +68,10 @@ pub enum PaxosOrder {
         read: Option<ReadOrder>,
     },
     Commit(Commit),
+    /// All replicas have settled what is not above this ballot: forget it.
+    Forget {
+        ballot: Ballot,
+    },
 }
 
 /// A replica's answer.
@@ -76,4 +81,5 @@ pub enum PaxosResponse {
     Rejected { above_micros: i64 },
     Accepted,
     Committed,
+    Forgotten,
 }

@@ -13,13 +13,13 @@
 //!
 //! When a proposal was outbid, it is open whether others finish it. Later rounds tell in most cases: it was committed; or
 //! it is found accepted, and finished; or another proposal, be it an empty one, is agreed in a round that has not found it, and
-//! thereby rules it out. (Promises alone do not: a later round may come upon it at a replica that did not answer before.) Only
-//! where later commits hide what became of it does the outcome stay unknown.
+//! thereby rules it out. (Promises alone do not: a later round may come upon it at a replica that did not answer before.) Commits
+//! since then tell as well, as they list those before them. Only where there were more than are listed does it stay unknown.
 
 use serde::{Deserialize, Serialize};
 
 use super::ballot::Ballot;
-use super::state::{Accepted, Commit, Proposal};
+use super::state::{Accepted, Commit, Proposal, Trail};
 
 /// Who takes part. Participants are numbered: those that are read first, then the pending ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Electorate {
     pub natural: usize,
     /// Replicas to which ownership is on its way (or from which it has just gone).
     pub pending: usize,
+    /// All must agree, not just a quorum.
+    pub is_unanimous: bool,
 }
 
 impl Electorate {
@@ -38,7 +40,7 @@ impl Electorate {
     /// How many participants must agree: a majority of the natural ones, and one more for each pending. Any such set holds a
     /// majority of the owners before and of those after the transition, and a majority of natural ones.
     pub fn quorum(&self) -> usize {
-        self.natural / 2 + 1 + self.pending
+        if self.is_unanimous { self.participants() } else { self.natural / 2 + 1 + self.pending }
     }
 }
 
@@ -149,7 +151,9 @@ pub struct Proposer<R> {
     /// The next ballot must be above.
     floor_micros: i64,
     /// What the caller's mutation was proposed as and outbid: it may still be agreed.
-    open: Vec<Ballot>,
+    open: Vec<Proposal>,
+    /// For the next proposal.
+    trail: Trail,
     /// Goes along with the next question for promises.
     carried: Option<Commit>,
     contentions: u16,
@@ -161,12 +165,13 @@ impl<R> Proposer<R> {
     pub fn new(is_write: bool, agreed: Option<Commit>) -> Self {
         Self {
             is_write,
-            electorate: Electorate { natural: 0, pending: 0 },
+            electorate: Electorate { natural: 0, pending: 0, is_unanimous: false },
             ballot: None,
             phase: Phase::Idle,
             answered: Vec::new(),
             floor_micros: agreed.as_ref().map_or(i64::MIN, |commit| commit.ballot.micros),
             open: Vec::new(),
+            trail: Trail::default(),
             carried: agreed,
             contentions: 0,
             tally: Tally::default(),
@@ -197,7 +202,7 @@ impl<R> Proposer<R> {
         if let Phase::Proposing { proposal, purpose: Purpose::Own, .. } =
             std::mem::replace(&mut self.phase, Phase::Preparing { promises: Vec::new() })
         {
-            self.open.push(proposal.origin);
+            self.open.push(proposal);
         }
         self.electorate = electorate;
         self.ballot = Some(ballot);
@@ -212,7 +217,8 @@ impl<R> Proposer<R> {
             return Step::Again { is_contended: false };
         };
         let purpose = if mutation.is_some() { Purpose::Own } else { Purpose::Empty };
-        self.put(Proposal { origin: ballot, mutation }, purpose, ballot)
+        let trail = std::mem::take(&mut self.trail);
+        self.put(Proposal { origin: ballot, mutation, trail }, purpose, ballot)
     }
 
     /// Takes an answer of a participant to the question under way.
@@ -304,16 +310,18 @@ impl<R> Proposer<R> {
                     latest.ballot < accepted.ballot && latest.origin != accepted.proposal.origin
                 })
         });
-        if let Some(first) = self.open.first() {
+        if !self.open.is_empty() {
             let mut commits = promises.iter().filter_map(|(_, promise)| promise.committed.as_ref());
-            if let Some(commit) = commits.find(|commit| self.open.contains(&commit.origin)) {
+            if let Some(commit) = commits.find(|commit| self.is_open(&commit.origin)) {
                 return Step::Agreed(commit.clone());
             }
-            // Had it been agreed before the latest commit, that commit would not tell.
-            let is_hidden =
-                latest.as_ref().is_some_and(|latest| latest.ballot > *first) || low_bound >= first.micros;
-            if is_hidden {
+            if self.open.iter().any(|open| low_bound >= open.origin.micros) {
                 return Step::Unknown;
+            }
+            if let Some(latest) = &latest
+                && let Some(fate) = self.learn_from(latest)
+            {
+                return fate;
             }
         }
         if let Some(accepted) = in_progress {
@@ -323,16 +331,17 @@ impl<R> Proposer<R> {
             let proposal = accepted.proposal.clone();
             return self.put(proposal, Purpose::Finish, ballot);
         }
-        if let Some(latest) = latest {
+        if let Some(latest) = &latest {
             let knows = |promise: &Promise<R>| {
                 promise.committed.as_ref().is_some_and(|commit| commit.origin == latest.origin)
                     || promise.low_bound_micros >= latest.ballot.micros
             };
             if promises.iter().filter(|(_, promise)| knows(promise)).count() < self.electorate.quorum() {
-                self.carried = Some(latest);
+                self.carried = Some(latest.clone());
                 return Step::Again { is_contended: false };
             }
         }
+        self.trail = Trail::after(latest.as_ref(), low_bound, ballot);
         self.carried = None;
         let is_settled = self.open.is_empty() && promises.iter().all(|(_, promise)| promise.is_stable);
         if permitted.is_some() && !is_settled {
@@ -346,6 +355,28 @@ impl<R> Proposer<R> {
         Step::Decide(Reading { ballot, reads, is_promised: permitted.is_none(), is_settled })
     }
 
+    fn is_open(&self, origin: &Ballot) -> bool {
+        self.open.iter().any(|open| open.origin == *origin)
+    }
+
+    /// What a commit tells of the caller's open proposals: what is older and not among the commits before it was ruled out
+    /// by it.
+    fn learn_from(&mut self, latest: &Commit) -> Option<Step<R>> {
+        for open in self.open.iter().filter(|open| open.origin < latest.ballot) {
+            match latest.trail.tells_of(&open.origin) {
+                Some(true) => {
+                    let Proposal { origin, mutation, trail } = open.clone();
+                    let mutation = mutation.unwrap_or_default();
+                    return Some(Step::Agreed(Commit { ballot: origin, origin, mutation, trail }));
+                }
+                Some(false) => {}
+                None => return Some(Step::Unknown),
+            }
+        }
+        self.open.retain(|open| open.origin > latest.ballot);
+        None
+    }
+
     /// A quorum has accepted.
     fn agreed(&mut self) -> Step<R> {
         let (Phase::Proposing { proposal, purpose, .. }, Some(ballot)) =
@@ -353,12 +384,12 @@ impl<R> Proposer<R> {
         else {
             return Step::Again { is_contended: false };
         };
-        let Proposal { origin, mutation: Some(mutation) } = proposal else {
+        let Proposal { origin, mutation: Some(mutation), trail } = proposal else {
             self.open.clear();
             return Step::Settled;
         };
-        let commit = Commit { ballot, origin, mutation };
-        if purpose == Purpose::Own || self.open.contains(&origin) {
+        let commit = Commit { ballot, origin, mutation, trail };
+        if purpose == Purpose::Own || self.is_open(&commit.origin) {
             return Step::Agreed(commit);
         }
         self.carried = Some(commit);

@@ -7,8 +7,7 @@
 //!   of the commit log.
 //! * Questions are fenced: none of yesterday's owners answers one.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::message::{
     PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder,
 };
 use super::proposer::{Promise, Question};
-use super::state::{Commit, PromiseOutcome, Registers};
+use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::write::failure_of;
@@ -30,8 +29,6 @@ use crate::shard_thread::ShardContext;
 /// What a shard keeps in memory for its part in transactions.
 #[derive(Default)]
 pub struct PaxosState {
-    /// Microseconds, by table: see [`Registers::low_bound_micros`]. Loaded when first needed.
-    low_bounds: RefCell<Option<BTreeMap<[u8; 16], i64>>>,
     /// The timestamps that this node gave while it was alone: transactions of the cluster come after them.
     alone_until_micros: Cell<i64>,
     /// Who of this shard is at work on which partition.
@@ -46,15 +43,6 @@ impl PaxosState {
     /// The node is not alone any more; the shard's last timestamp so far.
     pub fn leave_alone(&self, last_timestamp_micros: i64) {
         self.alone_until_micros.set(self.alone_until_micros.get().max(last_timestamp_micros));
-    }
-
-    fn low_bound(&self, context: &ShardContext, table_id: [u8; 16]) -> Result<i64, StoreError> {
-        let mut bounds = self.low_bounds.borrow_mut();
-        let bounds = match &mut *bounds {
-            Some(bounds) => bounds,
-            empty => empty.insert(store::load_low_bounds(&context.shard)?),
-        };
-        Ok(bounds.get(&table_id).copied().unwrap_or(i64::MIN))
     }
 }
 
@@ -89,9 +77,17 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
             apply_commit(&context, &partition, &commit)?;
             PaxosResponse::Committed
         }
+        PaxosOrder::Forget { ballot } => {
+            let kept =
+                2 * u32::try_from(context.node.config.transaction_state_idle_seconds).unwrap_or(u32::MAX / 2);
+            let written = store::forget(&context.shard, &partition, &ballot, context.now_seconds(), kept)
+                .map_err(|error| failed(&error))?;
+            context.note_append(written);
+            PaxosResponse::Forgotten
+        }
     };
     let is_told = match &response {
-        PaxosResponse::Rejected { .. } => false,
+        PaxosResponse::Rejected { .. } | PaxosResponse::Forgotten => false,
         PaxosResponse::Committed => {
             if let Some(position) = context.last_append() {
                 context.shard.durable(position).await.map_err(|error| failure_of(&error))?;
@@ -106,11 +102,18 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     Ok(response)
 }
 
-/// Applies what was agreed, data first.
+/// Up to which microseconds no ballot can be from an operation that is under way: so much older than this replica's time.
+/// State that old may be forgotten without a trace, so nothing of it is promised or accepted.
+fn outdated_micros(context: &ShardContext) -> i64 {
+    let seconds = i64::try_from(context.node.config.transaction_state_idle_seconds).unwrap_or(i64::MAX);
+    context.clock.now_micros().saturating_sub(seconds.saturating_mul(1_000_000))
+}
+
+/// Applies what was agreed, data first, unless it was applied before.
 fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -> Result<(), Failure> {
-    let low_bound_micros = context.paxos.low_bound(context, name.table_id).map_err(|error| failed(&error))?;
-    let registers = Registers { low_bound_micros, ..Registers::default() };
-    if registers.is_forgotten(commit) {
+    let registers = store::load(&context.shard, name).map_err(|error| failed(&error))?;
+    let is_known = registers.committed.as_ref().is_some_and(|known| known.ballot == commit.ballot);
+    if is_known || registers.is_forgotten(commit) {
         return Ok(());
     }
     let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
@@ -135,18 +138,16 @@ fn answer(
     question: Question,
     read: Option<&ReadOrder>,
 ) -> Result<PaxosResponse, Failure> {
-    let load = || {
-        let low_bound = context.paxos.low_bound(context, name.table_id)?;
-        store::load(&context.shard, name, low_bound)
-    };
+    let load = || store::load(&context.shard, name);
+    let outdated_micros = outdated_micros(context);
     match question {
         Question::Prepare { ballot, is_write, commit } => {
             if let Some(commit) = commit {
                 apply_commit(context, name, &commit)?;
             }
-            let alone_until_micros = context.paxos.alone_until_micros.get();
-            if ballot.micros <= alone_until_micros {
-                return Ok(PaxosResponse::Rejected { above_micros: alone_until_micros });
+            let above_micros = context.paxos.alone_until_micros.get().max(outdated_micros);
+            if ballot.micros <= above_micros {
+                return Ok(PaxosResponse::Rejected { above_micros });
             }
             let before = load().map_err(|error| failed(&error))?;
             let mut after = before.clone();
@@ -174,6 +175,9 @@ fn answer(
             })))
         }
         Question::Propose { ballot, proposal } => {
+            if ballot.micros <= outdated_micros {
+                return Ok(PaxosResponse::Rejected { above_micros: outdated_micros });
+            }
             let mut registers = load().map_err(|error| failed(&error))?;
             if let Err(above_micros) = registers.accept(ballot, proposal) {
                 return Ok(PaxosResponse::Rejected { above_micros });

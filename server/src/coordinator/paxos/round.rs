@@ -47,6 +47,8 @@ pub struct Operation {
     pub serial: Consistency,
     /// False: a read, which others may overtake.
     pub is_write: bool,
+    /// All replicas must agree, not just a quorum.
+    pub is_unanimous: bool,
     pub read: ReadOrder,
     /// On the clock's monotonic time.
     pub deadline: Duration,
@@ -59,6 +61,8 @@ pub enum Verdict {
     Write(Mutation),
     /// Leave it as it is.
     Keep,
+    /// Leave it as it is, and have that agreed on.
+    Settle,
 }
 
 /// What it came to.
@@ -105,7 +109,8 @@ impl Operation {
         let takes_part = |member: &&Arc<Member>| self.is_participant(context, member);
         let natural = replicas.read.iter().filter(takes_part).count();
         let members: Vec<Arc<Member>> = replicas.all().filter(takes_part).cloned().collect();
-        let electorate = Electorate { natural, pending: members.len() - natural };
+        let pending = members.len() - natural;
+        let electorate = Electorate { natural, pending, is_unanimous: self.is_unanimous };
         let is_alive: Vec<bool> = members.iter().map(|member| view.is_alive(&member.host_id)).collect();
         let alive = is_alive.iter().filter(|alive| **alive).count();
         if alive < electorate.quorum() {
@@ -160,7 +165,8 @@ pub async fn agree(
             outcome @ (Round::Outbid | Round::TooFew) => {
                 if matches!(outcome, Round::Outbid) {
                     turn.note_contention(now());
-                    if !turn.has_lease() {
+                    // Who must find out what became of a proposal does so before others cover its tracks.
+                    if !turn.has_lease() && !rounds.proposer.has_open_proposal() {
                         take_lease(context, operation, turn).await;
                         if turn.has_lease() {
                             continue;
@@ -187,7 +193,9 @@ enum Round {
     Outbid,
     /// Too few replicas answered.
     TooFew,
-    Stale { epoch: u64 },
+    Stale {
+        epoch: u64,
+    },
     TimeIsUp,
     Unknown,
 }
@@ -276,7 +284,7 @@ impl Rounds<'_> {
             Verdict::Keep if reading.is_settled => Decided::Round(Round::Done(Agreement::Kept)),
             // A later read was promised meanwhile: no proposal of this ballot would be accepted.
             _ if !reading.is_promised => Decided::Round(Round::Outbid),
-            Verdict::Keep => Decided::Step(self.proposer.propose(None)),
+            Verdict::Keep | Verdict::Settle => Decided::Step(self.proposer.propose(None)),
             Verdict::Write(mutation) => Decided::Step(self.proposer.propose(Some(mutation.bytes().to_vec()))),
         })
     }
@@ -307,7 +315,7 @@ impl Rounds<'_> {
                     Ok(PaxosResponse::Promised(promise)) => Ok(Answer::Promised(promise)),
                     Ok(PaxosResponse::Rejected { above_micros }) => Ok(Answer::Rejected { above_micros }),
                     Ok(PaxosResponse::Accepted) => Ok(Answer::Accepted),
-                    Ok(PaxosResponse::Committed) => Ok(Answer::Failed),
+                    Ok(PaxosResponse::Committed | PaxosResponse::Forgotten) => Ok(Answer::Failed),
                     Err(PeerError::Failed(failure)) => Err(failure),
                     Err(PeerError::Call(error)) => Err(Failure::Internal(error.to_string())),
                 };

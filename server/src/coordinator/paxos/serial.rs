@@ -78,6 +78,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest) -> Re
             key: only_partition(&ranges)?,
             serial: request.options.consistency,
             is_write: false,
+            is_unanimous: false,
             read: ReadOrder {
                 ranges: ranges.iter().map(|range| (range.start.clone(), range.end.clone())).collect(),
                 reversed: plan.reversed,

@@ -20,6 +20,48 @@ pub struct Proposal {
     pub origin: Ballot,
     /// `None`: nothing changes; earlier proposals that were not agreed are ruled out.
     pub mutation: Option<Vec<u8>>,
+    /// What was committed before.
+    pub trail: Trail,
+}
+
+/// What was committed before a proposal: it tells those who were outbid what became of theirs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trail {
+    /// The origins of commits, the latest first. They grow strictly from commit to commit.
+    pub origins: Vec<Ballot>,
+    /// Of the commits before, those with an origin above are all listed.
+    pub complete_above_micros: i64,
+}
+
+impl Trail {
+    /// Commits that are listed at most.
+    pub const MAX: usize = 16;
+    /// Commits so much older than a proposal are not listed: nobody is uncertain any more whether one was theirs.
+    const MAX_AGE_MICROS: i64 = 10_000_000;
+
+    /// The trail of a proposal of this origin that follows a commit. What is not above the low bound is forgotten.
+    pub fn after(latest: Option<&Commit>, low_bound_micros: i64, origin: Ballot) -> Self {
+        let mut trail = Self { origins: Vec::new(), complete_above_micros: low_bound_micros };
+        let Some(latest) = latest else { return trail };
+        trail.complete_above_micros = low_bound_micros.max(latest.trail.complete_above_micros);
+        for before in std::iter::once(&latest.origin).chain(&latest.trail.origins) {
+            let is_old = before.micros < origin.micros.saturating_sub(Self::MAX_AGE_MICROS);
+            if is_old || trail.origins.len() == Self::MAX {
+                trail.complete_above_micros = trail.complete_above_micros.max(before.micros);
+                break;
+            }
+            trail.origins.push(*before);
+        }
+        trail
+    }
+
+    /// Whether a commit of this origin was before; `None`: nobody knows.
+    pub fn tells_of(&self, origin: &Ballot) -> Option<bool> {
+        if self.origins.contains(origin) {
+            return Some(true);
+        }
+        (origin.micros > self.complete_above_micros).then_some(false)
+    }
 }
 
 /// A proposal with the ballot that it was accepted under.
@@ -37,6 +79,8 @@ pub struct Commit {
     /// The ballot under which it was proposed first.
     pub origin: Ballot,
     pub mutation: Vec<u8>,
+    /// What was committed before.
+    pub trail: Trail,
 }
 
 /// How a replica answers the question for a promise.
@@ -61,7 +105,8 @@ pub struct Registers {
     pub accepted: Option<Accepted>,
     /// The latest commit.
     pub committed: Option<Commit>,
-    /// Microseconds up to which state may have been forgotten: what is not above is refused, as if promised to others.
+    /// Microseconds up to which everything is settled at all replicas and forgotten here: what is not above is refused, as if
+    /// promised to others. See [`Registers::forget`].
     pub low_bound_micros: i64,
 }
 
@@ -88,7 +133,7 @@ impl Registers {
     }
 
     /// The highest microseconds that anything has reached here.
-    fn latest_micros(&self) -> i64 {
+    pub fn latest_micros(&self) -> i64 {
         self.latest_write_micros().max(micros(self.promised.as_ref())).max(micros(self.accepted_ballot()))
     }
 
@@ -136,8 +181,24 @@ impl Registers {
         Ok(())
     }
 
-    /// Whether a commit is so old that its state may have been forgotten here: it was applied then, or is a matter of repair,
-    /// and must not come back over deletions that were forgotten since.
+    /// Forgets all that is not above these microseconds. Only when all replicas have it settled: each has accepted an empty
+    /// proposal of a ballot with these microseconds, and by then every one knew the latest commit. So nothing older can be
+    /// agreed any more, and nothing that was agreed is missing anywhere.
+    pub fn forget(&mut self, settled_micros: i64) {
+        let is_above = |ballot: &Ballot| ballot.micros > settled_micros;
+        self.promised = self.promised.filter(is_above);
+        self.promised_write = self.promised_write.filter(is_above);
+        self.accepted = self.accepted.take().filter(|accepted| is_above(&accepted.ballot));
+        self.committed = self.committed.take().filter(|commit| is_above(&commit.ballot));
+        self.low_bound_micros = self.low_bound_micros.max(settled_micros);
+    }
+
+    /// Whether there is nothing to forget.
+    pub fn is_empty(&self) -> bool {
+        self.promised.is_none() && self.accepted.is_none() && self.committed.is_none()
+    }
+
+    /// Whether a commit was forgotten here: it is applied, and must not come back over deletions that were forgotten since.
     pub fn is_forgotten(&self, commit: &Commit) -> bool {
         commit.ballot.micros <= self.low_bound_micros
     }
@@ -166,11 +227,11 @@ mod tests {
     }
 
     fn write(origin: Ballot) -> Proposal {
-        Proposal { origin, mutation: Some(vec![1]) }
+        Proposal { origin, mutation: Some(vec![1]), trail: Trail::default() }
     }
 
     fn commit(ballot: Ballot, origin: Ballot) -> Commit {
-        Commit { ballot, origin, mutation: vec![1] }
+        Commit { ballot, origin, mutation: vec![1], trail: Trail::default() }
     }
 
     #[test]
@@ -204,9 +265,28 @@ mod tests {
         let mut committed = registers.clone();
         committed.commit(commit(ballot(5, 1), ballot(5, 1)));
         assert!(committed.is_stable() && committed.accepted.is_none());
-        let empty = Proposal { origin: ballot(6, 1), mutation: None };
+        let empty = Proposal { origin: ballot(6, 1), mutation: None, trail: Trail::default() };
         registers.accept(ballot(6, 1), empty).unwrap();
         assert!(registers.is_stable());
+    }
+
+    #[test]
+    fn a_trail_tells_of_all_that_it_can_have_listed() {
+        let mut latest: Option<Commit> = None;
+        for micros in 1..=40 {
+            let origin = ballot(micros, 1);
+            let trail = Trail::after(latest.as_ref(), 0, origin);
+            assert!(trail.origins.len() <= Trail::MAX);
+            for before in 1..micros {
+                let is_listed = micros - before <= Trail::MAX as i64;
+                assert_eq!(trail.tells_of(&ballot(before, 1)), is_listed.then_some(true));
+                assert_eq!(trail.tells_of(&ballot(before, 2)), is_listed.then_some(false));
+            }
+            latest = Some(Commit { trail, ..commit(origin, origin) });
+        }
+        let later = Trail::after(latest.as_ref(), 0, ballot(60_000_000, 1));
+        assert_eq!(later, Trail { origins: Vec::new(), complete_above_micros: 40 });
+        assert_eq!(Trail::after(latest.as_ref(), 39, ballot(41, 1)).tells_of(&ballot(38, 2)), None);
     }
 
     #[test]
@@ -226,11 +306,16 @@ mod tests {
             for _ in 0..40 {
                 let before = registers.clone();
                 let ballot = ballot(random.below(12) as i64, u128::from(random.below(3)));
-                match random.below(4) {
+                match random.below(5) {
                     0 => drop(registers.promise(ballot, true)),
                     1 => drop(registers.promise(ballot, false)),
                     2 => drop(registers.accept(ballot, write(ballot))),
-                    _ => registers.commit(commit(ballot, ballot)),
+                    3 => registers.commit(commit(ballot, ballot)),
+                    _ => {
+                        registers.forget(ballot.micros);
+                        assert!(registers.latest_micros() >= before.latest_micros().max(ballot.micros));
+                        continue;
+                    }
                 }
                 assert!(registers.promised >= before.promised);
                 assert!(registers.promised_write >= before.promised_write);

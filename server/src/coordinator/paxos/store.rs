@@ -5,9 +5,11 @@
 //! position := 0x02 | 0x01 | id of the partition's table (16 bytes)
 //! columns:   1  promised            ballot
 //!            2  promised to writes  ballot
-//!            3  accepted            ballot | 0 (a mutation) or 1 (nothing) | origin | mutation
+//!            3  accepted            ballot | 0 (a mutation) or 1 (nothing) | origin | trail | mutation
 //!                                   ballot | 2: what was accepted up to this ballot is committed
-//!            4  committed           ballot | origin | mutation
+//!            4  committed           ballot | origin | trail | mutation
+//!            5  low bound           ballot
+//! trail   := bound in microseconds (8 bytes, big endian) | number (1 byte) | origins (ballots)
 //! ```
 //!
 //! Invariants:
@@ -16,21 +18,19 @@
 //!   can therefore be noted without looking, and the states of two replicas merge.
 //! * Whoever streams a range hands this table over *before* the tables it is about: state may be older than the data, never
 //!   newer (a replica must not claim a commit whose data it has not got).
-//! * The floors below which state was forgotten are rows of a partition that has the one token which data never has.
-
-use std::collections::BTreeMap;
+//! * What is forgotten is deleted as a row of the settled ballot's microseconds; the low bound is one above, and expires.
 
 use helenus_engine::error::EngineError;
-use helenus_engine::key::{self, REGULAR_END, REGULAR_START, REGULAR_TAG};
+use helenus_engine::key::{self, REGULAR_TAG};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId, TableOptions,
-    TableStatistics,
+    Cell, CellKind, Deletion, Expiry, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId,
+    TableOptions, TableStatistics,
 };
 
 use super::ballot::Ballot;
 use super::message::PartitionName;
-use super::state::{Accepted, Commit, Proposal, Registers};
+use super::state::{Accepted, Commit, Proposal, Registers, Trail};
 
 /// The engine's id of the table.
 pub const TABLE: TableId = TableId(*b"helenus-paxos---");
@@ -39,6 +39,7 @@ const PROMISED: u32 = 1;
 const PROMISED_WRITE: u32 = 2;
 const ACCEPTED: u32 = 3;
 const COMMITTED: u32 = 4;
+const LOW_BOUND: u32 = 5;
 
 const MUTATION: u8 = 0;
 const NOTHING: u8 = 1;
@@ -46,12 +47,20 @@ const RESOLVED: u8 = 2;
 
 /// Before the table id in a position: components of positions begin with neither 0x00 nor 0xFF.
 const TABLE_TAG: u8 = 1;
-const LOW_BOUNDS_TOKEN: i64 = i64::MIN;
-const LOW_BOUNDS_KEY: &[u8] = b"low bounds";
+
+/// The registers of a partition without transactions.
+const NOTHING_KNOWN: Registers = Registers {
+    promised: None,
+    promised_write: None,
+    accepted: None,
+    committed: None,
+    low_bound_micros: i64::MIN,
+};
 
 /// The settings of the table.
 pub fn table_options() -> TableOptions {
-    TableOptions::default()
+    // A deletion is for what this replica has itself; what others have is settled.
+    TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
 }
 
 /// Whether anything was ever stored about a transaction: false on a node that has always been alone.
@@ -84,7 +93,7 @@ fn position_of(table_id: [u8; 16]) -> Vec<u8> {
 }
 
 /// Reads a partition's registers; those of a partition without transactions are empty.
-pub fn load(shard: &Shard, name: &PartitionName, low_bound_micros: i64) -> Result<Registers, StoreError> {
+pub fn load(shard: &Shard, name: &PartitionName) -> Result<Registers, StoreError> {
     let start = key::full_key(name.token, &name.key, &position_of(name.table_id))?;
     let mut end = start.clone();
     end.push(0);
@@ -97,14 +106,14 @@ pub fn load(shard: &Shard, name: &PartitionName, low_bound_micros: i64) -> Resul
         budget: Budget::UNLIMITED,
     })?;
     match scan.next()? {
-        Step::Row(view) => decode(view.row, low_bound_micros),
-        Step::Exhausted | Step::End => Ok(Registers { low_bound_micros, ..Registers::default() }),
+        Step::Row(view) => decode(view.row),
+        Step::Exhausted | Step::End => Ok(NOTHING_KNOWN),
     }
 }
 
 /// Registers from the row that keeps them.
-pub fn decode(row: RowRef<'_>, low_bound_micros: i64) -> Result<Registers, StoreError> {
-    let mut registers = Registers { low_bound_micros, ..Registers::default() };
+fn decode(row: RowRef<'_>) -> Result<Registers, StoreError> {
+    let mut registers = NOTHING_KNOWN;
     for cell in row.cells() {
         let (ballot, rest) = Ballot::decode(cell.value).ok_or(StoreError::Damaged("a ballot"))?;
         match cell.column {
@@ -112,9 +121,11 @@ pub fn decode(row: RowRef<'_>, low_bound_micros: i64) -> Result<Registers, Store
             PROMISED_WRITE => registers.promised_write = Some(ballot),
             ACCEPTED => registers.accepted = decode_accepted(ballot, rest)?,
             COMMITTED => {
-                let (origin, mutation) = Ballot::decode(rest).ok_or(StoreError::Damaged("a commit"))?;
-                registers.committed = Some(Commit { ballot, origin, mutation: mutation.to_vec() });
+                let (origin, rest) = Ballot::decode(rest).ok_or(StoreError::Damaged("a commit"))?;
+                let (trail, mutation) = decode_trail(rest).ok_or(StoreError::Damaged("a commit"))?;
+                registers.committed = Some(Commit { ballot, origin, mutation: mutation.to_vec(), trail });
             }
+            LOW_BOUND => registers.low_bound_micros = ballot.micros,
             _ => {}
         }
     }
@@ -126,13 +137,35 @@ fn decode_accepted(ballot: Ballot, rest: &[u8]) -> Result<Option<Accepted>, Stor
     if kind == RESOLVED {
         return Ok(None);
     }
-    let (origin, mutation) = Ballot::decode(rest).ok_or(StoreError::Damaged("a proposal"))?;
+    let (origin, rest) = Ballot::decode(rest).ok_or(StoreError::Damaged("a proposal"))?;
+    let (trail, mutation) = decode_trail(rest).ok_or(StoreError::Damaged("a proposal"))?;
     let mutation = match kind {
         MUTATION => Some(mutation.to_vec()),
         NOTHING => None,
         _ => return Err(StoreError::Damaged("a kind of proposal")),
     };
-    Ok(Some(Accepted { ballot, proposal: Proposal { origin, mutation } }))
+    Ok(Some(Accepted { ballot, proposal: Proposal { origin, mutation, trail } }))
+}
+
+fn encode_trail(trail: &Trail, out: &mut Vec<u8>) {
+    out.extend_from_slice(&trail.complete_above_micros.to_be_bytes());
+    let origins = trail.origins.get(..Trail::MAX).unwrap_or(&trail.origins);
+    out.push(origins.len() as u8);
+    for origin in origins {
+        origin.encode(out);
+    }
+}
+
+fn decode_trail(bytes: &[u8]) -> Option<(Trail, &[u8])> {
+    let (micros, rest) = bytes.split_first_chunk::<8>()?;
+    let (&count, mut rest) = rest.split_first()?;
+    let mut trail = Trail { origins: Vec::new(), complete_above_micros: i64::from_be_bytes(*micros) };
+    for _ in 0..count {
+        let (origin, after) = Ballot::decode(rest)?;
+        trail.origins.push(origin);
+        rest = after;
+    }
+    Some((trail, rest))
 }
 
 /// Writes what a change has made of the registers. Buffered: it holds when the log is synced up to the position.
@@ -159,6 +192,7 @@ pub fn save(
                 ballot.encode(&mut value);
                 value.push(if proposal.mutation.is_some() { MUTATION } else { NOTHING });
                 proposal.origin.encode(&mut value);
+                encode_trail(&proposal.trail, &mut value);
                 value.extend_from_slice(proposal.mutation.as_deref().unwrap_or_default());
                 put(&mut row, ACCEPTED, ballot, &value);
             }
@@ -175,6 +209,7 @@ pub fn save_commit(shard: &Shard, name: &PartitionName, commit: &Commit) -> Resu
     let mut committed = resolved.clone();
     resolved.push(RESOLVED);
     commit.origin.encode(&mut committed);
+    encode_trail(&commit.trail, &mut committed);
     committed.extend_from_slice(&commit.mutation);
     put(&mut row, ACCEPTED, &commit.ballot, &resolved);
     put(&mut row, COMMITTED, &commit.ballot, &committed);
@@ -188,41 +223,76 @@ fn put(row: &mut RowBuilder, column: u32, ballot: &Ballot, value: &[u8]) {
 fn write(shard: &Shard, name: &PartitionName, row: &mut RowBuilder) -> Result<LogPosition, StoreError> {
     let mut builder = MutationBuilder::new(TABLE, name.token, &name.key)?;
     builder.row(&position_of(name.table_id), row);
-    apply(shard, builder)
-}
-
-fn apply(shard: &Shard, builder: MutationBuilder) -> Result<LogPosition, StoreError> {
     let mutation = builder.build();
     let view = mutation.view().map_err(EngineError::Mutation)?;
     Ok(shard.apply(&view)?)
 }
 
-/// The floors, by table, as this shard has noted them.
-pub fn load_low_bounds(shard: &Shard) -> Result<BTreeMap<[u8; 16], i64>, StoreError> {
-    let mut scan = shard.scan(&ScanRequest {
-        table: TABLE,
-        start: &key::full_key(LOW_BOUNDS_TOKEN, LOW_BOUNDS_KEY, REGULAR_START)?,
-        end: &key::full_key(LOW_BOUNDS_TOKEN, LOW_BOUNDS_KEY, REGULAR_END)?,
-        reversed: false,
-        now_seconds: 0,
-        budget: Budget::UNLIMITED,
-    })?;
-    let mut bounds = BTreeMap::new();
-    while let Step::Row(view) = scan.next()? {
-        let id = table_of(view.position).ok_or(StoreError::Damaged("the position of a low bound"))?;
-        let micros = view.row.cells().map(|cell| cell.timestamp).max();
-        bounds.insert(id, micros.unwrap_or(i64::MIN));
-    }
-    Ok(bounds)
+/// Forgets what is not above a ballot that all replicas have settled, and keeps only that bound, for `kept_seconds`.
+pub fn forget(
+    shard: &Shard,
+    name: &PartitionName,
+    settled: &Ballot,
+    now_seconds: u32,
+    kept_seconds: u32,
+) -> Result<LogPosition, StoreError> {
+    let mut row = RowBuilder::new();
+    row.set_deletion(Deletion { timestamp: settled.micros, local_deletion_time: now_seconds });
+    let mut value = Vec::new();
+    settled.encode(&mut value);
+    let expiry = Expiry { ttl: kept_seconds, expires_at: now_seconds.saturating_add(kept_seconds) };
+    let timestamp = settled.micros.saturating_add(1);
+    row.cell(Cell {
+        column: LOW_BOUND,
+        path: &[],
+        timestamp,
+        kind: CellKind::Expiring(expiry),
+        value: &value,
+    });
+    write(shard, name, &mut row)
 }
 
-/// Notes a floor: what is not above it is refused from now on.
-pub fn save_low_bound(shard: &Shard, table_id: [u8; 16], micros: i64) -> Result<LogPosition, StoreError> {
+/// Removes the state of a table that is no more.
+pub fn remove(shard: &Shard, name: &PartitionName, now_seconds: u32) -> Result<LogPosition, StoreError> {
     let mut row = RowBuilder::new();
-    row.cell(Cell { column: 1, path: &[], timestamp: micros, kind: CellKind::Live, value: &[] });
-    let mut builder = MutationBuilder::new(TABLE, LOW_BOUNDS_TOKEN, LOW_BOUNDS_KEY)?;
-    builder.row(&position_of(table_id), &mut row);
-    apply(shard, builder)
+    row.set_deletion(Deletion { timestamp: i64::MAX - 1, local_deletion_time: now_seconds });
+    write(shard, name, &mut row)
+}
+
+/// A part of the table, in its order.
+pub struct Part {
+    pub states: Vec<(PartitionName, Registers)>,
+    /// Where the next one begins; `None`: it was the last.
+    pub resume: Option<Vec<u8>>,
+}
+
+/// What is read at a time.
+const PART_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
+
+/// Reads a part of the table from this full key on, of at most so many rows.
+pub fn load_part(shard: &Shard, start: &[u8], rows: usize) -> Result<Part, StoreError> {
+    let mut scan = shard.scan(&ScanRequest {
+        table: TABLE,
+        start,
+        end: &[0xFF; 9],
+        reversed: false,
+        now_seconds: 0,
+        budget: PART_BUDGET,
+    })?;
+    let mut states = Vec::new();
+    loop {
+        let view = match scan.next()? {
+            Step::Row(view) if states.len() >= rows => {
+                return Ok(Part { states, resume: Some(view.key.to_vec()) });
+            }
+            Step::Row(view) => view,
+            Step::Exhausted => return Ok(Part { states, resume: scan.resume_bound()? }),
+            Step::End => return Ok(Part { states, resume: None }),
+        };
+        let table_id = table_of(view.position).ok_or(StoreError::Damaged("the position of a state"))?;
+        let name = PartitionName { table_id, token: view.token, key: view.partition_key.to_vec() };
+        states.push((name, decode(view.row)?));
+    }
 }
 
 /// The table that a state is about.

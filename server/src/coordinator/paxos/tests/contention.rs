@@ -39,14 +39,16 @@ fn contended_timeout() -> Duration {
 fn rivals_of_three_coordinators_all_get_their_turn() {
     with_cluster(3, &Config::default(), |cluster| async move {
         for round in 0..3 {
-            let rivals: Vec<_> = (0..64).map(|rival| insert(&cluster, rival % 3, round * 64 + rival)).collect();
+            let rivals: Vec<_> =
+                (0..64).map(|rival| insert(&cluster, rival % 3, round * 64 + rival)).collect();
             let took = wait_for(&cluster, &rivals).await;
             assert!(took < contended_timeout() / 2, "{took:?}");
             for rival in rivals {
                 assert!(is_applied(rival.await.unwrap()));
             }
         }
-        let count = cluster.page(0, "SELECT count(*) FROM three.rows WHERE k = 1", Consistency::Serial, None, None);
+        let count =
+            cluster.page(0, "SELECT count(*) FROM three.rows WHERE k = 1", Consistency::Serial, None, None);
         assert_eq!(count.await.unwrap().rows, [[Some(192)]]);
         for context in cluster.nodes.iter().flatten() {
             assert!(context.paxos.turns.is_empty());
@@ -57,7 +59,10 @@ fn rivals_of_three_coordinators_all_get_their_turn() {
 #[test]
 fn rivals_that_swap_one_value_lose_no_swap() {
     with_cluster(3, &Config::default(), |cluster| async move {
-        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 0) IF NOT EXISTS", Consistency::Quorum).await.unwrap();
+        cluster
+            .execute(0, "INSERT INTO three.t (k, v) VALUES (1, 0) IF NOT EXISTS", Consistency::Quorum)
+            .await
+            .unwrap();
         let cluster = Rc::new(cluster);
         let attempts = Rc::new(Cell::new(0));
         let rivals: Vec<_> = (0..24)
@@ -91,7 +96,8 @@ fn rivals_that_swap_one_value_lose_no_swap() {
 fn a_replica_that_leases_and_falls_silent_holds_nobody_up() {
     with_cluster(4, &Config::default(), |cluster| async move {
         for silent in 0..4 {
-            let first: Vec<_> = (0..12).map(|rival| insert(&cluster, rival % 3, silent * 100 + rival)).collect();
+            let first: Vec<_> =
+                (0..12).map(|rival| insert(&cluster, rival % 3, silent * 100 + rival)).collect();
             wait_for(&cluster, &first).await;
             cluster.set_silent(silent, true);
             let coordinators: Vec<usize> = (0..4).filter(|node| *node != silent).collect();
@@ -113,7 +119,8 @@ fn reads_and_writes_of_one_partition_do_not_starve_each_other() {
     with_cluster(3, &Config::default(), |cluster| async move {
         let writes: Vec<_> = (0..30).map(|rival| insert(&cluster, rival % 3, rival)).collect();
         let text = "SELECT count(*) FROM three.rows WHERE k = 1";
-        let reads: Vec<_> = (0..30).map(|rival| cluster.begin(rival % 3, text, Consistency::Serial)).collect();
+        let reads: Vec<_> =
+            (0..30).map(|rival| cluster.begin(rival % 3, text, Consistency::Serial)).collect();
         wait_for(&cluster, &writes).await;
         wait_for(&cluster, &reads).await;
         for write in writes {

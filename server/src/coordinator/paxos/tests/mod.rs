@@ -4,17 +4,24 @@ mod contention;
 mod linearizability;
 mod model;
 mod registers;
+mod settling;
 mod transactions;
 
+use linearizability::Call;
 use model::{Plan, Trouble};
 
-fn violations(plan: &Plan, seeds: std::ops::Range<u64>) -> Vec<u64> {
-    seeds.filter(|&seed| !linearizability::is_linearizable(&model::run(plan, seed).history)).collect()
+fn is_right(plan: &Plan, seed: u64) -> bool {
+    let outcome = model::run(plan, seed);
+    outcome.repeated == 0 && linearizability::is_linearizable(&outcome.history)
 }
 
-/// The first seed below `limit` whose history is not linearizable.
+fn violations(plan: &Plan, seeds: std::ops::Range<u64>) -> Vec<u64> {
+    seeds.filter(|&seed| !is_right(plan, seed)).collect()
+}
+
+/// The first seed below `limit` whose run is not right.
 fn first_violation(plan: &Plan, limit: u64) -> Option<u64> {
-    (0..limit).find(|&seed| !linearizability::is_linearizable(&model::run(plan, seed).history))
+    (0..limit).find(|&seed| !is_right(plan, seed))
 }
 
 #[test]
@@ -29,8 +36,14 @@ fn it_stays_linearizable_while_a_replica_takes_the_place_of_another() {
 }
 
 #[test]
+fn it_stays_linearizable_while_a_replica_misses_most() {
+    let plan = Plan { has_bad_link: true, ..Plan::default() };
+    assert_eq!(violations(&plan, 0..3_000), Vec::<u64>::new());
+}
+
+#[test]
 fn a_quiet_network_lets_most_operations_through() {
-    let plan = Plan { is_quiet: true, proposers: 1, ..Plan::default() };
+    let plan = Plan { is_quiet: true, is_forgetting: false, proposers: 1, ..Plan::default() };
     for seed in 0..50 {
         let outcome = model::run(&plan, seed);
         assert_eq!(outcome.unknown, 0, "seed {seed}");
@@ -62,6 +75,43 @@ fn the_checker_finds_replicas_that_hide_what_they_have_accepted() {
 fn the_checker_finds_replicas_that_claim_commits() {
     let plan = Plan { trouble: Some(Trouble::ClaimsCommits), ..Plan::default() };
     assert!(first_violation(&plan, 5_000).is_some());
+}
+
+#[test]
+fn the_checker_finds_what_only_a_quorum_has_settled_before_it_was_forgotten() {
+    let plan = Plan { has_bad_link: true, trouble: Some(Trouble::ForgetsAtAQuorum), ..Plan::default() };
+    assert!(first_violation(&plan, 5_000).is_some());
+}
+
+#[test]
+fn the_checker_finds_commits_that_are_forgotten_before_all_know_them() {
+    let plan = Plan { has_bad_link: true, trouble: Some(Trouble::ForgetsAtOnce), ..Plan::default() };
+    assert!(first_violation(&plan, 5_000).is_some());
+}
+
+#[test]
+fn the_checker_finds_forgetting_without_a_bound() {
+    let plan = Plan { trouble: Some(Trouble::ForgetsWithoutABound), ..Plan::default() };
+    assert!(first_violation(&plan, 5_000).is_some());
+}
+
+#[test]
+fn the_checker_finds_commits_that_do_not_list_those_before() {
+    let plan = Plan { trouble: Some(Trouble::LosesTrails), ..Plan::default() };
+    assert!(first_violation(&plan, 5_000).is_some());
+}
+
+#[test]
+fn who_was_outbid_finds_out_what_became_of_its_proposal() {
+    let plan = Plan { is_forgetting: false, ..Plan::default() };
+    let (mut swaps, mut hidden) = (0, 0);
+    for seed in 0..500 {
+        let outcome = model::run(&plan, seed);
+        hidden += outcome.hidden;
+        swaps +=
+            outcome.history.iter().filter(|operation| matches!(operation.call, Call::Swapped { .. })).count();
+    }
+    assert!(hidden * 1_000 < swaps, "{hidden} of {swaps}");
 }
 
 #[test]

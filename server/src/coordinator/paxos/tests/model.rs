@@ -1,12 +1,14 @@
 //! A small world of proposers and replicas of one register, driven by a seeded scheduler that delays, reorders, repeats and
 //! drops messages, crashes replicas and proposers, sets clocks wrong, and moves ownership.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use helenus_engine::io::SplitMix64;
 use uuid::Uuid;
 
 use super::super::ballot::{Ballot, Scope};
 use super::super::proposer::{Answer, Electorate, Promise, Proposer, Question, Reading, Step};
-use super::super::state::{Commit, PromiseOutcome, Registers};
+use super::super::state::{Commit, PromiseOutcome, Registers, Trail};
 use super::linearizability::{Call, Operation};
 
 /// A defect planted on purpose.
@@ -22,6 +24,14 @@ pub enum Trouble {
     ClaimsCommits,
     /// Replicas serve coordinators that do not know of new owners.
     IgnoresEpochs,
+    /// What a quorum, but not every replica, has settled is forgotten.
+    ForgetsAtAQuorum,
+    /// A replica forgets a commit as soon as it knows it.
+    ForgetsAtOnce,
+    /// What is forgotten leaves no low bound.
+    ForgetsWithoutABound,
+    /// Commits do not list those before them, and claim to list all.
+    LosesTrails,
 }
 
 /// What kind of run.
@@ -34,12 +44,27 @@ pub struct Plan {
     pub is_quiet: bool,
     /// Replica 3 takes the place of replica 0.
     pub is_moving: bool,
+    /// Most of what is sent to replica 2 gets lost.
+    pub has_bad_link: bool,
+    /// Clients have replicas forget as well.
+    pub is_forgetting: bool,
+    /// Operations carry along what the client's last one agreed on, and do not wait for it to be committed.
+    pub is_handing_on: bool,
     pub trouble: Option<Trouble>,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { proposers: 4, operations: 40, is_quiet: false, is_moving: false, trouble: None }
+        Self {
+            proposers: 4,
+            operations: 40,
+            is_quiet: false,
+            is_moving: false,
+            has_bad_link: false,
+            is_forgetting: true,
+            is_handing_on: true,
+            trouble: None,
+        }
     }
 }
 
@@ -49,6 +74,10 @@ pub struct Outcome {
     pub history: Vec<Operation>,
     /// Operations whose outcome nobody knows.
     pub unknown: usize,
+    /// Those of them whose proposer did not find out.
+    pub hidden: usize,
+    /// Operations that took effect more than once, or although they were refused.
+    pub repeated: usize,
     /// Questions put to all participants.
     pub questions: usize,
 }
@@ -71,6 +100,7 @@ impl Store {
     /// Takes what another replica has over, as streaming does.
     fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.registers, &other.registers);
+        mine.forget(theirs.low_bound_micros);
         mine.promised = mine.promised.max(theirs.promised);
         mine.promised_write = mine.promised_write.max(theirs.promised_write);
         if let Some(accepted) = &theirs.accepted {
@@ -100,6 +130,7 @@ struct Replica {
 enum Body {
     Question(Question),
     Commit(Commit),
+    Forget(Ballot),
     Answer(Answer<(i64, u64)>),
     Stale(u64),
 }
@@ -120,10 +151,16 @@ struct Message {
 /// An operation under way.
 struct Running {
     proposer: Proposer<(i64, u64)>,
+    number: usize,
     began: u64,
     /// `None`: a read.
     swap: Option<(u64, u64)>,
+    /// It settles all that was before.
+    is_settling: bool,
     seen: u64,
+    /// Of the round.
+    ballot: Option<Ballot>,
+    epoch: u64,
 }
 
 #[derive(Default)]
@@ -135,6 +172,8 @@ struct Client {
     skew_micros: i64,
     /// What it has seen last.
     known: u64,
+    /// What it has agreed on last.
+    agreed: Option<Commit>,
 }
 
 struct World<'p> {
@@ -150,6 +189,11 @@ struct World<'p> {
     /// The epoch of the ring as the metadata log has it; replicas and clients follow.
     epoch: u64,
     has_streamed: bool,
+    /// The operations that proposals were made for, by origin.
+    proposed: BTreeMap<Ballot, usize>,
+    /// The origins of what any replica has applied.
+    applied: BTreeSet<Ballot>,
+    refused: BTreeSet<usize>,
 }
 
 /// Runs a world to its end.
@@ -166,6 +210,9 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
         next_value: 1,
         epoch: 0,
         has_streamed: false,
+        proposed: BTreeMap::new(),
+        applied: BTreeSet::new(),
+        refused: BTreeSet::new(),
     };
     for client in 0..plan.proposers {
         world.clients[client].skew_micros = world.random.below(400) as i64 - 200;
@@ -182,6 +229,14 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
     for client in 0..plan.proposers {
         world.abandon(client);
     }
+    let effects: Vec<usize> = world
+        .proposed
+        .iter()
+        .filter(|(origin, _)| world.applied.contains(origin))
+        .map(|(_, number)| *number)
+        .collect();
+    let distinct: BTreeSet<usize> = effects.iter().copied().collect();
+    world.outcome.repeated = effects.len() - distinct.difference(&world.refused).count();
     world.outcome
 }
 
@@ -222,12 +277,13 @@ impl World<'_> {
 
     /// Replicas by participant: those that are read, then pending ones.
     fn electorate(epoch: u64) -> (Vec<usize>, Electorate) {
-        match epoch {
-            0 => (vec![0, 1, 2], Electorate { natural: 3, pending: 0 }),
-            1 => (vec![0, 1, 2, 3], Electorate { natural: 3, pending: 1 }),
-            2 => (vec![3, 1, 2, 0], Electorate { natural: 3, pending: 1 }),
-            _ => (vec![3, 1, 2], Electorate { natural: 3, pending: 0 }),
-        }
+        let (replicas, (natural, pending)) = match epoch {
+            0 => (vec![0, 1, 2], (3, 0)),
+            1 => (vec![0, 1, 2, 3], (3, 1)),
+            2 => (vec![3, 1, 2, 0], (3, 1)),
+            _ => (vec![3, 1, 2], (3, 0)),
+        };
+        (replicas, Electorate { natural, pending, is_unanimous: false })
     }
 
     fn move_on(&mut self) {
@@ -284,7 +340,12 @@ impl World<'_> {
             self.network.swap_remove(index)
         };
         match &message.body {
-            Body::Question(_) | Body::Commit(_) => self.at_replica(message),
+            Body::Question(_) | Body::Commit(_) | Body::Forget(_) => {
+                let is_lost = self.plan.has_bad_link && message.replica == 2 && self.random.chance(4, 5);
+                if !is_lost {
+                    self.at_replica(message);
+                }
+            }
             Body::Answer(_) | Body::Stale(_) => self.at_client(message),
         }
     }
@@ -306,6 +367,17 @@ impl World<'_> {
         let answer = match &message.body {
             Body::Commit(commit) => {
                 store.apply(commit);
+                self.applied.insert(commit.origin);
+                if trouble == Some(Trouble::ForgetsAtOnce) {
+                    store.registers.forget(commit.ballot.micros);
+                }
+                return;
+            }
+            Body::Forget(ballot) => {
+                store.registers.forget(ballot.micros);
+                if trouble == Some(Trouble::ForgetsWithoutABound) {
+                    store.registers.low_bound_micros = 0;
+                }
                 return;
             }
             Body::Question(Question::Prepare { ballot, is_write, commit }) => {
@@ -313,7 +385,13 @@ impl World<'_> {
                     Some(commit) if trouble == Some(Trouble::ClaimsCommits) => {
                         store.registers.commit(commit.clone());
                     }
-                    Some(commit) => store.apply(commit),
+                    Some(commit) => {
+                        store.apply(commit);
+                        self.applied.insert(commit.origin);
+                        if trouble == Some(Trouble::ForgetsAtOnce) {
+                            store.registers.forget(commit.ballot.micros);
+                        }
+                    }
                     None => {}
                 }
                 let before = store.registers.clone();
@@ -330,7 +408,10 @@ impl World<'_> {
                             permitted_above_micros,
                             is_stable: before.is_stable(),
                             accepted: before.accepted.filter(|_| trouble != Some(Trouble::HidesAccepted)),
-                            committed: before.committed,
+                            committed: before.committed.map(|commit| match trouble {
+                                Some(Trouble::LosesTrails) => Commit { trail: Trail::default(), ..commit },
+                                _ => commit,
+                            }),
                             low_bound_micros: before.low_bound_micros,
                             read: is_natural.then_some(store.value),
                         }))
@@ -364,28 +445,34 @@ impl World<'_> {
                 let step = running.proposer.answer(message.participant, answer);
                 self.take(message.proposer, step);
             }
-            Body::Question(_) | Body::Commit(_) => {}
+            Body::Question(_) | Body::Commit(_) | Body::Forget(_) => {}
         }
     }
 
     fn take(&mut self, index: usize, step: Step<(i64, u64)>) {
         match step {
             Step::Wait => {}
-            Step::Ask(question) => self.broadcast(index, Body::Question(question)),
+            Step::Ask(question) => self.ask(index, question),
             Step::Decide(reading) => self.decide(index, &reading),
             Step::Again { .. } | Step::TooFew => self.begin_round(index),
             Step::Agreed(commit) => {
-                self.broadcast(index, Body::Commit(commit));
-                let Some(Running { swap: Some((expected, new)), began, .. }) =
-                    self.clients[index].running.take()
-                else {
+                let client = &mut self.clients[index];
+                let Some(Running { swap: Some((expected, new)), began, .. }) = client.running.take() else {
                     panic!("only a swap proposes");
                 };
-                self.clients[index].known = new;
+                client.known = new;
+                if self.plan.is_handing_on {
+                    client.agreed = Some(commit.clone());
+                }
+                let epoch = client.epoch;
+                self.broadcast(index, epoch, &Body::Commit(commit));
                 self.end(Call::Swapped { expected, new }, began);
             }
             Step::Settled => self.answer_reading(index),
-            Step::Unknown => self.abandon(index),
+            Step::Unknown => {
+                self.outcome.hidden += 1;
+                self.abandon(index);
+            }
         }
     }
 
@@ -396,9 +483,16 @@ impl World<'_> {
         running.seen = reading.reads.iter().map(|(_, value)| *value).max().unwrap_or_default().1;
         let proposed = running.swap.filter(|(expected, _)| *expected == running.seen).map(|(_, new)| new);
         match proposed {
+            None if running.is_settling => {
+                let step = running.proposer.propose(None);
+                self.take(index, step);
+            }
             Some(_) if !reading.is_promised => self.begin_round(index),
             None if reading.is_settled => self.answer_reading(index),
             proposed => {
+                if proposed.is_some() {
+                    self.proposed.insert(reading.ballot, running.number);
+                }
                 let step = running.proposer.propose(proposed.map(|new| new.to_be_bytes().to_vec()));
                 self.take(index, step);
             }
@@ -407,11 +501,22 @@ impl World<'_> {
 
     fn answer_reading(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        let Some(Running { swap, seen, began, .. }) = client.running.take() else { return };
+        let Some(Running { number, swap, seen, began, is_settling, ballot, epoch, .. }) =
+            client.running.take()
+        else {
+            return;
+        };
         client.known = seen;
+        if let (true, Some(ballot)) = (is_settling, ballot) {
+            self.broadcast(index, epoch, &Body::Forget(ballot));
+            return;
+        }
         let call = match swap {
             None => Call::Read { seen },
-            Some((expected, _)) => Call::Refused { expected, seen },
+            Some((expected, _)) => {
+                self.refused.insert(number);
+                Call::Refused { expected, seen }
+            }
         };
         self.end(call, began);
     }
@@ -444,14 +549,26 @@ impl World<'_> {
             return;
         }
         self.begun += 1;
-        let swap = self.random.chance(2, 3).then(|| {
+        let is_settling = self.plan.is_forgetting && self.random.chance(1, 5);
+        let swap = (!is_settling && self.random.chance(2, 3)).then(|| {
             let known = self.clients[index].known;
             let expected = if self.random.chance(3, 4) { known } else { self.random.below(self.next_value) };
             self.next_value += 1;
             (expected, self.next_value)
         });
-        let proposer = Proposer::new(swap.is_some(), None);
-        self.clients[index].running = Some(Running { proposer, began: self.now, swap, seen: 0 });
+        let client = &mut self.clients[index];
+        let proposer = Proposer::new(swap.is_some() || is_settling, client.agreed.take());
+        let (began, epoch) = (self.now, client.epoch);
+        client.running = Some(Running {
+            proposer,
+            number: self.begun,
+            began,
+            swap,
+            is_settling,
+            seen: 0,
+            ballot: None,
+            epoch,
+        });
         self.begin_round(index);
     }
 
@@ -465,24 +582,33 @@ impl World<'_> {
         client.last_micros = micros;
         let host_id = Uuid::from_u128(index as u128);
         let ballot = Ballot { micros, salt, host_id, scope: Scope::Global };
+        (running.ballot, running.epoch) = (Some(ballot), client.epoch);
         let (_, electorate) = World::electorate(client.epoch);
-        let question = running.proposer.begin(ballot, electorate);
-        self.broadcast(index, Body::Question(question));
+        let is_careless = self.plan.trouble == Some(Trouble::ForgetsAtAQuorum);
+        let is_unanimous = running.is_settling && !is_careless;
+        let question = running.proposer.begin(ballot, Electorate { is_unanimous, ..electorate });
+        self.ask(index, question);
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "callers make the body for this call")]
-    fn broadcast(&mut self, index: usize, body: Body) {
+    /// Puts a question to the replicas of the round's epoch.
+    fn ask(&mut self, index: usize, question: Question) {
+        let Some(running) = &self.clients[index].running else { return };
+        let epoch = running.epoch;
+        self.outcome.questions += 1;
+        self.broadcast(index, epoch, &Body::Question(question));
+    }
+
+    fn broadcast(&mut self, index: usize, epoch: u64, body: &Body) {
         let client = &mut self.clients[index];
         client.question += 1;
-        self.outcome.questions += usize::from(matches!(body, Body::Question(_)));
-        let (replicas, _) = World::electorate(client.epoch);
+        let (replicas, _) = World::electorate(epoch);
         for (participant, replica) in replicas.into_iter().enumerate() {
             self.network.push(Message {
                 replica,
                 proposer: index,
                 question: client.question,
                 participant,
-                epoch: client.epoch,
+                epoch,
                 body: body.clone(),
             });
         }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::super::ballot::{Ballot, Scope};
 use super::super::message::PartitionName;
-use super::super::state::{Commit, PromiseOutcome, Proposal, Registers};
+use super::super::state::{Commit, PromiseOutcome, Proposal, Registers, Trail};
 use super::super::store::{self, Change, TABLE, table_options};
 
 fn ballot(micros: i64) -> Ballot {
@@ -43,7 +43,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 fn load(shard: &Shard) -> Registers {
-    store::load(shard, &name(), i64::MIN).unwrap()
+    store::load(shard, &name()).unwrap()
 }
 
 #[test]
@@ -52,10 +52,11 @@ fn registers_read_back_as_the_state_machine_left_them() {
         for seed in 0..20 {
             let shard = open(&SimulatedDisk::new(seed), SyncMode::Group).await;
             let mut random = SplitMix64::new(seed);
-            let mut expected = Registers { low_bound_micros: i64::MIN, ..Registers::default() };
+            let mut expected = load(&shard);
             for _ in 0..60 {
                 let at = ballot(random.below(40) as i64);
-                match random.below(4) {
+                let trail = Trail { origins: vec![at; random.below(4) as usize], complete_above_micros: 3 };
+                match random.below(5) {
                     kind @ (0 | 1) => {
                         let is_write = kind == 0;
                         if expected.promise(at, is_write) == PromiseOutcome::Promised {
@@ -65,12 +66,19 @@ fn registers_read_back_as_the_state_machine_left_them() {
                     2 => {
                         // One ballot, one proposal.
                         let mutation = (at.micros % 2 == 0).then(|| vec![1, 2, 3]);
-                        if expected.accept(at, Proposal { origin: at, mutation }).is_ok() {
+                        if expected.accept(at, Proposal { origin: at, mutation, trail }).is_ok() {
                             store::save(&shard, &name(), &expected, Change::Accept).unwrap();
                         }
                     }
+                    3 => {
+                        store::forget(&shard, &name(), &at, 5, 60).unwrap();
+                        expected.forget(at.micros);
+                    }
                     _ => {
-                        let commit = Commit { ballot: at, origin: at, mutation: vec![4] };
+                        let commit = Commit { ballot: at, origin: at, mutation: vec![4], trail };
+                        if expected.is_forgotten(&commit) {
+                            continue;
+                        }
                         store::save_commit(&shard, &name(), &commit).unwrap();
                         expected.commit(commit);
                     }
@@ -93,7 +101,12 @@ fn a_promise_outlives_a_crash_in_every_mode_of_the_log() {
             let written =
                 store::save(&shard, &name(), &registers, Change::Promise { is_write: true }).unwrap();
             shard.on_disk(written).await.unwrap();
-            registers.accept(ballot(10), Proposal { origin: ballot(10), mutation: Some(vec![1]) }).unwrap();
+            registers
+                .accept(
+                    ballot(10),
+                    Proposal { origin: ballot(10), mutation: Some(vec![1]), trail: Trail::default() },
+                )
+                .unwrap();
             let written = store::save(&shard, &name(), &registers, Change::Accept).unwrap();
             shard.on_disk(written).await.unwrap();
             disk.crash();
@@ -109,13 +122,24 @@ fn a_promise_outlives_a_crash_in_every_mode_of_the_log() {
 }
 
 #[test]
-fn low_bounds_are_kept_by_table() {
+fn a_part_of_the_table_ends_where_the_next_begins() {
     run(async {
         let shard = open(&SimulatedDisk::new(1), SyncMode::Group).await;
-        store::save_low_bound(&shard, [1; 16], 5).unwrap();
-        store::save_low_bound(&shard, [1; 16], 9).unwrap();
-        store::save_low_bound(&shard, [2; 16], 7).unwrap();
-        let bounds = store::load_low_bounds(&shard).unwrap();
-        assert_eq!(bounds.into_iter().collect::<Vec<_>>(), [([1; 16], 9), ([2; 16], 7)]);
+        let names: Vec<_> = (0..7).map(|token| PartitionName { token, ..name() }).collect();
+        for name in &names {
+            let mut registers = store::load(&shard, name).unwrap();
+            registers.promise(ballot(10), false);
+            store::save(&shard, name, &registers, Change::Promise { is_write: false }).unwrap();
+        }
+        store::remove(&shard, &names[3], 1).unwrap();
+        let (mut next, mut found) = (Some(Vec::new()), Vec::new());
+        while let Some(start) = next {
+            let part = store::load_part(&shard, &start, 2).unwrap();
+            assert!(part.states.len() <= 2);
+            found.extend(part.states.into_iter().map(|(name, _)| name));
+            next = part.resume;
+        }
+        let left: Vec<_> = names.into_iter().filter(|name| name.token != 3).collect();
+        assert_eq!(found, left);
     });
 }

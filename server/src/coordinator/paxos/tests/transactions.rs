@@ -8,7 +8,7 @@ use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 use crate::error::{RequestError, Result};
 use crate::ring::member::{MemberState, Phase};
 
-const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
+pub(super) const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 
 /// The first column of the first row, `[applied]`.
 pub(super) fn is_applied(outcome: Result<Outcome>) -> bool {
@@ -39,7 +39,7 @@ pub(super) async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
     }
 }
 
-async fn swap(cluster: &Cluster, node: usize, from: i32, to: i32) -> bool {
+pub(super) async fn swap(cluster: &Cluster, node: usize, from: i32, to: i32) -> bool {
     let text = format!("UPDATE three.t SET v = {to} WHERE k = 1 IF v = {from}");
     is_applied(cluster.query(node, &text, Consistency::Quorum).await)
 }

@@ -1,0 +1,162 @@
+//! Forgetting the state of partitions whose transactions have rested for a while (`transaction_state_idle_seconds`).
+//!
+//! 1. All replicas promise a ballot, and all of them know the latest commit by then; what was left unfinished is finished.
+//! 2. All of them accept that nothing is proposed with it. So nothing older can be agreed any more anywhere.
+//! 3. They are told so and keep only the ballot, as a low bound: what is not above is refused, and counts as known. Who
+//!    began with it forgets last, so that as long as anyone remembers, somebody will begin again.
+//!
+//! The low bound outlives by far all operations that may have been under way; after it has expired, replicas refuse what is
+//! older than their clock by so much that the low bound must have been above it (`replica::outdated_micros`).
+//!
+//! Every replica looks through what it has; the first one alive in the order of the ring settles a partition, the others only what
+//! has rested longer (because that one has nothing to forget).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use helenus_engine::TableId;
+
+use super::ballot::Ballot;
+use super::message::{PartitionName, PaxosOrder, PaxosRequest, ReadOrder};
+use super::round::{Operation, Verdict, agree, send};
+use super::state::Registers;
+use super::store;
+use crate::coordinator::replica::hints::table_by_id;
+use crate::error::Result;
+use crate::ring::placement::Replicas;
+use crate::run::keys::PartitionKey;
+use crate::schema::catalog::Table;
+use crate::shard_thread::ShardContext;
+
+/// Rows that are read in one turn.
+const PART_ROWS: usize = 256;
+/// A round of looking through all begins so often within the time after which partitions are idle.
+const ROUNDS_PER_IDLE: u64 = 4;
+/// After so many partitions that could not be settled, the rest waits for the next round.
+const FAILURES_MAX: u32 = 3;
+/// What a replica that is asked to forget has time for.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Begins the shard's rounds.
+pub fn spawn(context: &Rc<ShardContext>) {
+    let pause =
+        Duration::from_secs(context.node.config.transaction_state_idle_seconds) / ROUNDS_PER_IDLE as u32;
+    context.repeat(pause, async |context| {
+        if let Err(error) = round(context).await {
+            tracing::warn!(%error, "the state of transactions could not be looked through");
+        }
+    });
+}
+
+/// Looks through all state of this shard once; how many partitions were settled.
+pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
+    let failed = |error: store::StoreError| crate::error::RequestError::Server(error.to_string());
+    let (mut settled, mut failures) = (0, 0);
+    let mut next = Some(Vec::new());
+    while let Some(start) = next {
+        let part = store::load_part(&context.shard, &start, PART_ROWS).map_err(failed)?;
+        for (name, registers) in part.states {
+            let Some(rested) = rested_times(context, &registers) else { continue };
+            let Some(table) = table_by_id(&context.catalog(), &TableId(name.table_id)) else {
+                store::remove(&context.shard, &name, context.now_seconds()).map_err(failed)?;
+                continue;
+            };
+            if !is_due(context, &name, rested, &table) {
+                continue;
+            }
+            if settle(context, &name, table).await {
+                settled += 1;
+            } else {
+                failures += 1;
+            }
+            if failures >= FAILURES_MAX || *context.node.stopping.borrow() {
+                return Ok(settled);
+            }
+        }
+        next = part.resume;
+        tokio::task::yield_now().await;
+    }
+    if settled > 0 {
+        tracing::debug!(settled, "the state of idle transactions was forgotten");
+    }
+    Ok(settled)
+}
+
+/// How many times longer than asked for the transactions of a partition have rested; `None`: not long enough, or there is
+/// nothing to forget.
+fn rested_times(context: &ShardContext, registers: &Registers) -> Option<u64> {
+    let rested_micros = context.clock.now_micros().saturating_sub(registers.latest_micros());
+    let rested_seconds = u64::try_from(rested_micros).unwrap_or(0) / 1_000_000;
+    let times = rested_seconds / context.node.config.transaction_state_idle_seconds.max(1);
+    (times > 0 && !registers.is_empty()).then_some(times)
+}
+
+/// Whether this node is to settle a partition that has rested so many times longer than asked for.
+fn is_due(context: &ShardContext, name: &PartitionName, rested: u64, table: &Table) -> bool {
+    let view = context.cluster_view();
+    let Some(placement) = view.placement(&table.keyspace) else { return false };
+    let replicas = placement.replicas(name.token);
+    if !replicas.all().all(|member| view.is_alive(&member.host_id)) {
+        return false;
+    }
+    let own = context.node.host_id;
+    let rank = replicas.read.iter().position(|member| member.host_id == own);
+    rank.is_some_and(|rank| rested > rank as u64)
+}
+
+/// Settles a partition and has its replicas forget it; false when that must wait for another round.
+async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sync::Arc<Table>) -> bool {
+    let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    let operation = Operation {
+        table,
+        key: PartitionKey { token: name.token, bytes: name.key.clone() },
+        serial: Consistency::Serial,
+        is_write: true,
+        is_unanimous: true,
+        read: ReadOrder::UNLIMITED,
+        deadline: context.clock.monotonic() + timeout,
+    };
+    let mut turn = context.paxos.turns.take(name.table_id, name.key.clone()).await;
+    let epoch = context.cluster_view().topology.epoch;
+    let mut settled: Option<Ballot> = None;
+    let agreement = agree(context, &operation, &mut turn, &mut |ballot, _| {
+        settled = Some(ballot);
+        Ok(Verdict::Settle)
+    })
+    .await;
+    if let Some(lease) = turn.finish(context.clock.monotonic()) {
+        lease.give_back(context);
+    }
+    drop(turn);
+    match (agreement, settled) {
+        (Ok(_), Some(ballot)) => forget(context, &operation, epoch, ballot).await,
+        (Ok(_), None) => false,
+        (Err(error), _) => {
+            tracing::debug!(%error, "idle transactions could not be settled");
+            false
+        }
+    }
+}
+
+/// Tells the replicas, this node last.
+async fn forget(context: &Rc<ShardContext>, operation: &Operation, epoch: u64, ballot: Ballot) -> bool {
+    let replicas = {
+        let view = context.cluster_view();
+        match view.placement(&operation.table.keyspace) {
+            Some(placement) => placement.replicas(operation.key.token).clone(),
+            None => return false,
+        }
+    };
+    let own = context.node.host_id;
+    let (last, first): (Vec<_>, Vec<_>) = Replicas::all(&replicas).partition(|member| member.host_id == own);
+    for member in first.into_iter().chain(last) {
+        let partition = operation.name();
+        let request = PaxosRequest { epoch, partition, order: PaxosOrder::Forget { ballot } };
+        if let Err(error) = send(context, member, request, FORGET_TIMEOUT).await {
+            tracing::debug!(replica = %member.host_id, %error, "a replica did not forget idle transactions");
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,124 @@
+//! The state of transactions that have rested is forgotten, and nothing else is.
+
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+
+use super::super::message::PartitionName;
+use super::super::state::Registers;
+use super::super::{settle, store};
+use super::transactions::{INSERT, is_applied, serial_read, swap};
+use crate::config::Config;
+use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+
+const IDLE: Duration = Duration::from_secs(60);
+
+fn config() -> Config {
+    Config { transaction_state_idle_seconds: IDLE.as_secs(), ..Config::default() }
+}
+
+/// What all shards of a node keep.
+fn states(cluster: &Cluster, node: usize) -> Vec<(PartitionName, Registers)> {
+    let shards = cluster.nodes[node].iter();
+    shards.flat_map(|context| store::load_part(&context.shard, &[], 1_000).unwrap().states).collect()
+}
+
+/// How many partitions a node remembers anything of but that it has forgotten.
+fn remembered(cluster: &Cluster, node: usize) -> usize {
+    states(cluster, node).iter().filter(|(_, registers)| !registers.is_empty()).count()
+}
+
+/// Has all shards of the first nodes look through their state; how many partitions they have settled.
+async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
+    let mut settled = 0;
+    for context in cluster.nodes.iter().take(nodes).flatten().cloned() {
+        let round = tokio::task::spawn_local(async move { settle::round(&context).await.unwrap() });
+        while !round.is_finished() {
+            cluster.settle().await;
+            cluster.clock.advance(Duration::from_millis(10));
+        }
+        settled += round.await.unwrap();
+    }
+    settled
+}
+
+#[test]
+fn what_has_rested_is_forgotten_by_all_and_transactions_go_on() {
+    with_cluster(3, &config(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        assert!(swap(&cluster, 1, 1, 2).await);
+        for node in 0..3 {
+            assert_eq!(remembered(&cluster, node), 1);
+        }
+        assert_eq!(rounds(&cluster, 3).await, 0);
+        for round in 0..3 {
+            cluster.clock.advance(4 * IDLE);
+            assert_eq!(rounds(&cluster, 3).await, 1, "{round}");
+            for node in 0..3 {
+                assert_eq!(remembered(&cluster, node), 0);
+                assert!(states(&cluster, node).iter().all(|(_, registers)| registers.low_bound_micros > 0));
+                assert_eq!(cluster.stored(node, "three", "t").get(&1), Some(&(round + 2)));
+            }
+            assert!(!is_applied(cluster.query(2, INSERT, Consistency::Quorum).await));
+            assert!(swap(&cluster, 2, round as i32 + 2, round as i32 + 3).await);
+            assert_eq!(serial_read(&cluster, 0).await, Some(round as i32 + 3));
+        }
+    });
+}
+
+#[test]
+fn nothing_is_forgotten_while_a_replica_is_away() {
+    with_cluster(3, &config(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        cluster.set_alive(2, false);
+        assert!(swap(&cluster, 0, 1, 2).await);
+        cluster.clock.advance(4 * IDLE);
+        assert_eq!(rounds(&cluster, 3).await, 0);
+        assert_eq!(remembered(&cluster, 0), 1);
+        cluster.set_alive(2, true);
+        // Silent, and nobody has noticed.
+        cluster.set_silent(2, true);
+        assert_eq!(rounds(&cluster, 2).await, 0);
+        assert_eq!(remembered(&cluster, 1), 1);
+        cluster.set_silent(2, false);
+        cluster.clock.advance(4 * IDLE);
+        assert!(rounds(&cluster, 3).await > 0);
+        for node in 0..3 {
+            assert_eq!(remembered(&cluster, node), 0, "{node}: {:?}", states(&cluster, node));
+            // Who was away knows by then what was agreed.
+            assert_eq!(cluster.stored(node, "three", "t").get(&1), Some(&2));
+        }
+    });
+}
+
+#[test]
+fn a_coordinator_whose_clock_is_far_behind_writes_nothing_that_is_hidden_by_what_was_forgotten() {
+    with_cluster(3, &config(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        let before = states(&cluster, 0);
+        cluster.clock.advance(4 * IDLE);
+        rounds(&cluster, 3).await;
+        let name = &before[0].0;
+        for context in cluster.nodes.iter().flatten() {
+            // As if the bound had expired.
+            store::remove(&context.shard, name, context.now_seconds()).unwrap();
+        }
+        let (_, old) = &before[0];
+        let context =
+            cluster.nodes[0].iter().find(|context| context.index == context.node.shard_of(name.token));
+        let request = super::super::message::PaxosRequest {
+            epoch: 1,
+            partition: name.clone(),
+            order: super::super::message::PaxosOrder::Ask {
+                question: super::super::proposer::Question::Prepare {
+                    ballot: old.promised.unwrap(),
+                    is_write: true,
+                    commit: None,
+                },
+                read: None,
+            },
+        };
+        let answer = super::super::replica::receive(context.unwrap(), request).await;
+        assert!(matches!(answer, Ok(super::super::message::PaxosResponse::Rejected { .. })), "{answer:?}");
+    });
+}
