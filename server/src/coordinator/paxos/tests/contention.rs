@@ -20,7 +20,7 @@ async fn wait_for<T>(cluster: &Cluster, tasks: &[JoinHandle<T>]) -> Duration {
     loop {
         cluster.settle().await;
         if tasks.iter().all(JoinHandle::is_finished) {
-            return cluster.clock.monotonic() - begun;
+            return cluster.clock.monotonic().saturating_sub(begun);
         }
         cluster.clock.advance(Duration::from_millis(1));
     }

@@ -36,6 +36,7 @@ pub enum Trouble {
 
 /// What kind of run.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct Plan {
     pub proposers: usize,
     /// Operations that are begun.
@@ -48,8 +49,6 @@ pub struct Plan {
     pub has_bad_link: bool,
     /// Clients have replicas forget as well.
     pub is_forgetting: bool,
-    /// Operations carry along what the client's last one agreed on, and do not wait for it to be committed.
-    pub is_handing_on: bool,
     pub trouble: Option<Trouble>,
 }
 
@@ -62,7 +61,6 @@ impl Default for Plan {
             is_moving: false,
             has_bad_link: false,
             is_forgetting: true,
-            is_handing_on: true,
             trouble: None,
         }
     }
@@ -172,7 +170,7 @@ struct Client {
     skew_micros: i64,
     /// What it has seen last.
     known: u64,
-    /// What it has agreed on last.
+    /// What it has agreed on last: its next operation carries that along.
     agreed: Option<Commit>,
 }
 
@@ -461,9 +459,7 @@ impl World<'_> {
                     panic!("only a swap proposes");
                 };
                 client.known = new;
-                if self.plan.is_handing_on {
-                    client.agreed = Some(commit.clone());
-                }
+                client.agreed = Some(commit.clone());
                 let epoch = client.epoch;
                 self.broadcast(index, epoch, &Body::Commit(commit));
                 self.end(Call::Swapped { expected, new }, began);

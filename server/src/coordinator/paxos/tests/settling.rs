@@ -11,7 +11,7 @@ use super::transactions::{INSERT, is_applied, serial_read, swap};
 use crate::config::Config;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 fn config() -> Config {
     Config { transaction_state_idle_seconds: IDLE.as_secs(), ..Config::default() }
@@ -31,7 +31,8 @@ fn remembered(cluster: &Cluster, node: usize) -> usize {
 /// Has all shards of the first nodes look through their state; how many partitions they have settled.
 async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
     let mut settled = 0;
-    for context in cluster.nodes.iter().take(nodes).flatten().cloned() {
+    for context in cluster.nodes.iter().take(nodes).flatten() {
+        let context = context.clone();
         let round = tokio::task::spawn_local(async move { settle::round(&context).await.unwrap() });
         while !round.is_finished() {
             cluster.settle().await;
