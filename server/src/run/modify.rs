@@ -453,8 +453,11 @@ impl<'a> StatementWriter<'a> {
                 }
             }
             CqlType::List { element, .. } => {
-                let is_removed =
-                    |item: &[u8]| removed.iter().any(|gone| compare::compare(element, gone, item).is_eq());
+                let mut removed = removed;
+                removed.sort_by(|left, right| compare::compare(element, left, right));
+                let is_removed = |item: &[u8]| {
+                    removed.binary_search_by(|gone| compare::compare(element, gone, item)).is_ok()
+                };
                 let paths: Vec<Vec<u8>> = self
                     .list(work, column, key, position)?
                     .elements
