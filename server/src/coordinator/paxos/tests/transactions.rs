@@ -59,6 +59,48 @@ fn of_two_that_insert_the_same_row_one_does() {
     });
 }
 
+/// The only row of an answer with its columns, each a boolean or an int.
+fn shown_row(outcome: Result<Outcome>) -> Vec<(String, Option<i32>)> {
+    let Ok(Outcome::OwnRows { columns, page, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(page.row_count, 1);
+    let mut rest = page.rows.as_slice();
+    let mut cells = Vec::new();
+    for column in columns {
+        let (length, after) = rest.split_first_chunk::<4>().unwrap();
+        let length = i32::from_be_bytes(*length);
+        let (cell, after) = after.split_at(length.max(0) as usize);
+        let number = cell.iter().fold(0, |number, byte| number << 8 | i32::from(*byte));
+        cells.push((column.name, (length >= 0).then_some(number)));
+        rest = after;
+    }
+    cells
+}
+
+#[test]
+fn conditions_on_static_columns_show_the_first_row_where_they_do_not_hold() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for text in [
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 3, 30)",
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 2, 20)",
+            "INSERT INTO three.rows (k, s) VALUES (1, 5)",
+            "INSERT INTO three.rows (k, c, v) VALUES (2, 7, 70)",
+        ] {
+            cluster.query(0, text, Consistency::All).await.unwrap();
+        }
+        let batch = "BEGIN BATCH UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 3;
+            UPDATE three.rows SET s = 6 WHERE k = 1 IF s = 4; APPLY BATCH";
+        let cell = |name: &str, value: Option<i32>| (name.to_owned(), value);
+        let expected =
+            [cell("[applied]", Some(0)), cell("k", Some(1)), cell("c", Some(2)), cell("s", Some(5))];
+        assert_eq!(shown_row(cluster.query(1, batch, Consistency::Quorum).await), expected);
+        let without_statics = "UPDATE three.rows SET s = 6 WHERE k = 2 IF s = 4";
+        let expected = [cell("[applied]", Some(0)), cell("s", None)];
+        assert_eq!(shown_row(cluster.query(2, without_statics, Consistency::Quorum).await), expected);
+        let holds = "UPDATE three.rows SET s = 6 WHERE k = 1 IF s = 5";
+        assert!(is_applied(cluster.query(0, holds, Consistency::Quorum).await));
+    });
+}
+
 #[test]
 fn every_node_sees_what_the_last_one_did() {
     with_cluster(4, &Config::default(), |cluster| async move {
