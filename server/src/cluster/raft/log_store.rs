@@ -136,7 +136,12 @@ impl LogStore {
         change: impl FnOnce(&mut Log),
     ) -> Result<(), io::Error> {
         let written = async {
-            self.shard.admit().await.map_err(failed)?;
+            match self.shard.admit().await {
+                // What is written here is small. An error would end the node's part in the log for good, as long as the
+                // disk may be full.
+                Ok(()) | Err(EngineError::FlushFailed(_)) => {}
+                Err(error) => return Err(failed(error)),
+            }
             match self.write_in_turn(rows, deleted.as_ref(), change)? {
                 Some(position) => self.shard.on_disk(position).await.map_err(failed),
                 None => Ok(()),

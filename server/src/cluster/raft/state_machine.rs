@@ -5,11 +5,13 @@
 //!   ([`applying::take_over`]).
 //! * The snapshot is the file of the applied state. It is never older than what the log has been purged of: before a
 //!   snapshot is offered, the state is stored.
-//! * A failure stops the log on this node; the next start goes on from the stored state.
+//! * What cannot be taken over is tried again. Once the first shard has failed, which only a start heals, the log stops on this
+//!   node; the next start goes on from the stored state.
 
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
@@ -22,6 +24,9 @@ use crate::cluster::metadata::{self, Command};
 use crate::cluster::stored::Stored;
 use crate::node::shared::CATALOG_FILE;
 use crate::shard_thread::ShardContext;
+
+/// Before a state is taken over that could not be.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The state as of the last entry that is applied.
 pub type AppliedState = Rc<RefCell<Stored>>;
@@ -65,11 +70,19 @@ impl NodeStateMachine {
         Ok(outcome)
     }
 
+    /// Until it succeeds, or the node stops: a full disk, say, must not take the node out of the cluster for good.
     async fn take_over(&self, old: &Stored, new: &Stored, told: Told) -> Result<(), io::Error> {
-        let store = self.store(new);
-        applying::take_over(&self.context, &old.state, &new.state, told, store)
-            .await
-            .map_err(|error| io::Error::other(error.to_string()))
+        loop {
+            let store = self.store(new);
+            let taken = applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await;
+            let Err(error) = taken else { return Ok(()) };
+            let is_stopping = *self.context.node.stopping.borrow();
+            if is_stopping || self.context.shard.failure().is_some() {
+                return Err(io::Error::other(error.to_string()));
+            }
+            tracing::error!(%error, "a change of the cluster could not be taken over; another attempt follows");
+            self.context.clock.sleep(RETRY_PAUSE).await;
+        }
     }
 
     /// Makes a state the one that the next start begins with, unless a later one is already.
