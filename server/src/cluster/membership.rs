@@ -9,7 +9,7 @@
 //!   where an operator has asked for it (and again, when that node was started anew and the operator asks again).
 //! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all who gain something have fetched it.
 //! * `ReadNew` → the end: every live member has applied `ReadNew`, who leaves votes no more in the metadata log, and has
-//!   handed over the hints that it keeps.
+//!   handed over the hints and batches that it keeps.
 //! * A step that is proposed twice has one effect: it names the state that it leads away from.
 
 use std::collections::BTreeSet;
@@ -21,6 +21,7 @@ use super::join::{JoinError, join};
 use super::metadata::{Command, Outcome, Refusal};
 use super::propose::propose;
 use super::wait_applied_everywhere;
+use crate::batch_log;
 use crate::config::Endpoint;
 use crate::coordinator::replica::hints;
 use crate::error::RequestError;
@@ -75,8 +76,8 @@ pub enum MembershipError {
     OwnRemoval,
     #[error("Node {host_id} is alive and owns this ID. Use decommission command to remove it from the ring")]
     StillAlive { host_id: HostId },
-    #[error("node {host_id} is not joining")]
-    NotJoining { host_id: HostId },
+    #[error("node {host_id} neither joins nor leaves")]
+    NotInTransition { host_id: HostId },
     #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
     RingIsChanging,
     #[error("Keyspace [{0}] does not exist.")]
@@ -204,7 +205,7 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
     }
     if member.state == MemberState::Leaving(Phase::ReadNew)
         && member.host_id == context.node.host_id
-        && !hints_are_handed_over(context).await?
+        && !hand_over(context).await?
     {
         return Ok(false);
     }
@@ -223,11 +224,17 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
 }
 
 /// What this node has kept for others goes to others: it will not be there.
-async fn hints_are_handed_over(context: &Rc<ShardContext>) -> Result<bool> {
+async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     let mut is_done = true;
     for shard in 0..context.node.shard_count() {
         is_done &= context
-            .run_on(shard, |context| Box::pin(async move { hints::hand_over(&context).await }))
+            .run_on(shard, |context| {
+                Box::pin(async move {
+                    // What of a batch cannot be delivered becomes hints.
+                    let batches_are_over = batch_log::replay_all(&context).await?;
+                    Ok::<_, RequestError>(hints::hand_over(&context).await? && batches_are_over)
+                })
+            })
             .await??;
     }
     Ok(is_done)
@@ -392,8 +399,17 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
             return Err(MembershipError::NotNormal { host_id, state: member.state });
         }
         MemberState::Normal => {
-            check_remaining(&view.topology, member, &context.catalog(), force)?;
-            start_leave(context, host_id).await?;
+            let check = || {
+                let topology = context.cluster_view().topology.clone();
+                match topology.member(&host_id) {
+                    Some(member) if member.state == MemberState::Normal => {
+                        check_remaining(&topology, member, &context.catalog(), force)
+                    }
+                    // Asked for twice: the other one has come first.
+                    _ => Ok(()),
+                }
+            };
+            start_leave(context, host_id, check).await?;
         }
     }
     wait_until_gone(context, host_id).await
@@ -425,9 +441,14 @@ fn check_remaining(topology: &Topology, member: &Member, catalog: &Catalog, forc
     Ok(())
 }
 
-/// Proposes the leaving until it is the member's turn.
-async fn start_leave(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+/// Proposes the leaving until it is the member's turn; `check`: whether it may, looked at each time.
+async fn start_leave(
+    context: &Rc<ShardContext>,
+    host_id: HostId,
+    check: impl Fn() -> Result<()>,
+) -> Result<()> {
     loop {
+        check()?;
         match propose(context, Command::StartLeave { host_id }, PROPOSAL_DEADLINE).await? {
             Outcome::Applied { .. } => return Ok(()),
             Outcome::Refused(refusal) => return Err(refusal.into()),
@@ -481,7 +502,7 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
         return abort_join(context, host_id).await;
     }
     if member.state == MemberState::Normal {
-        start_leave(context, host_id).await?;
+        start_leave(context, host_id, || Ok(())).await?;
     }
     context.node.transfers.ask_removal(host_id);
     let outcome = wait_until_gone(context, host_id).await;
@@ -489,17 +510,18 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
     outcome
 }
 
-/// Takes a join back: the member is none any more. From any shard of any member.
+/// Takes a transition back, from any shard of any member: who joins is no member any more, who leaves stays. One that waits for
+/// a dead member keeps that one's removal waiting.
 pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
     let view = context.cluster();
     match view.topology.member(&host_id).map(|member| member.state) {
         None => return Err(MembershipError::UnknownMember { host_id }),
-        Some(MemberState::Joining(_)) => {}
-        Some(_) => return Err(MembershipError::NotJoining { host_id }),
+        Some(MemberState::Joining(_) | MemberState::Leaving(_)) => {}
+        Some(MemberState::Normal) => return Err(MembershipError::NotInTransition { host_id }),
     }
     match propose(context, Command::Abort { host_id }, PROPOSAL_DEADLINE).await? {
         Outcome::Applied { .. } => Ok(()),
         Outcome::Refused(refusal) => Err(refusal.into()),
-        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotJoining { host_id }),
+        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotInTransition { host_id }),
     }
 }

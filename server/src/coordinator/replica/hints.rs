@@ -545,7 +545,7 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
     };
     let is_done = match ask(context, host_id, &change).await {
         Some(Ok(ReplicaResponse::NotOwner)) | None => {
-            // The target has left, or the partition belongs to others: they are given it.
+            // The target has left, or the partition belongs to others or is about to: all of them are given it.
             write::deliver(context, change).await
         }
         Some(Ok(_)) => true,
@@ -581,7 +581,7 @@ async fn ask(
     }
 }
 
-/// Applies a hint for this node, if it has the partition.
+/// Applies a hint for this node, if it has the partition and nobody else is to take it over.
 pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<ReplicaResponse, Failure> {
     let parsed =
         Mutation::from_bytes(mutation.clone()).map_err(|error| Failure::Malformed(error.to_string()))?;
@@ -589,15 +589,17 @@ pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<Repl
     let Some(table) = table_by_id(&context.catalog(), &view.table) else {
         return Err(Failure::UnknownTable { table_id: u128::from_be_bytes(view.table.0) });
     };
-    let is_owner = {
+    let (epoch, is_settled) = {
         let cluster = context.cluster_view();
-        cluster
-            .placement(&table.keyspace)
-            .is_none_or(|placement| placement.replicas(view.token).contains(&context.node.host_id))
+        let replicas = cluster.placement(&table.keyspace).map(|placement| placement.replicas(view.token));
+        let is_settled = replicas
+            .is_none_or(|replicas| replicas.pending.is_empty() && replicas.contains(&context.node.host_id));
+        (cluster.topology.epoch, is_settled)
     };
-    if !is_owner {
+    // While ownership changes hands the new owner may have fetched what is here already: it must get this as well.
+    if !is_settled {
         return Ok(ReplicaResponse::NotOwner);
     }
-    apply_at_replica(context, None, mutation).await?;
+    apply_at_replica(context, Some(epoch), mutation).await?;
     Ok(ReplicaResponse::Written)
 }
