@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::io::{
-    CrashStyle, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
+    CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
 };
 use helenus_engine::{ShardOptions, TableOptions};
 use openraft::EntryPayload;
@@ -141,6 +141,24 @@ fn a_log_that_was_purged_beyond_its_end_is_empty_and_goes_on_there() {
             (Some(log_id(4, 100)), Some(log_id(4, 101)))
         );
         assert_eq!(store.try_get_log_entries(0..=101).await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_log_whose_write_has_failed_is_not_read_any_more() {
+    let disk = SimulatedDisk::new(1);
+    run(async {
+        let mut store = open(&disk, SyncMode::Group).await;
+        append(&mut store, vec![entry(1, 0)]).await.unwrap();
+        disk.fail_at(disk.operations(), Fault::Error);
+        assert!(append(&mut store, vec![entry(1, 1)]).await.is_err());
+        // Others would take from it what the disk may not have.
+        assert!(store.try_get_log_entries(0..=1).await.is_err());
+    });
+    run(async {
+        let mut store = open(&disk, SyncMode::Group).await;
+        let entries = store.try_get_log_entries(..).await.unwrap();
+        assert_eq!(entries.first().map(|entry| entry.log_id), Some(log_id(1, 0)));
     });
 }
 

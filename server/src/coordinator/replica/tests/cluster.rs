@@ -1,7 +1,7 @@
 //! A few nodes in one thread: simulated disks, a clock that is moved by hand, and a network that tests can cut.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -61,6 +61,15 @@ const SCHEMA: [&str; 10] = [
 struct Network {
     shards: RefCell<BTreeMap<SocketAddr, Vec<Rc<ShardContext>>>>,
     silent: RefCell<BTreeSet<SocketAddr>>,
+    /// What becomes of the next calls, in turn.
+    fates: RefCell<VecDeque<Fate>>,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy)]
+pub enum Fate {
+    Answered { after: Duration },
+    Broken { after: Duration },
 }
 
 /// The network as one node sees it.
@@ -83,6 +92,15 @@ impl Transport for Link {
             let address = to.address;
             let unreachable =
                 || CallError::Unreachable { address, reason: "nobody listens there".to_owned() };
+            let fate = network.fates.borrow_mut().pop_front();
+            match fate {
+                Some(Fate::Answered { after }) => clock.sleep(after).await,
+                Some(Fate::Broken { after }) => {
+                    clock.sleep(after).await;
+                    return Err(unreachable());
+                }
+                None => {}
+            }
             if network.silent.borrow().contains(&address) {
                 clock.sleep(deadline).await;
                 return Err(CallError::TimedOut { address, after_ms: deadline.as_millis() as u64 });
@@ -312,6 +330,11 @@ impl Cluster {
         } else {
             self.network.silent.borrow_mut().remove(&address(node));
         }
+    }
+
+    /// Says what becomes of the next calls between nodes; those that follow are answered at once.
+    pub fn set_fates(&self, fates: impl IntoIterator<Item = Fate>) {
+        *self.network.fates.borrow_mut() = fates.into_iter().collect();
     }
 
     /// Begins the next epoch, with these states of members; nobody is shown it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 
-use super::cluster::{Cluster, with_cluster};
+use super::cluster::{Cluster, Fate, with_cluster};
 use crate::config::Config;
 use crate::error::{FailureReason, RequestError};
 
@@ -247,6 +247,24 @@ fn a_silent_replica_is_replaced_by_another_where_there_is_one() {
             Err(RequestError::ReadTimeout { received: 2, required: 3, data_present: true, .. }) => {}
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn a_digest_that_comes_late_does_not_stand_for_the_data_that_is_missing() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
+        // The digest of the first is slow; that of the other one, asked after half the timeout, differs, and its data never
+        // comes. Meanwhile the first one's digest has arrived: its data is all that is left to ask for.
+        let half = Duration::from_millis(config().read_request_timeout_ms / 2);
+        cluster.set_fates([
+            Fate::Answered { after: half + Duration::from_millis(100) },
+            Fate::Answered { after: Duration::ZERO },
+            Fate::Broken { after: Duration::from_millis(300) },
+        ]);
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[20]]));
     });
 }
 
