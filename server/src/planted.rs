@@ -13,10 +13,17 @@ pub enum PlantedBug {
     AcknowledgeBeforeLog,
     /// A replica does not keep the ballot that it has promised.
     ForgetPromise,
+    /// Who gives a range up sends it as it was a second ago: partitions that were written since are missing there.
+    StreamOldRange,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::SkipHint, Self::DropReadRepair, Self::AcknowledgeBeforeLog, Self::ForgetPromise];
+    pub const ALL: [Self; 5] = [
+        Self::SkipHint,
+        Self::DropReadRepair,
+        Self::AcknowledgeBeforeLog,
+        Self::ForgetPromise,
+        Self::StreamOldRange,
+    ];
 }

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
-use helenus_engine::{EngineError, TableId};
+use helenus_engine::{EngineError, Mutation, Operation, TableId};
 
 use super::message::{FetchRequest, Piece};
 use super::ranges::{intervals, share_of_ring};
 use crate::internode::message::Failure;
+use crate::planted::PlantedBug;
 use crate::ring::HostId;
 use crate::ring::placement::TokenRange;
 use crate::shard_thread::ShardContext;
@@ -89,13 +90,28 @@ fn read_turn(
             limit,
         })
         .map_err(|error| failure(&error))?;
+    let sends_old = context.has_bug(PlantedBug::StreamOldRange);
     for mutation in &versions.partitions {
+        if sends_old && is_recent(context, mutation) {
+            continue;
+        }
         let bytes = mutation.bytes();
         piece.mutations.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
         piece.mutations.extend_from_slice(bytes);
         piece.count += 1;
     }
     Ok(versions.resume)
+}
+
+/// Whether something of a partition was written in the last second.
+fn is_recent(context: &ShardContext, mutation: &Mutation) -> bool {
+    let limit_micros = context.clock.now_micros() - 1_000_000;
+    mutation.view().is_ok_and(|view| {
+        view.operations().any(|operation| match operation {
+            Ok(Operation::Row { row, .. }) => row.cells().any(|cell| cell.timestamp > limit_micros),
+            _ => false,
+        })
+    })
 }
 
 /// Roughly how many bytes of these ranges are on this shard.

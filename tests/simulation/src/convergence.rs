@@ -15,18 +15,26 @@ const KEYSPACE: &str = "sim";
 /// A row's bytes by the nodes that hold it.
 type Copies = BTreeMap<usize, Vec<u8>>;
 
+/// The tables of the load that are there.
+pub fn tables(world: &World) -> Vec<String> {
+    let context = world.members().iter().find_map(|machine| machine.context(0));
+    let keyspace = context.and_then(|context| context.catalog().keyspaces.get(KEYSPACE).cloned());
+    keyspace.map_or_else(Vec::new, |keyspace| keyspace.tables.keys().cloned().collect())
+}
+
 /// The first difference between replicas in these tables, in words; `None`: there is none.
-pub fn difference(world: &World, tables: &[&str]) -> Option<String> {
+pub fn difference(world: &World, tables: &[String]) -> Option<String> {
     for table in tables {
         let mut rows: BTreeMap<(i64, Vec<u8>), Copies> = BTreeMap::new();
-        for machine in &world.machines {
+        let members = world.members();
+        for machine in &members {
             for context in machine.contexts() {
                 if let Err(error) = collect(&context, table, machine.index, &mut rows) {
                     return Some(format!("n{} cannot read {table}: {error}", machine.index));
                 }
             }
         }
-        let Some(context) = world.machines.iter().find_map(|machine| machine.context(0)) else {
+        let Some(context) = members.iter().find_map(|machine| machine.context(0)) else {
             return Some("no node is up".to_owned());
         };
         let cluster = context.cluster();
@@ -35,8 +43,7 @@ pub fn difference(world: &World, tables: &[&str]) -> Option<String> {
         };
         for ((token, key), copies) in &rows {
             let replicas = placement.replicas(*token);
-            let held: Vec<(usize, Option<&Vec<u8>>)> = world
-                .machines
+            let held: Vec<(usize, Option<&Vec<u8>>)> = members
                 .iter()
                 .filter(|machine| replicas.read.iter().any(|member| member.host_id == machine.host_id))
                 .map(|machine| (machine.index, copies.get(&machine.index)))

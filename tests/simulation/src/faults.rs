@@ -8,12 +8,23 @@ use helenus_engine::io::{CrashStyle, Fault, SplitMix64};
 use crate::machine::Machine;
 use crate::network::Link;
 use crate::plan::FaultKind;
+use crate::transitions;
 use crate::world::{World, pause_ms};
 
 /// How long a node may take to come up once everything is well.
 const START_MAX: Duration = Duration::from_mins(1);
+/// The same where members come and go: each waits for its turn and for its data.
+const TRANSITIONS_MAX: Duration = Duration::from_mins(4);
+/// Between two looks whether all is well.
+const LOOK_MS: u64 = 200;
+/// Before a node is started again whose join was taken back.
+const RESTART_MS: u64 = 5_000;
+/// How long it takes to set a clock right.
+const CLOCK_MS: u64 = 500;
 /// What a full disk still has room for, in bytes at most.
 const LAST_BYTES: u64 = 20_000;
+/// The longest sync of a slow disk.
+const SLOW_MAX: Duration = Duration::from_secs(1);
 
 /// Does what the plan says until the load is over.
 pub async fn inject(world: Rc<World>) {
@@ -32,8 +43,9 @@ pub async fn inject(world: Rc<World>) {
         let kind = world.plan.faults[random.below(world.plan.faults.len() as u64) as usize];
         let longest_ms = if random.chance(1, 4) { 8_000 } else { 1_500 };
         let duration_ms = 50 + random.below(longest_ms);
-        let node = random.below(world.machines.len() as u64) as usize;
-        begin(&world, kind, node, duration_ms, &mut random);
+        let members = world.members();
+        let machine = members[random.below(members.len() as u64) as usize].clone();
+        begin(&world, kind, machine, duration_ms, &mut random);
     }
 }
 
@@ -41,16 +53,32 @@ fn style(random: &mut SplitMix64) -> CrashStyle {
     CrashStyle::ALL[random.below(CrashStyle::ALL.len() as u64) as usize]
 }
 
-fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64, random: &mut SplitMix64) {
-    let machine = world.machines[node].clone();
+fn begin(
+    world: &Rc<World>,
+    kind: FaultKind,
+    machine: Rc<Machine>,
+    duration_ms: u64,
+    random: &mut SplitMix64,
+) {
+    let node = machine.index;
     world.trace.note(format!("{kind:?} of n{node} for {duration_ms} ms"));
     match kind {
         FaultKind::Crash => crash_and_restart(world, machine, style(random), duration_ms),
         FaultKind::PowerLoss => {
-            for machine in &world.machines {
-                let own_ms = duration_ms + random.below(500);
-                crash_and_restart(world, machine.clone(), style(random), own_ms);
+            // Power that is about to fail may slow the disks down first: more is on its way to them then.
+            let warning_ms = if random.chance(1, 3) { 50 + random.below(500) } else { 0 };
+            let style = random.chance(1, 2).then(|| style(random));
+            if warning_ms > 0 {
+                world.members().iter().for_each(|machine| machine.pace.set_slow(Some(SLOW_MAX)));
             }
+            let mut random = world.random();
+            later(world, warning_ms, move |world| {
+                for machine in world.members() {
+                    machine.pace.set_slow(None);
+                    let style = style.unwrap_or_else(|| self::style(&mut random));
+                    crash_and_restart(world, machine, style, duration_ms + random.below(500));
+                }
+            });
         }
         FaultKind::Partition => {
             let others: Vec<usize> =
@@ -92,8 +120,13 @@ fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64, rand
             }
         }
         FaultKind::SlowDisk => {
-            machine.pace.set_slow(Some(Duration::from_millis(20 + random.below(1_000))));
-            later(world, duration_ms, move |_| machine.pace.set_slow(None));
+            // They may share what makes them slow.
+            let machines = if random.chance(1, 3) { world.members() } else { vec![machine] };
+            let sync_max = Duration::from_millis(20 + random.below(SLOW_MAX.as_millis() as u64));
+            machines.iter().for_each(|machine| machine.pace.set_slow(Some(sync_max)));
+            later(world, duration_ms, move |_| {
+                machines.iter().for_each(|machine| machine.pace.set_slow(None));
+            });
         }
         FaultKind::FullDisk => {
             machine.disk.set_capacity_bytes(machine.disk.used_bytes() + random.below(LAST_BYTES));
@@ -106,6 +139,9 @@ fn begin(world: &Rc<World>, kind: FaultKind, node: usize, duration_ms: u64, rand
             machine.disk.fail_at(machine.disk.operations() + random.below(30), Fault::Error);
             later(world, duration_ms, move |world| restart_if_failed(world, machine));
         }
+        FaultKind::Join => transitions::join(world),
+        FaultKind::Leave => transitions::leave(world, random),
+        FaultKind::Remove => transitions::remove(world, random),
     }
 }
 
@@ -150,28 +186,40 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
     }
 }
 
-fn boot(world: &Rc<World>, machine: Rc<Machine>) {
-    if machine.is_running() {
+/// Switches a machine on, if it is a member or to become one.
+pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
+    if machine.is_running() || !machine.is_member() {
         return;
     }
     let shared = world.clone();
     world.spawn(async move {
         if let Err(error) = machine.boot().await {
-            not_started(&shared, &machine, &error);
+            not_started(&shared, machine, &error);
         }
     });
 }
 
-fn not_started(world: &World, machine: &Machine, error: &str) {
+fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
     world.trace.note(format!("n{} does not start: {error}", machine.index));
     let is_excused =
         world.plan.faults.iter().any(|kind| matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync));
     // A crash on the way has taken the node down already.
     if machine.is_running() {
-        if !is_excused {
+        if error.contains("the clocks are") {
+            // As an operator would, when the log says so.
+            world.trace.note(format!("the clock of n{} is set right", machine.index));
+            machine.set_clock_right();
+            machine.crash(CrashStyle::KeepAll);
+            return later(world, CLOCK_MS, move |world| boot(world, machine));
+        }
+        let is_aborted = error.contains("aborted");
+        if !is_excused && !is_aborted {
             world.violation(format!("n{} does not start: {error}", machine.index));
         }
         machine.crash(CrashStyle::KeepAll);
+        if is_aborted {
+            later(world, RESTART_MS, move |world| boot(world, machine));
+        }
     }
 }
 
@@ -180,31 +228,46 @@ pub async fn heal(world: &Rc<World>) {
     world.trace.note("all faults end");
     world.network.heal();
     for machine in &world.machines {
+        if world.plan.changes_members() {
+            // Clocks that are far apart keep nodes from joining.
+            machine.set_clock_right();
+        }
         machine.set_paused(false);
         machine.pace.set_slow(None);
         machine.disk.set_capacity_bytes(u64::MAX);
         machine.disk.clear_faults();
     }
-    let deadline = world.trace.now_micros() + START_MAX.as_micros() as u64;
+    let patience = if world.plan.changes_members() { TRANSITIONS_MAX } else { START_MAX };
+    let deadline = world.trace.now_micros() + patience.as_micros() as u64;
     loop {
         let mut all_serve = true;
-        for machine in &world.machines {
+        for machine in &world.members() {
             restart_if_failed(world, machine.clone());
             boot(world, machine.clone());
             all_serve &= machine.is_serving();
         }
-        if all_serve {
+        if all_serve && transitions::are_over(world) && all_see_all(world) {
             return;
         }
         if world.trace.now_micros() > deadline {
-            let down: Vec<usize> = world
-                .machines
-                .iter()
-                .filter(|machine| !machine.is_serving())
-                .map(|machine| machine.index)
-                .collect();
-            return world.violation(format!("after healing, nodes {down:?} do not come up"));
+            let members = world.members();
+            let down = members.iter().filter(|machine| !machine.is_serving()).map(|machine| machine.index);
+            return world.violation(format!(
+                "after healing, nodes {:?} do not come up, {} dead ones are not removed, some not seen alive, or a transition has no end: {:?}",
+                down.collect::<Vec<_>>(),
+                world.removals.get(),
+                transitions::newest_topology(world).and_then(|topology| topology.in_transition().cloned()),
+            ));
         }
-        pause_ms(500).await;
+        pause_ms(LOOK_MS).await;
     }
+}
+
+/// Whether every member takes every member for alive.
+pub fn all_see_all(world: &World) -> bool {
+    let members = world.members();
+    members.iter().all(|machine| {
+        let view = machine.context(0).map(|context| context.cluster());
+        view.is_some_and(|view| members.iter().all(|other| view.is_alive(&other.host_id)))
+    })
 }

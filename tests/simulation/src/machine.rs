@@ -6,7 +6,6 @@
 //!   that node.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,7 +40,20 @@ pub struct Hardware {
     pub address: SocketAddr,
     pub config: Config,
     pub planted_bug: Option<PlantedBug>,
+    /// At the beginning.
+    pub part: Part,
     pub seed: u64,
+}
+
+/// What a machine is to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It may join later.
+    Spare,
+    /// It is a member, or is to become one.
+    Member,
+    /// It was a member, or died on the way there; it is none any more.
+    Gone,
 }
 
 /// A machine and, while it is up, its node.
@@ -63,7 +75,9 @@ pub struct Machine {
     tasks: RefCell<Option<Pin<Box<LocalSet>>>>,
     poller: RefCell<Option<AbortHandle>>,
     contexts: RefCell<Vec<Rc<ShardContext>>>,
-    alive: RefCell<Option<Arc<BTreeSet<HostId>>>>,
+    pub part: Cell<Part>,
+    /// It was asked to leave.
+    pub is_leaving: Cell<bool>,
     is_serving: Cell<bool>,
     is_paused: Cell<bool>,
     paused: RefCell<Option<Waker>>,
@@ -96,7 +110,8 @@ impl Machine {
             tasks: RefCell::default(),
             poller: RefCell::default(),
             contexts: RefCell::default(),
-            alive: RefCell::default(),
+            part: Cell::new(hardware.part),
+            is_leaving: Cell::new(false),
             is_serving: Cell::new(false),
             is_paused: Cell::new(false),
             paused: RefCell::default(),
@@ -139,13 +154,19 @@ impl Machine {
         Arc::new(PacedDisk::new(self.index, self.disk.clone(), self.pace.clone(), self.trace.clone()))
     }
 
-    /// Makes these the members that the node believes to be alive, now and after every start.
-    pub fn set_alive(&self, alive: Arc<BTreeSet<HostId>>) {
-        for context in self.contexts.borrow().iter() {
-            let view = context.cluster().with_alive(alive.clone());
-            context.install_cluster(Arc::new(view));
-        }
-        *self.alive.borrow_mut() = Some(alive);
+    /// Whether it is a member, or is to become one.
+    pub fn is_member(&self) -> bool {
+        self.part.get() == Part::Member
+    }
+
+    /// Has the node do something, and waits for what it comes to; an error when the node is down or dies meanwhile.
+    pub async fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Result<T, String> {
+        let (sender, receiver) = oneshot::channel();
+        self.spawn(async move {
+            // Whoever asked may be gone.
+            let _ = sender.send(future.await);
+        });
+        receiver.await.map_err(|_| "the node has died".to_owned())
     }
 
     /// Adds a task to the node; it is dropped when the node is down or crashes.
@@ -200,8 +221,10 @@ impl Machine {
         let disk = self.node_disk();
         let files = NodeFiles::open(disk.clone(), PathBuf::from(&self.config.data_dir)).await?;
         let shards = self.config.shards.unwrap_or(1);
-        let identity =
-            Identity::load_or_store(&files, Some(shards), || Identity::new(self.host_id, shards)).await?;
+        let identity = Identity::load_or_store(&files, Some(shards), || {
+            Identity::with_tokens(self.host_id, shards, self.config.num_tokens)
+        })
+        .await?;
         let addresses = Addresses {
             native: SocketAddr::new(self.address.ip(), 9042),
             shard_aware_port: 19042,
@@ -217,10 +240,6 @@ impl Machine {
             catalog_version,
         };
         let Assembled { shared, queues, catalog, cluster } = assembly::assemble(parts).await?;
-        let cluster = match &*self.alive.borrow() {
-            Some(alive) => Arc::new(cluster.with_alive(alive.clone())),
-            None => cluster,
-        };
         let mut contexts = Vec::with_capacity(queues.len());
         for (index, queue) in queues.into_iter().enumerate() {
             let environment = Environment {
@@ -265,6 +284,12 @@ impl Machine {
         drop(tasks);
         drop(contexts);
         self.disk.restart(style, self.random.borrow_mut().next_u64());
+    }
+
+    /// Makes its clock show the time of the others.
+    pub fn set_clock_right(&self) {
+        self.skew.offset_micros.set(0);
+        self.skew.drift_ppm.set(0);
     }
 
     /// Stops the node's tasks where they are, as SIGSTOP does, or lets them go on.

@@ -3,6 +3,7 @@
 //! A seed stands for a cluster, a load and a schedule of faults. The verdict is that of the checkers: what was promised to
 //! clients was kept, and the replicas are equal once everything is well again. The same seed gives the same events.
 
+mod agreement;
 mod client;
 mod clock;
 mod convergence;
@@ -14,6 +15,7 @@ mod panics;
 mod plan;
 mod simulation;
 mod trace;
+mod transitions;
 mod uuids;
 mod workload;
 mod world;
@@ -133,10 +135,14 @@ fn judge(seed: u64, options: &Options, choice: &Choice) -> bool {
     let violations = match &verdict {
         Ok(verdict) if verdict.violations.is_empty() => {
             println!(
-                "{plan}: ok, {} events in {:.1} s, digest {:016x}",
+                "{plan}: ok, {} events in {:.1} s, digest {:016x}{}",
                 verdict.events,
                 verdict.virtual_time.as_secs_f64(),
-                verdict.digest
+                verdict.digest,
+                match verdict.unjudged {
+                    0 => String::new(),
+                    unjudged => format!(", {unjudged} histories not judged"),
+                }
             );
             return true;
         }

@@ -29,10 +29,16 @@ pub enum FaultKind {
     FullDisk,
     /// A sync fails.
     FailedSync,
+    /// A new node joins.
+    Join,
+    /// A node leaves with its data.
+    Leave,
+    /// A node dies for good, and is removed.
+    Remove,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -43,11 +49,14 @@ impl FaultKind {
         Self::SlowDisk,
         Self::FullDisk,
         Self::FailedSync,
+        Self::Join,
+        Self::Leave,
+        Self::Remove,
     ];
 
     /// Whether a node may forget what it had not made durable: hints of writes that nobody was told of, for example.
     pub fn kills_nodes(self) -> bool {
-        matches!(self, Self::Crash | Self::PowerLoss | Self::FullDisk | Self::FailedSync)
+        matches!(self, Self::Crash | Self::PowerLoss | Self::FullDisk | Self::FailedSync | Self::Remove)
     }
 }
 
@@ -59,11 +68,12 @@ pub enum LoadKind {
     Pages,
     Counters,
     Batches,
+    Schema,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 5] =
-        [Self::Registers, Self::Transactions, Self::Pages, Self::Counters, Self::Batches];
+    pub const ALL: [Self; 6] =
+        [Self::Registers, Self::Transactions, Self::Pages, Self::Counters, Self::Batches, Self::Schema];
 }
 
 /// What a seed may choose from.
@@ -80,14 +90,20 @@ pub struct Choice {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
+    /// Nodes at the beginning.
     pub nodes: usize,
-    /// Shards of each node.
+    /// Machines that may join.
+    pub spares: usize,
+    /// Shards of each node, the spares' behind the others'.
     pub shards: Vec<usize>,
     pub load: Vec<LoadKind>,
     pub clients: usize,
     pub faults: Vec<FaultKind>,
     /// How long load and faults last.
     pub duration: Duration,
+    /// How fast ranges change their owners; 0: as fast as they can. There is so little data that a transition would be over before
+    /// anything can happen to it.
+    pub stream_bytes_per_second: u64,
     /// In every node.
     pub planted_bug: Option<PlantedBug>,
 }
@@ -98,24 +114,50 @@ impl Plan {
         let mut random = SplitMix64::new(seed ^ 0x0005_1A7E);
         let nodes = if random.chance(2, 3) { 3 } else { 4 + random.below(4) as usize };
         let nodes = choice.nodes.unwrap_or(nodes);
-        let shards = (0..nodes).map(|_| 1 + random.below(2) as usize).collect();
         let load = choose(&mut random, &choice.load, 2, 3);
         let faults =
             if random.chance(1, 12) { Vec::new() } else { choose(&mut random, &choice.faults, 1, 3) };
+        // Somebody must be able to do without who goes.
+        let goes = faults.iter().any(|fault| matches!(fault, FaultKind::Leave | FaultKind::Remove));
+        let nodes =
+            if goes && choice.nodes.is_none() { nodes.max(4 + random.below(2) as usize) } else { nodes };
+        let spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
+        let shards = (0..nodes + spares).map(|_| 1 + random.below(2) as usize).collect();
         Self {
             seed,
             nodes,
+            spares,
             shards,
             load,
             clients: 2 + random.below(4) as usize,
             faults,
             duration: Duration::from_millis(4_000 + random.below(12_000)),
+            stream_bytes_per_second: if random.chance(1, 3) { 0 } else { 1_000 + random.below(8_000) },
             planted_bug: choice.planted_bug,
         }
     }
 
+    /// Whether nodes die, if only for a while.
     pub fn kills_nodes(&self) -> bool {
         self.faults.iter().any(|fault| fault.kills_nodes())
+    }
+
+    /// Whether a disk may be lost: what only one node has is lost with it.
+    pub fn loses_disks(&self) -> bool {
+        self.faults.contains(&FaultKind::Remove)
+    }
+
+    /// Whether a write that one replica alone has, or a hint, may be lost: with its disk, or because it came while its coordinator
+    /// was leaving.
+    pub fn loses_weak_writes(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, FaultKind::Remove | FaultKind::Leave))
+    }
+
+    /// Whether members come and go.
+    pub fn changes_members(&self) -> bool {
+        self.faults
+            .iter()
+            .any(|fault| matches!(fault, FaultKind::Join | FaultKind::Leave | FaultKind::Remove))
     }
 }
 
@@ -132,10 +174,10 @@ fn choose<T: Copy>(random: &mut SplitMix64, from: &[T], numerator: u64, denomina
 
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, nodes, shards, load, clients, faults, duration, planted_bug } = self;
+        let Self { seed, nodes, spares, shards, load, clients, faults, duration, planted_bug, .. } = self;
         write!(
             formatter,
-            "seed {seed}: {nodes} nodes with {shards:?} shards, {clients} clients of each of {load:?}, \
+            "seed {seed}: {nodes} nodes and {spares} spare ones with {shards:?} shards, {clients} clients of each of {load:?}, \
              {faults:?} for {:.1} s",
             duration.as_secs_f64()
         )?;

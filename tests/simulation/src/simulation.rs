@@ -1,28 +1,28 @@
 //! One seed from its first event to its verdict.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::cluster;
-use helenus::config::Config;
+use helenus::config::{Config, Endpoint};
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+use crate::agreement;
 use crate::client::{Question, ask};
 use crate::convergence;
 use crate::faults;
-use crate::machine::{Hardware, Machine};
+use crate::machine::{Hardware, Machine, Part};
 use crate::network::Network;
 use crate::panics;
 use crate::plan::Plan;
 use crate::trace::{Echo, Trace};
+use crate::transitions;
 use crate::uuids::{SeededUuids, random_uuid};
-use crate::workload::{SCHEMA, TABLES, keyspace, workload};
+use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
 
 /// How long replicas may take to become equal once everything is well.
@@ -39,6 +39,8 @@ pub struct Verdict {
     pub digest: u64,
     pub events: u64,
     pub virtual_time: Duration,
+    /// Histories that were too long to be judged.
+    pub unjudged: usize,
     pub last_events: Vec<String>,
 }
 
@@ -67,7 +69,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
     let mut random = SplitMix64::new(plan.seed);
     SeededUuids::seed(random.next_u64());
     let network = Rc::new(Network::new(&tasks, trace.clone(), random.next_u64()));
-    let machines: Vec<Rc<Machine>> = (0..plan.nodes)
+    let machines: Vec<Rc<Machine>> = (0..plan.nodes + plan.spares)
         .map(|index| {
             let hardware = Hardware {
                 index,
@@ -75,6 +77,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
                 address: address(index),
                 config: config(&plan, index),
                 planted_bug: plan.planted_bug,
+                part: if index < plan.nodes { Part::Member } else { Part::Spare },
                 seed: random.next_u64(),
             };
             Rc::new(Machine::new(hardware, &tasks, network.clone(), trace.clone(), start))
@@ -102,6 +105,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
         digest: trace.digest(),
         events: trace.events(),
         virtual_time: start.elapsed(),
+        unjudged: world.unjudged.get(),
         last_events: trace.last_events(),
     }
 }
@@ -117,15 +121,25 @@ fn config(plan: &Plan, index: usize) -> Config {
         shards: plan.shards.get(index).copied(),
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
-        seeds: vec![address(0).into()],
+        // To share tokens out evenly is a good part of the time of a seed otherwise.
+        num_tokens: 4,
+        internode: Some(address(index)),
+        seeds: seeds(plan, index),
         // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
         memtable_bytes: 256 << 10,
         commit_log_segment_bytes: 64 << 10,
         commit_log_total_bytes: 256 << 10,
         block_cache_bytes: 256 << 10,
         compaction_bytes_per_second: 0,
+        stream_throughput_bytes_per_second: plan.stream_bytes_per_second,
         ..Config::default()
     }
+}
+
+/// Those that found the cluster look at the first, who joins later at all of them.
+fn seeds(plan: &Plan, index: usize) -> Vec<Endpoint> {
+    let known = if index < plan.nodes { 1 } else { plan.nodes };
+    (0..known).map(|index| address(index).into()).collect()
 }
 
 /// Brings all nodes up as one cluster with the schema of the load.
@@ -137,19 +151,15 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
         let question = Question::new(statement, Consistency::One);
         ask(first, 0, question).await.map_err(|error| error.to_string())?;
     }
-    for (index, machine) in world.machines.iter().enumerate().skip(1) {
-        let up = world.machines.iter().take(index + 1);
-        let alive: Arc<BTreeSet<_>> = Arc::new(up.clone().map(|machine| machine.host_id).collect());
-        for machine in up {
-            machine.set_alive(alive.clone());
-        }
+    for machine in &world.members()[1..] {
         machine.boot().await?;
     }
-    for machine in &world.machines[1..] {
-        let newest = first.context(0).ok_or("a node is down")?.cluster().topology.version;
-        let context = machine.context(0).ok_or("a node is down")?;
-        let applied = cluster::wait_applied(&context, newest, FOUNDING_MAX).await;
-        applied.map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + FOUNDING_MAX;
+    while !faults::all_see_all(world) || !transitions::are_over(world) {
+        if Instant::now() > deadline {
+            return Err("the nodes do not see each other".to_owned());
+        }
+        pause_ms(50).await;
     }
     Ok(())
 }
@@ -165,6 +175,7 @@ async fn run_load(world: &Rc<World>) {
         .map(tokio::task::spawn_local)
         .collect();
     let faults = tokio::task::spawn_local(faults::inject(world.clone()));
+    let agreement = tokio::task::spawn_local(agreement::watch(world.clone()));
     tokio::time::sleep(world.plan.duration).await;
     world.is_load_over.set(true);
     faults::heal(world).await;
@@ -176,26 +187,31 @@ async fn run_load(world: &Rc<World>) {
     if let Err(error) = faults.await {
         world.violation(format!("the faults ended early: {error}"));
     }
+    if let Err(error) = agreement.await {
+        world.violation(format!("the look at what all agree on ended early: {error}"));
+    }
     if !world.violations().is_empty() {
         return;
     }
-    // Where no node has died, hints alone bring every write to every replica, but what became of a transaction whose
+    agree(world).await;
+    // Where no node has died or left, hints alone bring every write to every replica, but what became of a transaction whose
     // coordinator gave up is for the next one on its partition to find out.
-    if !world.plan.kills_nodes() {
-        let hinted: Vec<&str> = TABLES.iter().copied().filter(|table| *table != "transactions").collect();
+    if !world.plan.kills_nodes() && !world.plan.loses_weak_writes() {
+        let mut hinted = convergence::tables(world);
+        hinted.retain(|table| table != "transactions");
         converge(world, &hinted, "hints").await;
     }
     for load in loads {
         load.check(world.clone()).await;
     }
     read_everything(world).await;
-    converge(world, TABLES, "reads at ALL").await;
+    converge(world, &convergence::tables(world), "reads at ALL").await;
 }
 
 /// Reads every table at ALL, so that replicas that differ are repaired.
 async fn read_everything(world: &World) {
     let mut random = world.random();
-    for table in TABLES {
+    for table in convergence::tables(world) {
         let question = Question::new(format!("SELECT * FROM sim.{table}"), Consistency::All);
         if let Err(error) = world.insist(&mut random, &question, 10).await {
             world.violation(format!("after healing, a read at ALL of {table} fails: {error}"));
@@ -203,8 +219,19 @@ async fn read_everything(world: &World) {
     }
 }
 
+/// Waits until all members have the same members and schema.
+async fn agree(world: &World) {
+    let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
+    while let Some(difference) = agreement::difference(world) {
+        if world.trace.now_micros() > deadline {
+            return world.violation(format!("after healing, {difference}"));
+        }
+        pause_ms(500).await;
+    }
+}
+
 /// Waits until the replicas are equal in these tables.
-async fn converge(world: &World, tables: &[&str], by: &str) {
+async fn converge(world: &World, tables: &[String], by: &str) {
     let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
     loop {
         let Some(difference) = convergence::difference(world, tables) else {

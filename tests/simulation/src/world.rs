@@ -21,11 +21,16 @@ const VIOLATIONS_MAX: usize = 10;
 /// What the tasks of a simulation share.
 pub struct World {
     pub plan: Plan,
+    /// All there are, also those that are no members yet or any more.
     pub machines: Vec<Rc<Machine>>,
     pub network: Rc<Network>,
     pub trace: Arc<Trace>,
     /// True once faults and clients are to end.
     pub is_load_over: Cell<bool>,
+    /// Members that have died for good and are still to be removed.
+    pub removals: Cell<usize>,
+    /// Histories that were too long to be judged.
+    pub unjudged: Cell<usize>,
     violations: RefCell<Vec<String>>,
     random: RefCell<SplitMix64>,
     tasks: Weak<LocalSet>,
@@ -46,10 +51,17 @@ impl World {
             network,
             trace,
             is_load_over: Cell::new(false),
+            removals: Cell::new(0),
+            unjudged: Cell::new(0),
             violations: RefCell::default(),
             random: RefCell::new(SplitMix64::new(seed)),
             tasks: Rc::downgrade(tasks),
         }
+    }
+
+    /// The machines that are members or are to become members; never none.
+    pub fn members(&self) -> Vec<Rc<Machine>> {
+        self.machines.iter().filter(|machine| machine.is_member()).cloned().collect()
     }
 
     /// A generator of its own for a task.
@@ -82,7 +94,8 @@ impl World {
 
     /// Has a statement carried out by some shard of some node.
     pub async fn ask_any(&self, random: &mut SplitMix64, question: Question) -> Result<Answer, AskError> {
-        let machine = &self.machines[random.below(self.machines.len() as u64) as usize];
+        let members = self.members();
+        let machine = &members[random.below(members.len() as u64) as usize];
         ask(machine, random.below(16) as usize, question).await
     }
 

@@ -59,12 +59,21 @@ impl Done {
     }
 }
 
-/// Configurations after which the search gives up and believes the history.
+/// What became of the search for an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    Linearizable,
+    NotLinearizable,
+    /// The search was given up.
+    Unknown,
+}
+
+/// Configurations after which the search gives up.
 const CONFIGURATIONS_MAX: usize = 400_000;
 
 /// Whether some order of the calls, each between its begin and its end, explains all answers. The register begins with
 /// `initial`.
-pub fn is_linearizable(calls: &[Call], initial: Value) -> bool {
+pub fn judge(calls: &[Call], initial: Value) -> Judgement {
     // Reads without an answer say nothing.
     let calls: Vec<Call> = calls
         .iter()
@@ -76,8 +85,11 @@ pub fn is_linearizable(calls: &[Call], initial: Value) -> bool {
     let mut seen: BTreeSet<(Done, Value)> = BTreeSet::new();
     let mut open = vec![(none, initial, 0_usize)];
     while let Some((done, value, answered_done)) = open.pop() {
-        if answered_done == answered || seen.len() > CONFIGURATIONS_MAX {
-            return true;
+        if answered_done == answered {
+            return Judgement::Linearizable;
+        }
+        if seen.len() > CONFIGURATIONS_MAX {
+            return Judgement::Unknown;
         }
         // What begins after some pending call has ended cannot come before that call.
         let horizon = calls
@@ -102,12 +114,18 @@ pub fn is_linearizable(calls: &[Call], initial: Value) -> bool {
             }
         }
     }
-    false
+    Judgement::NotLinearizable
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_linearizable(calls: &[Call], initial: Value) -> bool {
+        let judgement = judge(calls, initial);
+        assert_ne!(judgement, Judgement::Unknown);
+        judgement == Judgement::Linearizable
+    }
 
     fn set(expected: Value, new: i64, applied: Option<bool>, begun: u64, ended: Option<u64>) -> Call {
         let operation = Operation::CompareAndSet { expected, new: Some(new), applied, seen: None };

@@ -5,6 +5,7 @@ pub mod counters;
 pub mod linearizability;
 pub mod pages;
 pub mod registers;
+pub mod schema;
 pub mod transactions;
 
 use std::rc::Rc;
@@ -30,8 +31,6 @@ pub const SCHEMA: &[&str] = &[
     "CREATE TABLE sim.counters (k int PRIMARY KEY, n counter)",
     "CREATE TABLE sim.batches (k int PRIMARY KEY, v bigint)",
 ];
-/// The tables that hold data, without their keyspace.
-pub const TABLES: &[&str] = &["registers", "transactions", "pages", "counters", "batches"];
 
 /// One kind of load.
 pub trait Workload {
@@ -55,5 +54,6 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Pages => Rc::new(pages::Pages),
         LoadKind::Counters => Rc::new(counters::Counters::default()),
         LoadKind::Batches => Rc::new(batches::Batches::default()),
+        LoadKind::Schema => Rc::new(schema::Schema::default()),
     }
 }

@@ -1,7 +1,7 @@
 //! Registers: rows whose value is the timestamp of their last write, written and deleted with timestamps of the clients.
 //!
 //! Promises checked:
-//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (where no node dies) nothing older
+//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (where no node dies, comes or goes) nothing older
 //!   than what an earlier QUORUM read has seen: read repair comes before the answer;
 //! * what was deleted does not come back;
 //! * only what was written is read;
@@ -177,6 +177,8 @@ impl Registers {
                 if let Some(value) = value
                     && level != Consistency::One
                     && !world.plan.kills_nodes()
+                    // Nor need the next owners of the row have it.
+                    && !world.plan.changes_members()
                 {
                     register.floor = register.floor.max(value);
                 }
@@ -225,7 +227,8 @@ impl Workload for Registers {
                 for c in 0..ROWS as i64 {
                     let value = seen.get(&(k, c)).copied();
                     self.with((k, c), |register| {
-                        let floor = register.floor.max(register.acknowledged);
+                        let weak = if world.plan.loses_weak_writes() { 0 } else { register.acknowledged };
+                        let floor = register.floor.max(weak);
                         if let Some(reason) = register.refutes(value, floor) {
                             world.violation(format!(
                                 "register {:?}: after healing it is {value:?}, which {reason} (at least {floor} was there)",

@@ -1,0 +1,74 @@
+//! Whether all members agree on what they are to agree on: members and schema, version by version.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use helenus::ring::topology::Topology;
+use helenus::schema::catalog::Catalog;
+
+use crate::world::{World, pause_ms};
+
+/// How often all nodes are looked at, in virtual milliseconds.
+const PERIOD_MS: u64 = 500;
+
+/// The state that the first node seen at a version had.
+struct Known {
+    node: usize,
+    topology: Arc<Topology>,
+    catalog: Arc<Catalog>,
+}
+
+/// Looks at all shards of all nodes until the load is over: whoever is at the same version has the same members and schema.
+pub async fn watch(world: Rc<World>) {
+    let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+    while !world.is_load_over.get() {
+        look(&world, &mut known);
+        pause_ms(PERIOD_MS).await;
+    }
+}
+
+fn look(world: &World, known: &mut BTreeMap<u64, Known>) {
+    for machine in world.machines.iter() {
+        for context in machine.contexts() {
+            let (topology, catalog) = (context.cluster().topology.clone(), context.catalog());
+            if topology.version == 0 {
+                continue;
+            }
+            let version = topology.version;
+            let node = machine.index;
+            let first = known.entry(version).or_insert_with(|| Known {
+                node,
+                topology: topology.clone(),
+                catalog: catalog.clone(),
+            });
+            if first.catalog.version != catalog.version || *first.topology != *topology {
+                world.violation(format!(
+                    "n{} and n{node} disagree on version {version} of the cluster",
+                    first.node
+                ));
+                return;
+            }
+        }
+    }
+}
+
+/// The first difference between what members have, in words; `None`: they agree.
+pub fn difference(world: &World) -> Option<String> {
+    let members = world.members();
+    let views: Vec<_> = members
+        .iter()
+        .flat_map(|machine| machine.contexts().into_iter().map(|context| (machine.index, context)))
+        .map(|(node, context)| (node, context.cluster().topology.clone(), context.catalog()))
+        .collect();
+    for pair in views.windows(2) {
+        let [(one, topology, catalog), (other, other_topology, other_catalog)] = pair else { continue };
+        if topology != other_topology {
+            return Some(format!("n{one} and n{other} have other members: {topology:?}, {other_topology:?}"));
+        }
+        if format!("{catalog:?}") != format!("{other_catalog:?}") {
+            return Some(format!("n{one} and n{other} have other schemas"));
+        }
+    }
+    None
+}
