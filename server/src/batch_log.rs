@@ -228,14 +228,15 @@ async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
     Ok(())
 }
 
-/// Applies all batches that are here, however young; this node is about to leave. True: none is left.
+/// Applies all batches that are here, however young; this node is about to leave. True: none of them is left.
 pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
     let all: Vec<Vec<u8>> = context.replication.batches.borrow().keys().cloned().collect();
     for some in all.chunks(AT_A_TIME) {
         let replayed = some.iter().map(|position| replay_one(context, position));
         futures::future::join_all(replayed).await.into_iter().collect::<Result<()>>()?;
     }
-    Ok(context.replication.batches.borrow().is_empty())
+    let left = context.replication.batches.borrow();
+    Ok(!all.iter().any(|position| left.contains_key(position)))
 }
 
 async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {

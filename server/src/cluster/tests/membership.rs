@@ -298,6 +298,39 @@ fn a_join_that_is_aborted_can_be_tried_again() {
 }
 
 #[test]
+fn a_leaving_that_waits_for_a_dead_member_can_be_taken_back() {
+    simulate(90, |world| async move {
+        for index in 0..4 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Load::new(&world).await;
+        load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
+        // It is to take some of the ranges over.
+        world.crash(2);
+        let leaving = {
+            let world = world.clone();
+            tokio::task::spawn_local(async move { decommission(&world, 3, false).await })
+        };
+        wait_until(|| state_of(&world, 0, 3) == Some(MemberState::Leaving(Phase::WriteBoth))).await;
+        let id = world.host_id(3);
+        let aborted =
+            world.on(0, move |context| async move { membership::abort_join(&context, id).await }).await;
+        aborted.unwrap().unwrap();
+        let outcome = leaving.await.unwrap().unwrap();
+        assert!(matches!(outcome, Err(MembershipError::LeaveAborted { .. })), "{outcome:?}");
+        assert_eq!(state_of(&world, 0, 3), Some(MemberState::Normal));
+        // Now it is the dead one's turn.
+        let id = world.host_id(2);
+        let removed =
+            world.on(0, move |context| async move { membership::removenode(&context, id).await }).await;
+        removed.unwrap().unwrap();
+        world.settle().await;
+        load.acknowledged.borrow_mut().remove("one");
+        load.check(&[0, 1, 3], Consistency::Quorum).await;
+    });
+}
+
+#[test]
 fn a_cleanup_leaves_what_a_node_owns() {
     simulate(80, |world| async move {
         world.enter(0).await.unwrap().unwrap();
