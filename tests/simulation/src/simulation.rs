@@ -123,7 +123,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         cluster_name: "simulation".to_owned(),
         // To share tokens out evenly is a good part of the time of a seed otherwise.
         num_tokens: 4,
-        internode: Some(address(index)),
+        internode: Some(address(index).into()),
         seeds: seeds(plan, index),
         // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
         memtable_bytes: 256 << 10,
