@@ -29,7 +29,7 @@ pub async fn watch(world: Rc<World>) {
 }
 
 fn look(world: &World, known: &mut BTreeMap<u64, Known>) {
-    for machine in world.machines.iter() {
+    for machine in &world.machines {
         for context in machine.contexts() {
             let (topology, catalog) = (context.cluster().topology.clone(), context.catalog());
             if topology.version == 0 {

@@ -123,9 +123,13 @@ fn begin(
             // They may share what makes them slow.
             let machines = if random.chance(1, 3) { world.members() } else { vec![machine] };
             let sync_max = Duration::from_millis(20 + random.below(SLOW_MAX.as_millis() as u64));
-            machines.iter().for_each(|machine| machine.pace.set_slow(Some(sync_max)));
+            for machine in &machines {
+                machine.pace.set_slow(Some(sync_max));
+            }
             later(world, duration_ms, move |_| {
-                machines.iter().for_each(|machine| machine.pace.set_slow(None));
+                for machine in &machines {
+                    machine.pace.set_slow(None);
+                }
             });
         }
         FaultKind::FullDisk => {

@@ -30,11 +30,7 @@ pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> 
     if ranges_move { truncate_at_members(context, &after, table).await } else { Ok(()) }
 }
 
-async fn truncate_at_members(
-    context: &Rc<ShardContext>,
-    view: &ClusterView,
-    table: TableId,
-) -> Result<()> {
+async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, table: TableId) -> Result<()> {
     let required = view.topology.members.len() as u32;
     let alive = view.topology.members.keys().filter(|host_id| view.is_alive(host_id)).count() as u32;
     if alive < required {
