@@ -210,7 +210,11 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        test(Cluster::new(count, config).await).await;
+        let cluster = Cluster::new(count, config).await;
+        let network = cluster.network.clone();
+        test(cluster).await;
+        // The network has the shards and they have the network: what one test took would stay until the last has ended.
+        network.shards.borrow_mut().clear();
     });
 }
 
