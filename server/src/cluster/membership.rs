@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::join::{JoinError, join};
+use super::liveness::ServingState;
 use super::metadata::{Command, Outcome, Refusal};
 use super::propose::propose;
 use super::wait_applied_everywhere;
@@ -223,8 +224,24 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
     }
 }
 
-/// What this node has kept for others goes to others: it will not be there.
+/// What this node has kept for others goes to others: it will not be there. Before that it serves its last clients, so that
+/// nothing is added any more.
 async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
+    if context.node.board.state() < ServingState::Leaving {
+        tracing::info!("this node is about to leave: it takes no clients any more");
+        context.node.board.set_state(ServingState::Leaving);
+        context.liveness.wake();
+    }
+    // Twice: what one shard has begun on another is seen there.
+    let shards = 0..context.node.shard_count();
+    for shard in shards.clone().chain(shards) {
+        let is_quiet = context
+            .run_on(shard, |context| Box::pin(std::future::ready(context.replication.is_quiet())))
+            .await?;
+        if !is_quiet {
+            return Ok(false);
+        }
+    }
     let mut is_done = true;
     for shard in 0..context.node.shard_count() {
         is_done &= context

@@ -433,11 +433,14 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
         };
     };
     match member.state {
-        MemberState::Normal => refuse(Refusal::WrongState { host_id, found: member.state }),
+        // Who is about to go serves no clients any more, and has given away what it kept for others.
+        MemberState::Normal | MemberState::Leaving(Phase::ReadNew) => {
+            refuse(Refusal::WrongState { host_id, found: member.state })
+        }
         MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
             topology.members.remove(&host_id);
         }))),
-        MemberState::Leaving(_) => {
+        MemberState::Leaving(Phase::WriteBoth) => {
             let stays = Arc::new(Member { state: MemberState::Normal, ..Member::clone(member) });
             Ok(Some(with_topology(state, index, true, |topology| {
                 topology.members.insert(host_id, stays);

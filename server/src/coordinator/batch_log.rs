@@ -19,7 +19,7 @@ use crate::cluster::view::ClusterView;
 use crate::error::{RequestError, Result};
 use crate::internode::message::Request;
 use crate::ring::HostId;
-use crate::ring::member::Member;
+use crate::ring::member::{Member, MemberState};
 use crate::run::modify::PartitionMutation;
 use crate::shard_thread::ShardContext;
 
@@ -80,11 +80,7 @@ pub async fn write(
 fn keepers(context: &ShardContext, consistency: Consistency) -> Result<Vec<Arc<Member>>> {
     let view = context.cluster();
     let config = &context.node.config;
-    let is_alone = !view
-        .topology
-        .members
-        .values()
-        .any(|member| member.data_center == config.data_center && member.host_id != context.node.host_id);
+    let is_alone = candidates(&view, context.node.host_id, &config.data_center).next().is_none();
     if is_alone {
         return Ok(Vec::new());
     }
@@ -97,6 +93,19 @@ fn keepers(context: &ShardContext, consistency: Consistency) -> Result<Vec<Arc<M
     Ok(keepers)
 }
 
+/// The other members of the data center that stay: who joins may be taken back, who leaves has no time to replay anything.
+fn candidates<'a>(
+    view: &'a ClusterView,
+    this_node: HostId,
+    data_center: &'a str,
+) -> impl Iterator<Item = &'a Arc<Member>> {
+    view.topology.members.values().filter(move |member| {
+        member.host_id != this_node
+            && member.data_center == data_center
+            && member.state == MemberState::Normal
+    })
+}
+
 /// Two other members: Cassandra's choice of batch log endpoints. `random` gives a number below its argument.
 fn choose(
     view: &ClusterView,
@@ -106,9 +115,8 @@ fn choose(
     mut random: impl FnMut(usize) -> usize,
 ) -> Vec<Arc<Member>> {
     let mut by_rack: BTreeMap<&str, Vec<&Arc<Member>>> = BTreeMap::new();
-    for member in view.topology.members.values() {
-        if member.host_id != this_node && member.data_center == data_center && view.is_alive(&member.host_id)
-        {
+    for member in candidates(view, this_node, data_center) {
+        if view.is_alive(&member.host_id) {
             by_rack.entry(&member.rack).or_default().push(member);
         }
     }

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use self::message::{ReplicaRequest, ReplicaResponse};
 use super::paxos;
 use crate::batch_log;
+use crate::cluster::liveness::ServingState;
 use crate::error::{FailureReason, Result};
 use crate::internode::dispatch::PeerError;
 use crate::internode::message::Failure;
@@ -37,11 +38,30 @@ pub struct ReplicationState {
     coordinated_bytes: Cell<u64>,
     /// Bytes of the mutations that other nodes sent and that are not durable yet.
     received_bytes: Cell<u64>,
+    coordinating: Coordinating,
     pub hints: hints::Hints,
     /// Of the reads that this shard coordinates.
     pub read_latencies: latency::ReadLatencies,
     /// Batches in this shard's log, by position, with the time (monotonic) when they came.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
+}
+
+/// Held by what this shard coordinates, for as long as that may leave hints or batches with it.
+#[derive(Default, Clone)]
+pub struct Coordinating {
+    /// Counts who holds it.
+    held: Rc<()>,
+}
+
+impl ReplicationState {
+    pub fn coordinating(&self) -> Coordinating {
+        self.coordinating.clone()
+    }
+
+    /// Whether nothing is under way that this shard coordinates.
+    pub fn is_quiet(&self) -> bool {
+        Rc::strong_count(&self.coordinating.held) == 1
+    }
 }
 
 /// Loads what the last run has left, and begins the shard's periodic work: hints and batches that wait to be replayed, transactions that
@@ -61,7 +81,11 @@ pub async fn handle(
     request: ReplicaRequest,
 ) -> Result<ReplicaResponse, Failure> {
     let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
+    let is_leaving = context.node.board.state() == ServingState::Leaving;
     match request {
+        ReplicaRequest::StoreBatch { .. } | ReplicaRequest::KeepHint { .. } if is_leaving => {
+            Err(Failure::Overloaded("the node keeps nothing for others any more: it leaves".to_owned()))
+        }
         ReplicaRequest::Write { epoch, mutation } => {
             let _guard = write::receive(context, mutation.len() as u64)?;
             write::apply_at_replica(context, Some(epoch), Bytes::from(mutation)).await?;
@@ -73,6 +97,7 @@ pub async fn handle(
         }
         ReplicaRequest::Forward(request) => {
             let _guard = write::receive(context, request.size_bytes())?;
+            let _coordinating = context.replication.coordinating();
             forward::receive(context, request).await
         }
         ReplicaRequest::StoreBatch { id, mutations } => {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
-use helenus_engine::key::{self, REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
 
 use super::replica::read::{RangeRead, read_piece};
 use super::transaction::TransactionStatement;
-use super::write::ShardRows;
+use super::write::{ShardRows, row_range};
 use crate::bind::OwnedBindings;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
@@ -136,10 +136,7 @@ impl RowRead<'_> {
     }
 
     async fn read_of_replicas(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
-        let start = key::full_key(self.partition.token, &self.partition.bytes, &self.position)
-            .map_err(|error| RequestError::invalid(error.to_string()))?;
-        let mut end = start.clone();
-        end.push(0);
+        let (start, end) = row_range(&self.partition, &self.position)?;
         let read = RangeRead {
             table: self.table,
             start,

@@ -14,14 +14,14 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::CqlType;
 use helenus_engine::RowRef;
-use helenus_engine::key::{self, REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
 
 use super::paxos;
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Operation, Verdict, agree};
-use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows};
+use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows, row_range};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
 use crate::error::{RequestError, Result};
@@ -262,11 +262,7 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
     let rows_max = wanted.len() as u64 + 1;
     let mut ranges = Vec::with_capacity(wanted.len() + 1);
     for position in wanted {
-        let start = key::full_key(partition.token, &partition.bytes, &position)
-            .map_err(|error| RequestError::invalid(error.to_string()))?;
-        let mut end = start.clone();
-        end.push(0);
-        ranges.push((start, end));
+        ranges.push(row_range(&partition, &position)?);
     }
     if !names_row {
         ranges.push(regular_rows(&partition)?);

@@ -36,41 +36,18 @@ pub struct ShardRows<'a> {
     pub now_seconds: u32,
 }
 
-impl ExistingRows for ShardRows<'_> {
-    fn row(&self, table: &Table, partition: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
-        let start = key::full_key(partition.token, &partition.bytes, position)
-            .map_err(|error| RequestError::invalid(error.to_string()))?;
-        let mut end = start.clone();
-        end.push(0);
-        let mut scan = self.context.shard.scan(&ScanRequest {
-            table: TableId(*table.id.as_bytes()),
-            start: &start,
-            end: &end,
-            reversed: false,
-            now_seconds: self.now_seconds,
-            budget: Budget::UNLIMITED,
-        })?;
-        match scan.next()? {
-            Step::Row(view) => {
-                let mut row = Vec::new();
-                transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
-                Ok(Some(row))
-            }
-            Step::Exhausted | Step::End => Ok(None),
-        }
-    }
-
-    fn first_row(
+impl ShardRows<'_> {
+    /// The first row of a range of full keys that `is_there` accepts: its position and its content with base 0.
+    fn first(
         &self,
         table: &Table,
-        partition: &PartitionKey,
+        (start, end): &(Vec<u8>, Vec<u8>),
         is_there: &dyn Fn(RowRef<'_>) -> bool,
     ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let (start, end) = regular_rows(partition)?;
         let mut scan = self.context.shard.scan(&ScanRequest {
             table: TableId(*table.id.as_bytes()),
-            start: &start,
-            end: &end,
+            start,
+            end,
             reversed: false,
             now_seconds: self.now_seconds,
             budget: Budget::UNLIMITED,
@@ -85,6 +62,31 @@ impl ExistingRows for ShardRows<'_> {
         }
         Ok(None)
     }
+}
+
+impl ExistingRows for ShardRows<'_> {
+    fn row(&self, table: &Table, partition: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
+        let row = self.first(table, &row_range(partition, position)?, &|_| true)?;
+        Ok(row.map(|(_, row)| row))
+    }
+
+    fn first_row(
+        &self,
+        table: &Table,
+        partition: &PartitionKey,
+        is_there: &dyn Fn(RowRef<'_>) -> bool,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.first(table, &regular_rows(partition)?, is_there)
+    }
+}
+
+/// The range of full keys that holds one row of a partition, half open.
+pub fn row_range(partition: &PartitionKey, position: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
+    let start = key::full_key(partition.token, &partition.bytes, position)
+        .map_err(|error| RequestError::invalid(error.to_string()))?;
+    let mut end = start.clone();
+    end.push(0);
+    Ok((start, end))
 }
 
 /// The range of full keys of a partition's regular rows, half open.

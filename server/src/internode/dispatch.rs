@@ -26,7 +26,7 @@ impl Handler for ShardContext {
     ) -> LocalBoxFuture<'static, Option<Bytes>> {
         Box::pin(async move {
             let response = match message::decode::<Request>(&bytes) {
-                Ok(Request::Replica(_)) if self.node.board.state() > ServingState::Serving => {
+                Ok(Request::Replica(_)) if self.node.board.state() > ServingState::Leaving => {
                     Err(Failure::Overloaded("the node serves no more".to_owned()))
                 }
                 Ok(request) => self.carry_out(from, request).await,

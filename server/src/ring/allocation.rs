@@ -246,7 +246,7 @@ impl Search {
         // The fourth power: what matters is the member that is farthest off.
         let cost = |member: usize, share: f64, fair: f64| {
             let wanted = if member == new { fair * done } else { fair };
-            ((share - wanted) / fair).powi(4)
+            square(square((share - wanted) / fair))
         };
         let change_of_cost = |member: usize, share: f64, change: f64, fair: f64| {
             cost(member, share + change, fair) - cost(member, share, fair)
@@ -299,7 +299,7 @@ impl Search {
                 // Widths in mean widths: cutting a wide range in the middle lowers the sum of their squares the most.
                 let (part, whole) =
                     (cut * ring.tokens.len() as f64, fraction(width) * ring.tokens.len() as f64);
-                total += self.range_weight * (part.powi(2) + (whole - part).powi(2) - whole.powi(2));
+                total += self.range_weight * (square(part) + square(whole - part) - square(whole));
                 if total < best.0 {
                     best = (total, end.wrapping_sub(width).wrapping_add(step * multiple));
                 }
@@ -324,6 +324,11 @@ impl Changes {
     fn of(&self, member: usize) -> f64 {
         self.0.iter().find(|(known, _)| *known == member).map_or(0.0, |(_, change)| *change)
     }
+}
+
+/// `powi` is a call of a function, which is most of the time of a search.
+fn square(number: f64) -> f64 {
+    number * number
 }
 
 /// A width as a part of the ring.

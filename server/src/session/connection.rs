@@ -89,6 +89,12 @@ impl Connection {
         self.under_way.set(self.under_way.get() + 1);
     }
 
+    /// Takes no more requests, and ends when those under way are answered.
+    fn close(&self) {
+        self.closing.set(true);
+        self.answered.notify_one();
+    }
+
     /// Writes the answer of a request that was begun, and wakes the connection.
     pub fn end_request(&self, write: impl FnOnce(&mut BytesMut)) {
         self.under_way.set(self.under_way.get() - 1);
@@ -136,11 +142,19 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         decoder: Decoder::new(Role::Server, max_frame_bytes),
         segments: None,
     };
+    let board = &connection.context.node.board;
+    let closing = async {
+        board.closed().await;
+        connection.close();
+        // What is under way is answered, unless that ends, too.
+        board.ended().await;
+    };
     let outcome = tokio::select! {
         biased;
-        outcome = wire.run(&connection, &mut events) => outcome,
+        // First: nothing is begun after it was said that no more is taken.
+        () = closing => Ok(()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
-        () = connection.context.node.board.closed() => Ok(()),
+        outcome = wire.run(&connection, &mut events) => outcome,
     };
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");

@@ -80,6 +80,7 @@ pub fn carry_out(
         execution => {
             let connection = connection.clone();
             connection.begin_request();
+            let coordinating = connection.context.replication.coordinating();
             tokio::task::spawn_local(async move {
                 let outcome = match execution {
                     Execution::Ready(outcome) => outcome,
@@ -91,6 +92,7 @@ pub fn carry_out(
                 note(&connection, &outcome);
                 connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
                 connection.record_duration(started);
+                drop(coordinating);
             });
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus::bind::BorrowedValues;
+use helenus::cluster::liveness::ServingState;
 use helenus::coordinator::{Execution, Outcome, RequestOptions};
 use helenus::error::RequestError;
 use helenus::session::prepared::Statement;
@@ -60,10 +61,15 @@ impl Question {
 pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<Answer, AskError> {
     let context = machine.context(shard).filter(|_| machine.is_serving());
     let Some(context) = context else { return Err(AskError::Refused("the node is down".to_owned())) };
+    if context.node.board.state() > ServingState::Serving {
+        return Err(AskError::Refused("the node takes no clients".to_owned()));
+    }
     let (sender, receiver) = oneshot::channel();
+    let coordinating = context.replication.coordinating();
     machine.spawn(async move {
         // The client may have given up.
         let _ = sender.send(execute(&context, &question).await);
+        drop(coordinating);
     });
     match tokio::time::timeout(TIMEOUT, receiver).await {
         Ok(Ok(Ok(answer))) => Ok(answer),

@@ -147,12 +147,6 @@ impl Plan {
         self.faults.contains(&FaultKind::Remove)
     }
 
-    /// Whether a write that one replica alone has, or a hint, may be lost: with its disk, or because it came while its coordinator
-    /// was leaving.
-    pub fn loses_weak_writes(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault, FaultKind::Remove | FaultKind::Leave))
-    }
-
     /// Whether members come and go.
     pub fn changes_members(&self) -> bool {
         self.faults

@@ -194,9 +194,9 @@ async fn run_load(world: &Rc<World>) {
         return;
     }
     agree(world).await;
-    // Where no node has died or left, hints alone bring every write to every replica, but what became of a transaction whose
+    // Where no node has died, hints alone bring every write to every replica, but what became of a transaction whose
     // coordinator gave up is for the next one on its partition to find out.
-    if !world.plan.kills_nodes() && !world.plan.loses_weak_writes() {
+    if !world.plan.kills_nodes() {
         let mut hinted = convergence::tables(world);
         hinted.retain(|table| table != "transactions");
         converge(world, &hinted, "hints").await;

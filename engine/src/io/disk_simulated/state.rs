@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -55,11 +56,12 @@ impl NameChange {
                 names.insert(path.clone(), *entry);
             }
             Self::Remove(path) => {
-                names.retain(|name, _| !name.starts_with(path));
+                for name in within(names, path) {
+                    names.remove(&name);
+                }
             }
             Self::Rename(from, to) => {
-                let moved: Vec<_> = names.keys().filter(|name| name.starts_with(from)).cloned().collect();
-                for name in moved {
+                for name in within(names, from) {
                     let Some(entry) = names.remove(&name) else { continue };
                     let rest = name.strip_prefix(from).unwrap_or(Path::new(""));
                     let target = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
@@ -68,6 +70,17 @@ impl NameChange {
             }
         }
     }
+}
+
+/// The name itself and all below it: paths are ordered by their components, so these follow each other.
+fn within(names: &Names, path: &Path) -> Vec<PathBuf> {
+    let from = (Bound::Included(path), Bound::Unbounded);
+    names
+        .range::<Path, _>(from)
+        .map(|(name, _)| name)
+        .take_while(|name| name.starts_with(path))
+        .cloned()
+        .collect()
 }
 
 #[derive(Debug)]

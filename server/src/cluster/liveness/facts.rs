@@ -16,6 +16,8 @@ pub enum ServingState {
     /// It does not accept clients yet.
     Starting,
     Serving,
+    /// It is about to leave the cluster: a replica still, but it accepts no clients any more.
+    Leaving,
     /// It cannot write any more, and serves nothing until it is started again.
     Failed,
     /// It accepts no clients any more and writes out what it has.
@@ -31,6 +33,7 @@ impl ServingState {
         match self {
             Self::Starting => "STARTING",
             Self::Serving => "NORMAL",
+            Self::Leaving => "LEAVING",
             Self::Failed => "FAILED",
             Self::Draining => "DRAINING",
             Self::Drained => "DRAINED",
@@ -150,9 +153,18 @@ impl Board {
 
     /// Resolves when this node takes no requests of clients any more.
     pub async fn closed(&self) {
+        self.beyond(ServingState::Serving).await;
+    }
+
+    /// Resolves when requests of clients that are under way need not be answered any more.
+    pub async fn ended(&self) {
+        self.beyond(ServingState::Leaving).await;
+    }
+
+    async fn beyond(&self, known: ServingState) {
         let mut state = self.state.subscribe();
         // The sender lives as long as the board.
-        let _ = state.wait_for(|state| *state > ServingState::Serving).await;
+        let _ = state.wait_for(|state| *state > known).await;
     }
 }
 

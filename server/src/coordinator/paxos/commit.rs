@@ -53,7 +53,11 @@ pub async fn commit(
         begun_micros: context.clock.now_micros(),
     };
     let (sender, receiver) = oneshot::channel();
-    tokio::task::spawn_local(async move { distribution.run(Some(sender)).await });
+    let coordinating = context.replication.coordinating();
+    tokio::task::spawn_local(async move {
+        distribution.run(Some(sender)).await;
+        drop(coordinating);
+    });
     if level == Consistency::Any {
         return Ok(());
     }

@@ -201,11 +201,12 @@ fn start(
     let (answer_sender, answer) = oneshot::channel();
     let (settled_sender, settled) = oneshot::channel();
     let context = context.clone();
+    let coordinating = context.replication.coordinating();
     tokio::task::spawn_local(async move {
         let answer = Answer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
-        drop(room);
+        drop((room, coordinating));
         // Mostly nobody asks.
         let _ = settled_sender.send(is_settled);
     });

@@ -227,7 +227,7 @@ impl Workload for Registers {
                 for c in 0..ROWS as i64 {
                     let value = seen.get(&(k, c)).copied();
                     self.with((k, c), |register| {
-                        let weak = if world.plan.loses_weak_writes() { 0 } else { register.acknowledged };
+                        let weak = if world.plan.loses_disks() { 0 } else { register.acknowledged };
                         let floor = register.floor.max(weak);
                         if let Some(reason) = register.refutes(value, floor) {
                             world.violation(format!(
