@@ -78,8 +78,17 @@ fn dimensions(false_positive_chance: f64) -> Option<(u32, u32)> {
     }
     (2..=BITS_PER_KEY_MAX)
         .map(|bits| (bits, ((f64::from(bits) * 0.65).round() as u32).clamp(1, PROBES_MAX)))
-        .find(|(bits, probes)| expected_rate(*bits, *probes) <= false_positive_chance)
+        // The rate of a filter that is one line is quick to say and never worse than that of one in lines.
+        .find(|(bits, probes)| {
+            unblocked_rate(*bits, *probes) <= false_positive_chance
+                && expected_rate(*bits, *probes) <= false_positive_chance
+        })
         .or(Some((BITS_PER_KEY_MAX, PROBES_MAX)))
+}
+
+/// The expected rate of false positives of a filter that is not cut into lines.
+fn unblocked_rate(bits_per_key: u32, probes: u32) -> f64 {
+    (1.0 - (-f64::from(probes) / f64::from(bits_per_key)).exp()).powi(probes as i32)
 }
 
 /// The expected rate of false positives of a blocked filter: keys a line are Poisson distributed.
@@ -185,6 +194,19 @@ mod tests {
         }
         let bits = build(&hashes, 0.01).len() * 8 / hashes.len();
         assert!((9..=11).contains(&bits), "{bits} bits a key");
+    }
+
+    #[test]
+    fn a_filter_is_as_small_as_it_can_be() {
+        for per_mille in 1..1_000 {
+            let chance = f64::from(per_mille) / 1_000.0;
+            let (bits, probes) = dimensions(chance).unwrap();
+            assert!(bits == BITS_PER_KEY_MAX || expected_rate(bits, probes) <= chance);
+            for fewer in 2..bits {
+                let probes = ((f64::from(fewer) * 0.65).round() as u32).clamp(1, PROBES_MAX);
+                assert!(expected_rate(fewer, probes) > chance, "{fewer} bits a key are enough for {chance}");
+            }
+        }
     }
 
     #[test]

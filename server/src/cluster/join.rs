@@ -187,16 +187,19 @@ async fn take_in(
     // The node knew nobody when it chose its tokens.
     let tokens = match state.topology.member(&host_id) {
         Some(known) => known.tokens.clone(),
-        None => allocate(
-            &state.topology,
-            &NewMember {
-                data_center: &request.member.data_center,
-                rack: &request.member.rack,
-                token_count: request.member.tokens.len(),
-                replication_factor: context.node.config.allocate_tokens_for_replication_factor,
-                offset: host_id.as_u64_pair().1,
-            },
-        ),
+        None => {
+            allocate(
+                &state.topology,
+                &NewMember {
+                    data_center: &request.member.data_center,
+                    rack: &request.member.rack,
+                    token_count: request.member.tokens.len(),
+                    replication_factor: context.node.config.allocate_tokens_for_replication_factor,
+                    offset: host_id.as_u64_pair().1,
+                },
+            )
+            .await
+        }
     };
     let command = Command::Join { member: Member { tokens, ..request.member.clone() } };
     // What the log would refuse now need not be told to the new node's log first.

@@ -7,8 +7,7 @@ use uuid::Uuid;
 use super::StartError;
 use super::files::NodeFiles;
 use crate::ring::HostId;
-use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, NewMember, allocate};
-use crate::ring::topology::Topology;
+use crate::ring::allocation::{DEFAULT_TOKENS, first_tokens};
 
 const FILE: &str = "node.json";
 const FORMAT: u32 = 1;
@@ -34,14 +33,7 @@ impl Identity {
     /// A node with the tokens of the first member of a cluster: evenly spaced, turned by its id. One that joins others gets
     /// its tokens when it does.
     pub fn with_tokens(host_id: Uuid, shards: usize, token_count: usize) -> Self {
-        let new = NewMember {
-            data_center: "",
-            rack: "",
-            token_count,
-            replication_factor: DEFAULT_REPLICATION_FACTOR,
-            offset: host_id.as_u64_pair().1,
-        };
-        let tokens = allocate(&Topology::default(), &new);
+        let tokens = first_tokens(token_count, host_id.as_u64_pair().1);
         Self { format: FORMAT, host_id, shards, tokens }
     }
 
