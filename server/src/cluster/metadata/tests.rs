@@ -203,7 +203,11 @@ fn leaving_can_be_taken_back_and_the_last_owner_stays() {
         &Command::Abort { host_id: id(1) },
         Refusal::WrongState { host_id: id(1), found: MemberState::Normal },
     );
-    log.leave_wholly(1);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    log.done(&Command::Advance { host_id: id(1), from: MemberState::Leaving(Phase::WriteBoth) });
+    let found = MemberState::Leaving(Phase::ReadNew);
+    log.refused(&Command::Abort { host_id: id(1) }, Refusal::WrongState { host_id: id(1), found });
+    log.done(&Command::Advance { host_id: id(1), from: found });
     log.refused(&Command::StartLeave { host_id: id(2) }, Refusal::LastOwner { host_id: id(2) });
     log.refused(&Command::StartLeave { host_id: id(9) }, Refusal::UnknownMember { host_id: id(9) });
 }

@@ -1,0 +1,82 @@
+//! What others keep with a member, and what it coordinates, when it is about to leave.
+
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+
+use super::cluster::{Cluster, host_id, with_cluster};
+use super::{BATCH, INSERT, changes, row};
+use crate::batch_log::{self, BatchId};
+use crate::cluster::liveness::ServingState;
+use crate::config::Config;
+use crate::coordinator::replica::message::ReplicaRequest;
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request};
+use crate::ring::member::{MemberState, Phase};
+
+fn is_quiet(cluster: &Cluster, node: usize) -> bool {
+    cluster.nodes[node].iter().all(|shard| shard.replication.is_quiet())
+}
+
+#[test]
+fn a_node_is_quiet_only_when_the_last_hint_of_its_writes_is_stored() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        assert!(is_quiet(&cluster, 0));
+        cluster.set_silent(2, true);
+        cluster.execute(0, INSERT, Consistency::One).await.unwrap();
+        assert_eq!((cluster.hinted_bytes(0, 2), is_quiet(&cluster, 0)), (0, false));
+        cluster.pass(Duration::from_millis(2_500)).await;
+        assert!(cluster.hinted_bytes(0, 2) > 0);
+        assert!(is_quiet(&cluster, 0));
+    });
+}
+
+#[test]
+fn a_commit_of_a_transaction_is_waited_for() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.set_silent(2, true);
+        let insert = "INSERT INTO three.t (k, v) VALUES (1, 10) IF NOT EXISTS";
+        cluster.query(0, insert, Consistency::One).await.unwrap();
+        assert!(!is_quiet(&cluster, 0));
+        cluster.pass(Duration::from_millis(2_500)).await;
+        assert!(cluster.hinted_bytes(0, 2) > 0);
+        assert!(is_quiet(&cluster, 0));
+    });
+}
+
+#[test]
+fn batches_are_kept_by_members_that_stay() {
+    // With nobody else who stays, the coordinator keeps them.
+    for nodes in [3, 2] {
+        with_cluster(nodes, &Config::default(), |cluster| async move {
+            let leaving = nodes - 1;
+            cluster.change_ring(&[(leaving, Some(MemberState::Leaving(Phase::ReadNew)))]);
+            (0..nodes).for_each(|node| cluster.show(node));
+            // Would it be asked to keep the batch, it would refuse, and the batch would not be begun.
+            cluster.nodes[leaving].iter().for_each(|shard| shard.node.board.set_state(ServingState::Leaving));
+            cluster.execute(0, BATCH, Consistency::One).await.unwrap();
+            assert_eq!(cluster.stored(0, "three", "t").len(), 2);
+        });
+    }
+}
+
+#[test]
+fn a_leaving_member_is_a_replica_but_keeps_nothing_for_others_any_more() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let context = &cluster.nodes[0][0];
+        let member = context.cluster().topology.member(&host_id(2)).unwrap().clone();
+        let changes = changes(&cluster, &[INSERT]);
+        let mutation = changes[0].mutation.bytes().to_vec();
+        let batch =
+            ReplicaRequest::StoreBatch { id: BatchId::new(context), mutations: batch_log::encode(&changes) };
+        let hint = ReplicaRequest::KeepHint { target: host_id(1), created_micros: 1, mutation };
+        cluster.nodes[2][0].node.board.set_state(ServingState::Leaving);
+        for request in [batch, hint] {
+            let answer = context.ask(&member, 0, &Request::Replica(request), Duration::from_secs(1)).await;
+            assert!(matches!(answer, Err(PeerError::Failed(Failure::Overloaded(_)))), "{answer:?}");
+        }
+        cluster.execute(0, INSERT, Consistency::All).await.unwrap();
+        assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
+        assert_eq!((cluster.logged_batches(), cluster.hinted_bytes(2, 1)), (0, 0));
+    });
+}
