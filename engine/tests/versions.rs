@@ -40,6 +40,7 @@ fn request<'a>(range: (&'a [u8], &'a [u8]), reversed: bool, now_seconds: u32) ->
         reversed,
         now_seconds,
         keeps_purgeable: false,
+        is_long: false,
         limit: VersionLimit::UNLIMITED,
     }
 }

@@ -133,6 +133,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// Memory comes in small pages only. The allocator asks for huge ones otherwise, and the system clears 2 MiB (or first makes room for
+/// them) within one page fault: on a shard's thread every request waits for that.
+fn use_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::info!(%error, "transparent huge pages stay as the system has them");
+    }
+}
+
 #[allow(clippy::disallowed_methods, reason = "a program waits for its node to stop")]
 fn run_node(arguments: NodeArguments) -> ExitCode {
     let show_config = arguments.show_config;
@@ -150,6 +159,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         };
     }
     start_logs(&config);
+    use_small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),

@@ -1,34 +1,37 @@
-//! How fast a compaction may write.
+//! How fast work in the background may go on: a compaction that writes, a transfer that fetches.
+//!
+//! Invariant: what was not used while the work stood still is not made up for with a burst: others would wait behind it.
 
 use std::time::Duration;
 
 use crate::io::Clock;
 
-/// Spreads the bytes of one compaction over time.
+/// Spreads the bytes of one piece of work over time.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     bytes_per_second: Option<u64>,
-    started: Option<Duration>,
-    bytes: u64,
+    /// When everything so far is paid for, on the monotonic clock.
+    paid: Duration,
 }
 
-/// Sleeping for less would cost more than it smooths.
-const LEAST_PAUSE: Duration = Duration::from_millis(2);
+/// Timers have no finer steps.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// What may be made up for: timers that came late, turns that were waited for.
+const LATENESS_MAX: Duration = Duration::from_millis(20);
 
 impl Pace {
     /// No more than this on average; `None`: as fast as it goes.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, started: None, bytes: 0 }
+        Self { bytes_per_second, paid: Duration::ZERO }
     }
 
     /// Waits until `bytes` more may be written.
     pub async fn spend(&mut self, bytes: u64, clock: &dyn Clock) {
         let Some(bytes_per_second) = self.bytes_per_second else { return };
         let now = clock.monotonic();
-        let started = *self.started.get_or_insert(now);
-        self.bytes += bytes;
-        let due = started + Duration::from_secs_f64(self.bytes as f64 / bytes_per_second.max(1) as f64);
-        let pause = due.saturating_sub(now);
+        let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
+        self.paid = self.paid.max(now.saturating_sub(LATENESS_MAX)) + cost;
+        let pause = self.paid.saturating_sub(now);
         if pause >= LEAST_PAUSE {
             clock.sleep(pause).await;
         }
@@ -56,5 +59,18 @@ mod tests {
         clock.advance(Duration::from_millis(500));
         assert!(second.as_mut().now_or_never().is_some());
         assert!(Pace::new(None).spend(u64::MAX, &clock).now_or_never().is_some());
+    }
+
+    #[test]
+    fn time_that_was_not_used_is_lost() {
+        let clock = ManualClock::new(0);
+        let mut pace = Pace::new(Some(1000));
+        clock.advance(Duration::from_secs(45));
+        let mut task = std::pin::pin!(pace.spend(1000, &clock));
+        assert!(task.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_millis(979));
+        assert!(task.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_millis(1));
+        assert!(task.as_mut().now_or_never().is_some());
     }
 }

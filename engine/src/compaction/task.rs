@@ -17,8 +17,9 @@ use crate::row::RowRef;
 use crate::span::SpanSet;
 use crate::table::{KeyHash, TableCursor, TableError, TableOptions, TableReader, TableWriter};
 
-/// Rows between two chances for other tasks of the thread, and for the pace.
+/// Rows, and bytes written, between two chances for other tasks of the thread, and for the pace.
 const ROWS_PER_TURN: u32 = 128;
+const BYTES_PER_TURN: u64 = 64 << 10;
 
 /// Everything a compaction needs; runs on any thread.
 pub struct CompactionTask {
@@ -131,7 +132,8 @@ impl Merge {
                 }
             }
             row_count += 1;
-            if row_count.is_multiple_of(ROWS_PER_TURN) {
+            let written = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
+            if row_count.is_multiple_of(ROWS_PER_TURN) || written >= self.paced_bytes + BYTES_PER_TURN {
                 self.pause().await;
             }
         }

@@ -26,6 +26,15 @@ pub type JobOutput = Box<dyn Any + Send>;
 /// Work for a background thread.
 pub type Job = Box<dyn FnOnce(JobContext) -> LocalBoxFuture<'static, JobOutput> + Send>;
 
+/// Whom a job may hold up: one of a kind waits for others of its kind only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// Writers may come to wait for it: a flush.
+    Soon,
+    /// It may take hours: a compaction.
+    Long,
+}
+
 /// Why a job has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BackgroundError {
@@ -40,11 +49,15 @@ pub enum BackgroundError {
 /// Runs jobs away from the shard.
 pub trait Background {
     /// Starts `job`. Await the answer: an implementation may make progress only while it is polled.
-    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
+    fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
 }
 
 /// Runs `job` in the background and returns what it returns.
-pub async fn run_in_background<T, F>(background: &dyn Background, job: F) -> Result<T, BackgroundError>
+pub async fn run_in_background<T, F>(
+    background: &dyn Background,
+    kind: JobKind,
+    job: F,
+) -> Result<T, BackgroundError>
 where
     T: Send + 'static,
     F: FnOnce(JobContext) -> LocalBoxFuture<'static, T> + Send + 'static,
@@ -53,7 +66,7 @@ where
         let future = job(context);
         Box::pin(async move { Box::new(future.await) as JobOutput })
     });
-    let output = background.spawn(boxed).await?;
+    let output = background.spawn(kind, boxed).await?;
     output.downcast::<T>().map(|value| *value).map_err(|_| BackgroundError::UnexpectedType)
 }
 
@@ -72,7 +85,7 @@ impl InlineBackground {
 }
 
 impl Background for InlineBackground {
-    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
+    fn spawn(&self, _kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
         let context = JobContext { disk: Arc::clone(&self.disk), clock: Rc::clone(&self.clock) };
         Box::pin(async move { Ok(job(context).await) })
     }

@@ -1,7 +1,7 @@
 //! A small pool of operating-system threads for background jobs.
 //!
 //! Each thread has a current-thread runtime of its own (for timers) and a disk whose calls block that thread. Jobs
-//! wait in one queue; a thread runs one job at a time to its end. Dropping the last handle lets the threads finish
+//! of a kind wait in one queue and have threads of their own; a thread runs one job at a time to its end. Dropping the last handle lets the threads finish
 //! the jobs they have and stop.
 #![allow(clippy::disallowed_methods, reason = "this is the one place that starts background threads")]
 
@@ -14,7 +14,7 @@ use std::{io, thread};
 use futures::future::LocalBoxFuture;
 use tokio::sync::oneshot;
 
-use super::background::{Background, BackgroundError, Job, JobContext, JobOutput};
+use super::background::{Background, BackgroundError, Job, JobContext, JobKind, JobOutput};
 use super::clock_real::RealClock;
 use super::disk_real::DirectDisk;
 
@@ -26,23 +26,26 @@ struct Task {
 /// A handle on the pool; clones share the same threads and may be sent to other shards.
 #[derive(Clone)]
 pub struct BackgroundPool {
-    queue: Sender<Task>,
+    soon: Sender<Task>,
+    long: Sender<Task>,
 }
 
 impl BackgroundPool {
-    /// Starts `threads` threads (at least one).
+    /// Starts `threads` threads (at least one) for each kind of job.
     pub fn start(threads: usize) -> io::Result<Self> {
-        let (queue, tasks) = channel();
-        let tasks = Arc::new(Mutex::new(tasks));
-        for number in 0..threads.max(1) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-            let tasks = Arc::clone(&tasks);
-            thread::Builder::new()
-                .name(format!("background-{number}"))
-                .spawn(move || run_tasks(&runtime, &tasks))?;
-        }
-        Ok(Self { queue })
+        Ok(Self { soon: start_threads("flush", threads)?, long: start_threads("background", threads)? })
     }
+}
+
+fn start_threads(name: &str, threads: usize) -> io::Result<Sender<Task>> {
+    let (queue, tasks) = channel();
+    let tasks = Arc::new(Mutex::new(tasks));
+    for number in 0..threads.max(1) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let tasks = Arc::clone(&tasks);
+        thread::Builder::new().name(format!("{name}-{number}")).spawn(move || run_tasks(&runtime, &tasks))?;
+    }
+    Ok(queue)
 }
 
 fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
@@ -63,9 +66,13 @@ fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
 }
 
 impl Background for BackgroundPool {
-    fn spawn(&self, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
+    fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
         let (answer, result) = oneshot::channel();
-        let sent = self.queue.send(Task { job, answer });
+        let queue = match kind {
+            JobKind::Soon => &self.soon,
+            JobKind::Long => &self.long,
+        };
+        let sent = queue.send(Task { job, answer });
         Box::pin(async move {
             if sent.is_err() {
                 return Err(BackgroundError::Stopped);
@@ -84,20 +91,38 @@ mod tests {
     fn a_job_runs_elsewhere_and_its_result_comes_back() {
         let pool = BackgroundPool::start(2).unwrap();
         let here = thread::current().id();
-        let elsewhere = futures::executor::block_on(run_in_background(&pool, move |_context| {
-            Box::pin(async move { thread::current().id() != here })
-        }));
+        let elsewhere =
+            futures::executor::block_on(run_in_background(&pool, JobKind::Soon, move |_context| {
+                Box::pin(async move { thread::current().id() != here })
+            }));
         assert_eq!(elsewhere, Ok(true));
     }
 
     #[test]
     fn a_panicking_job_is_an_error_and_the_pool_lives_on() {
         let pool = BackgroundPool::start(1).unwrap();
-        let panicked: Result<(), _> = futures::executor::block_on(run_in_background(&pool, |_context| {
-            Box::pin(async { panic!("a planted panic") })
-        }));
+        let panicked: Result<(), _> =
+            futures::executor::block_on(run_in_background(&pool, JobKind::Soon, |_context| {
+                Box::pin(async { panic!("a planted panic") })
+            }));
         assert_eq!(panicked, Err(BackgroundError::Panicked));
-        let fine = futures::executor::block_on(run_in_background(&pool, |_context| Box::pin(async { 7_u8 })));
+        let fine = futures::executor::block_on(run_in_background(&pool, JobKind::Soon, |_context| {
+            Box::pin(async { 7_u8 })
+        }));
         assert_eq!(fine, Ok(7));
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_a_long_job() {
+        let pool = BackgroundPool::start(1).unwrap();
+        let (flushed, told) = channel();
+        let long = run_in_background(&pool, JobKind::Long, move |_context| {
+            Box::pin(async move { told.recv().is_ok() })
+        });
+        let soon = run_in_background(&pool, JobKind::Soon, move |_context| {
+            Box::pin(async move { flushed.send(()).is_ok() })
+        });
+        let outcome = futures::executor::block_on(futures::future::join(long, soon));
+        assert_eq!(outcome, (Ok(true), Ok(true)));
     }
 }

@@ -42,6 +42,9 @@ pub type DiskFuture<'a, T> = LocalBoxFuture<'a, Result<T, DiskError>>;
 /// The bytes of a complete file, mapped or in memory.
 pub trait Mapped: Send + Sync {
     fn bytes(&self) -> &[u8];
+
+    /// These bytes will be read soon: the system may bring them into memory meanwhile. A hint.
+    fn prefetch(&self, _offset: usize, _length: usize) {}
 }
 
 /// A shared mapping; it stays readable after the file was removed.

@@ -12,6 +12,14 @@ impl Mapped for FileMapping {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    fn prefetch(&self, offset: usize, length: usize) {
+        let length = length.min(self.0.len().saturating_sub(offset));
+        if length > 0 {
+            // Whoever reads them without it only waits longer.
+            let _ = self.0.advise_range(memmap2::Advice::WillNeed, offset, length);
+        }
+    }
 }
 
 /// An empty file cannot be mapped; it reads as an empty slice.

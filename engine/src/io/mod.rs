@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use background::{
-    Background, BackgroundError, InlineBackground, Job, JobContext, JobOutput, run_in_background,
+    Background, BackgroundError, InlineBackground, Job, JobContext, JobKind, JobOutput, run_in_background,
 };
 pub use background_real::BackgroundPool;
 pub use clock::{Clock, ManualClock};

@@ -58,6 +58,8 @@ pub struct VersionScanRequest<'a> {
     /// Deletions past their grace period are wanted too, and the values of expired cells. The bytes then depend on what
     /// compaction has forgotten.
     pub keeps_purgeable: bool,
+    /// A turn of a long read forwards, of which nothing is soon wanted again: it leaves the block cache alone and reads ahead.
+    pub is_long: bool,
     pub limit: VersionLimit,
 }
 

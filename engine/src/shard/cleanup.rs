@@ -11,7 +11,7 @@ use super::Shard;
 use super::compact::Busy;
 use crate::compaction::{Choice, DroppedRanges};
 use crate::error::EngineError;
-use crate::io::run_in_background;
+use crate::io::{JobKind, run_in_background};
 use crate::mutation::TableId;
 
 /// What [`Shard::drop_ranges`] has done.
@@ -47,7 +47,7 @@ impl Shard {
         for busy in taken {
             let Some(file) = busy.files.first().map(Rc::clone) else { continue };
             let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
-            let is_touched = run_in_background(&*self.environment.background, move |_| {
+            let is_touched = run_in_background(&*self.environment.background, JobKind::Long, move |_| {
                 Box::pin(async move { looked.touch(&reader) })
             })
             .await??;

@@ -9,7 +9,7 @@ use super::open::discard_file;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
 use crate::error::EngineError;
-use crate::io::run_in_background;
+use crate::io::{JobKind, run_in_background};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::TableReader;
@@ -88,7 +88,7 @@ impl Shard {
         let (first, count) = self.reserve_generations(choice, &busy.files);
         let mut task = self.compaction_task(table, choice, &busy.files, first, count);
         task.dropped = dropped;
-        let built = run_in_background(&*self.environment.background, move |context| {
+        let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move { task.run(context).await })
         })
         .await;

@@ -1,9 +1,13 @@
 //! Flushing: a frozen memtable becomes a table file, and the log gives up what that file holds.
+//!
+//! While there is memory left, a flush keeps a pace: it need not be faster than what fills memtables, and in between its core
+//! belongs to requests.
 
 use std::iter;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
@@ -11,20 +15,28 @@ use super::Shard;
 use super::manifest::ManifestFile;
 use super::open::discard_file;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
+use crate::compaction::Pace;
 use crate::error::EngineError;
-use crate::io::{Environment, JobContext, run_in_background};
+use crate::io::{Environment, JobContext, JobKind, run_in_background};
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::table::{TableError, TableOptions as FileOptions, TableReader, TableWriter};
 
-/// Writes a frozen memtable to the file of this generation; `None` when there is nothing in it.
+/// What a flush writes while memory is not short.
+const BYTES_PER_SECOND: u64 = 256 << 20;
+/// Written between two looks at the pace.
+const BYTES_PER_TURN: u64 = 64 << 10;
+
+/// Writes a frozen memtable to the file of this generation; `None` when there is nothing in it. As fast as it goes while
+/// `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
     table: &TableState,
     memtable: Arc<Memtable>,
     generation: u64,
+    hurries: Arc<AtomicBool>,
 ) -> Result<Option<Arc<TableReader>>, EngineError> {
     if memtable.is_empty() {
         return Ok(None);
@@ -32,8 +44,8 @@ pub(super) async fn build_table(
     let path = table.path(generation);
     let options = table.options.borrow().writer.clone();
     let target = path.clone();
-    run_in_background(&*environment.background, move |context| {
-        Box::pin(write_memtable(context, memtable, target, options))
+    run_in_background(&*environment.background, JobKind::Soon, move |context| {
+        Box::pin(write_memtable(context, memtable, target, options, hurries))
     })
     .await??;
     environment.disk.sync_directory(&table.directory).await?;
@@ -45,7 +57,10 @@ async fn write_memtable(
     memtable: Arc<Memtable>,
     path: PathBuf,
     options: FileOptions,
+    hurries: Arc<AtomicBool>,
 ) -> Result<(), TableError> {
+    let mut pace = Pace::new(Some(BYTES_PER_SECOND));
+    let mut paced_bytes = 0;
     let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
     let mut key = Vec::new();
     let mut merged = Vec::new();
@@ -59,6 +74,13 @@ async fn write_memtable(
             key.clear();
             key.extend_from_slice(prefix);
             key.extend_from_slice(position);
+            let fresh_bytes = writer.size_bytes().saturating_sub(paced_bytes);
+            if fresh_bytes >= BYTES_PER_TURN {
+                paced_bytes += fresh_bytes;
+                if !hurries.load(Ordering::Relaxed) {
+                    pace.spend(fresh_bytes, &*context.clock).await;
+                }
+            }
             let shadow = partition.covering(position);
             if shadow.is_none() && tail.is_none() {
                 writer.add(&key, row).await?;
@@ -99,7 +121,10 @@ impl Shard {
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
         let generation = self.new_generation();
-        let built = build_table(&self.environment, table, frozen.memtable.freeze(), generation).await;
+        self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
+        let hurries = Arc::clone(&self.flush_hurries);
+        let built =
+            build_table(&self.environment, table, frozen.memtable.freeze(), generation, hurries).await;
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();
@@ -132,6 +157,11 @@ impl Shard {
         self.discard_log();
         self.signals.compaction_wanted.notify_one();
         Ok(())
+    }
+
+    /// Somebody waits for it, or writers will soon have to wait for memory.
+    pub(super) fn is_flush_urgent(&self) -> bool {
+        self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
     }
 
     /// Flushes until memory and log are within their bounds.

@@ -31,6 +31,7 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::lock::Mutex;
 use hashbrown::HashMap;
@@ -65,10 +66,13 @@ pub struct Shard {
     last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
     memtable_bytes: Cell<usize>,
+    /// A flush is to be as fast as it goes: memory is short, or the shard is being closed.
+    flush_hurries: Arc<AtomicBool>,
     /// Why no write is accepted any more.
     failure: RefCell<Option<String>>,
     /// Why the last flush did not succeed.
     flush_failure: RefCell<Option<String>>,
+    is_closing: Cell<bool>,
     is_closed: Cell<bool>,
     scan_buffers: RefCell<Vec<ScanBuffers>>,
     block_cache: Rc<BlockCache>,
@@ -119,6 +123,9 @@ impl Shard {
         let is_new_segment =
             position.segment > self.last_segment.replace(position.segment.max(self.last_segment.get()));
         if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
+            if self.is_flush_urgent() {
+                self.flush_hurries.store(true, Ordering::Relaxed);
+            }
             self.signals.flush_wanted.notify_one();
         }
         Ok(position)
@@ -160,18 +167,32 @@ impl Shard {
 
     /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
     pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
-        self.open_scan(request, None)
+        self.open_scan(request, None, false)
+    }
+
+    /// As [`Shard::scan`]; `is_long`: see [`crate::read::VersionScanRequest::is_long`].
+    pub(crate) fn scan_long(
+        &self,
+        request: &ScanRequest<'_>,
+        is_long: bool,
+    ) -> Result<Scan<'_>, EngineError> {
+        self.open_scan(request, None, is_long)
     }
 
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
     /// there. Where the range is one row, sources are asked from the newest to the oldest, and those that can add nothing
     /// to what was found are left out.
     pub fn scan_columns(&self, request: &ScanRequest<'_>, columns: &[u32]) -> Result<Scan<'_>, EngineError> {
-        self.open_scan(request, Some(columns))
+        self.open_scan(request, Some(columns), false)
     }
 
     #[inline]
-    fn open_scan(&self, request: &ScanRequest<'_>, wanted: Option<&[u32]>) -> Result<Scan<'_>, EngineError> {
+    fn open_scan(
+        &self,
+        request: &ScanRequest<'_>,
+        wanted: Option<&[u32]>,
+        is_long: bool,
+    ) -> Result<Scan<'_>, EngineError> {
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
         let mut buffers = self.scan_buffers.borrow_mut().pop().unwrap_or_default();
@@ -196,7 +217,7 @@ impl Shard {
                 if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                     continue;
                 }
-                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row)? {
+                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row, is_long)? {
                     complete = complete.max(complete_since(&source));
                     buffers.sources.push(source);
                 }
@@ -215,6 +236,7 @@ impl Shard {
         bounds: Bounds<'_>,
         hash: Option<KeyHash>,
         is_row: bool,
+        is_long: bool,
     ) -> Result<Option<Source>, EngineError> {
         if !reader.statistics().may_overlap(bounds.start, bounds.end)
             || hash.is_some_and(|hash| !reader.may_contain_partition(hash))
@@ -232,7 +254,11 @@ impl Shard {
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
         }
-        let cursor = TableCursor::new(Arc::clone(reader), Some(Rc::clone(&self.block_cache)));
+        let cursor = if is_long {
+            TableCursor::for_long_read(Arc::clone(reader))
+        } else {
+            TableCursor::new(Arc::clone(reader), Some(Rc::clone(&self.block_cache)))
+        };
         Ok(Some(Source::Table(Box::new(TableSource::new(cursor, bounds)?))))
     }
 
@@ -311,6 +337,8 @@ impl Shard {
             return Ok(());
         }
         let mut outcome = Ok(());
+        self.is_closing.set(true);
+        self.flush_hurries.store(true, Ordering::Relaxed);
         for table in self.all_tables() {
             let flushed = self.flush(table.id).await;
             outcome = outcome.and(flushed);

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::lock::Mutex;
@@ -65,8 +67,10 @@ impl Shard {
             last_segment: Cell::new(0),
             manifest: Mutex::new(manifest),
             memtable_bytes: Cell::new(memtable_bytes),
+            flush_hurries: Arc::default(),
             failure: RefCell::default(),
             flush_failure: RefCell::default(),
+            is_closing: Cell::new(false),
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
             block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
@@ -166,7 +170,9 @@ impl Recovery {
             let memtable = memtable.freeze();
             let generation = self.manifest.next_generation;
             self.manifest.next_generation += 1;
-            let built = build_table(&self.environment, &table, memtable, generation).await?;
+            let built =
+                build_table(&self.environment, &table, memtable, generation, Arc::new(AtomicBool::new(true)))
+                    .await?;
             let Some(entry) = self.manifest.table(table.id) else { continue };
             entry.flushed_to = flushed_to;
             if let Some(reader) = built {

@@ -40,7 +40,7 @@ impl Shard {
                 spans.push(SpanSource::Table(Arc::clone(reader)));
             }
         }
-        let scan = self.scan(&request.scan_request())?;
+        let scan = self.scan_long(&request.scan_request(), request.is_long)?;
         VersionScan::new(request, scan, spans, purpose, only).run()
     }
 }

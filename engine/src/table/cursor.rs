@@ -14,6 +14,10 @@ use super::index::Target;
 use super::reader::{BlockPlace, TableReader};
 use crate::row::RowRef;
 
+/// A cursor that reads on for long asks for file pages so far ahead, in steps of `PREFETCH_STEP_BYTES`.
+const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
+const PREFETCH_STEP_BYTES: usize = 1 << 20;
+
 struct LoadedBlock {
     place: BlockPlace,
     target: Target,
@@ -33,6 +37,7 @@ struct Step {
 pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
+    prefetches: bool,
     block: Option<LoadedBlock>,
     /// On a row: where its key begins, where its entry ends, and where it lies in the block's body.
     key_offset: usize,
@@ -52,6 +57,7 @@ impl TableCursor {
         Self {
             table,
             cache,
+            prefetches: false,
             block: None,
             key_offset: 0,
             entry_end: Place::default(),
@@ -62,6 +68,12 @@ impl TableCursor {
             interval: Vec::new(),
             interval_keys: Vec::new(),
         }
+    }
+
+    /// A cursor for a long read forwards on a thread that others wait for: without a cache, whose blocks it would only displace, and
+    /// file pages are asked for before they are needed.
+    pub fn for_long_read(table: Arc<TableReader>) -> Self {
+        Self { prefetches: true, ..Self::new(table, None) }
     }
 
     pub fn table(&self) -> &Arc<TableReader> {
@@ -200,6 +212,9 @@ impl TableCursor {
         if self.block.as_ref().is_none_or(|block| block.place != place) {
             // A cursor that meets an error is on nothing.
             self.block = None;
+            if self.prefetches {
+                self.prefetch(target);
+            }
             let data = self.table.block(self.cache.as_deref(), target)?;
             self.block = Some(LoadedBlock { place, target, data });
         }
@@ -207,6 +222,17 @@ impl TableCursor {
             self.base = view(&self.table, block)?.base();
         }
         Ok(())
+    }
+
+    /// At every step within the file: what lies ahead of it. So a read in many turns needs no memory of what it has asked for.
+    fn prefetch(&self, target: Target) {
+        let Ok(start) = usize::try_from(target.offset) else { return };
+        let end = start.saturating_add(target.length as usize);
+        if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
+            let ahead = end.saturating_add(PREFETCH_AHEAD_BYTES - PREFETCH_STEP_BYTES);
+            // A little more: the next step may be a block later.
+            self.table.prefetch(ahead, PREFETCH_STEP_BYTES + PREFETCH_STEP_BYTES / 8);
+        }
     }
 
     /// Moves to the first row of the block after the current one, or of the first block.

@@ -242,6 +242,11 @@ impl TableReader {
             .unwrap_or(false)
     }
 
+    /// Has bytes of the file brought into memory.
+    pub(super) fn prefetch(&self, offset: usize, length: usize) {
+        self.mapping.prefetch(offset, length);
+    }
+
     /// A block's body: from the cache, else checked and unpacked.
     #[inline]
     pub(super) fn block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {

@@ -2,7 +2,7 @@
 //!
 //! Steps of a transfer, on the first shard: plan (who has it), read what earlier runs have stored, ask for estimates, then
 //! fetch from several *lanes* at a time: a lane is one shard of one holder, its units (tables) follow each other. A lane runs
-//! on one of this node's shards. While a piece is applied the next one is on its way, and the one before becomes durable.
+//! on one of this node's shards. While a piece is applied the next one is on its way, and those before become durable.
 //!
 //! Invariants:
 //! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
@@ -37,8 +37,12 @@ use crate::ring::member::Member;
 use crate::ring::placement::TokenRange;
 use crate::shard_thread::ShardContext;
 
-/// What is asked for at a time.
-const PIECE_BYTES: u32 = 1 << 20;
+/// What is asked for at a time. A piece is encoded, written, read, checked and decoded as a whole, each in one turn, so the
+/// requests of clients wait behind it; and the allocator keeps blocks of this size, while it asks the system for larger ones
+/// anew each time, page by page.
+const PIECE_BYTES: u32 = 128 << 10;
+/// Applied before it is made sure that what was applied earlier is durable, and progress is stored.
+const SETTLED_BYTES: u64 = 1 << 20;
 /// How long a piece may take.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
@@ -46,7 +50,7 @@ const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 /// Applied in one turn of the thread.
-const TURN_BYTES: usize = 64 << 10;
+const TURN_BYTES: usize = 32 << 10;
 /// Lanes at a time for each shard of this node.
 const LANES_PER_SHARD: usize = 2;
 
@@ -300,11 +304,12 @@ async fn run_unit(
     pace: &mut Pace,
 ) -> Result<(), TransferError> {
     let intervals = intervals(&unit.ranges);
-    let mut unsettled = None;
+    let (mut unsettled, mut settling) = (Unsettled::default(), Unsettled::default());
     let mut next = fetch(context, lane, unit, attempt, progress.resume.clone()).await?;
     while let Some(Fetched { piece, asked_micros }) = next.take() {
-        pace.spend(piece.mutations.len() as u64, &*context.clock).await;
-        progress.bytes += piece.mutations.len() as u64;
+        let bytes = piece.mutations.len() as u64;
+        pace.spend(bytes, &*context.clock).await;
+        progress.bytes += bytes;
         progress.resume.clone_from(&piece.resume);
         let resume = piece.resume.clone();
         let following = async {
@@ -313,13 +318,14 @@ async fn run_unit(
                 None => Ok(None),
             }
         };
-        let (applied, fetched, settled) = futures::join!(
-            apply_piece(context, lane, unit, &intervals, piece, asked_micros),
-            following,
-            settle(context, attempt, unit, unsettled.take()),
-        );
-        settled?;
-        unsettled = Some(Unsettled { positions: applied?, progress: progress.clone() });
+        let (applied, fetched) =
+            futures::join!(apply_piece(context, lane, unit, &intervals, piece, asked_micros), following,);
+        unsettled.add(applied?, bytes, &progress);
+        if unsettled.bytes >= SETTLED_BYTES {
+            // The one before has become durable meanwhile.
+            settle(context, attempt, unit, std::mem::replace(&mut settling, std::mem::take(&mut unsettled)))
+                .await?;
+        }
         context.node.transfers.note_unit(
             attempt.epoch,
             unit.key,
@@ -330,11 +336,13 @@ async fn run_unit(
         next = match fetched {
             Ok(next) => next,
             Err(error) => {
+                settle(context, attempt, unit, settling).await?;
                 settle(context, attempt, unit, unsettled).await?;
                 return Err(error);
             }
         };
     }
+    settle(context, attempt, unit, settling).await?;
     settle(context, attempt, unit, unsettled).await?;
     if !unit.is_logged {
         flush(context, unit.table).await?;
@@ -353,22 +361,32 @@ struct Fetched {
     asked_micros: i64,
 }
 
-/// A piece that is applied and may not be durable yet.
+/// Pieces that are applied and may not be durable yet.
+#[derive(Default)]
 struct Unsettled {
     /// The last record of each shard's commit log.
-    positions: Vec<(usize, LogPosition)>,
-    /// How far the unit is with it.
-    progress: UnitProgress,
+    positions: BTreeMap<usize, LogPosition>,
+    bytes: u64,
+    /// How far the unit is with them; `None`: there are none.
+    progress: Option<UnitProgress>,
 }
 
-/// Waits until a piece is durable, and stores how far the unit is.
+impl Unsettled {
+    fn add(&mut self, positions: Vec<(usize, LogPosition)>, bytes: u64, progress: &UnitProgress) {
+        self.positions.extend(positions);
+        self.bytes += bytes;
+        self.progress = Some(progress.clone());
+    }
+}
+
+/// Waits until pieces are durable, and stores how far the unit is.
 async fn settle(
     context: &Rc<ShardContext>,
     attempt: &Attempt,
     unit: &Unit,
-    unsettled: Option<Unsettled>,
+    unsettled: Unsettled,
 ) -> Result<(), TransferError> {
-    let Some(Unsettled { positions, progress }) = unsettled else { return Ok(()) };
+    let Unsettled { positions, progress: Some(progress), .. } = unsettled else { return Ok(()) };
     let waits = positions.into_iter().map(|(owner, position)| {
         context.run_on(owner, move |context| Box::pin(async move { context.shard.durable(position).await }))
     });

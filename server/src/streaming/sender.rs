@@ -47,7 +47,9 @@ pub async fn fetch(
     check_epoch(context, request.epoch).await?;
     let table = TableId(request.table_id.to_be_bytes());
     let limit = u64::from(request.max_bytes.min(PIECE_BYTES_MAX));
-    let mut piece = Piece { mutations: Vec::new(), crc32: 0, count: 0, resume: None };
+    // At once: growing step by step would copy it as often.
+    let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
+    let mut piece = Piece { mutations, crc32: 0, count: 0, resume: None };
     let mut next = request.resume_from.unwrap_or_default();
     let mut turns = 0;
     'ranges: for interval in intervals(&request.ranges) {
@@ -87,6 +89,7 @@ fn read_turn(
             reversed: false,
             now_seconds: context.now_seconds(),
             keeps_purgeable: true,
+            is_long: true,
             limit,
         })
         .map_err(|error| failure(&error))?;

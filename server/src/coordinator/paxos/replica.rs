@@ -212,6 +212,7 @@ fn read_versions(
                 reversed: order.reversed,
                 now_seconds: order.now_seconds,
                 keeps_purgeable: false,
+                is_long: false,
                 limit,
             })
             .map_err(|error| failure_of(&error))?;

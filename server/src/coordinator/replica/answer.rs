@@ -163,6 +163,7 @@ fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, 
         reversed: request.reversed,
         now_seconds: request.now_seconds,
         keeps_purgeable: false,
+        is_long: false,
         limit: VersionLimit {
             live_rows: request.live_rows,
             bytes: request.bytes,

@@ -402,6 +402,7 @@ impl Cluster {
                 reversed: false,
                 now_seconds: self.clock.now_seconds(),
                 keeps_purgeable: true,
+                is_long: false,
                 limit: VersionLimit::UNLIMITED,
             };
             for partition in context.shard.scan_versions(&request).unwrap().partitions {
