@@ -99,7 +99,8 @@ pub fn start(context: &Rc<ShardContext>) {
     tokio::task::spawn_local(drive(context.clone()));
 }
 
-/// Waits until another version of the metadata is applied, or the time is over; false: the node stops.
+/// Waits until a later version of the metadata is applied, or the time is over; false: the node stops. A shard sees a version
+/// before all of it is applied.
 async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Duration) -> bool {
     let mut applied = context.node.applied.subscribe();
     let mut stopping = context.node.stopping.subscribe();
@@ -107,7 +108,7 @@ async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Du
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => false,
         // An error means that the node is gone, and this with it.
-        changed = applied.wait_for(|version| *version != seen_version) => changed.is_ok(),
+        changed = applied.wait_for(|version| *version > seen_version) => changed.is_ok(),
         () = context.clock.sleep(patience) => true,
     }
 }
