@@ -64,6 +64,7 @@ impl LiteralKind {
                 _ => CqlType::Decimal,
             },
             LiteralKind::Boolean => CqlType::Boolean,
+            LiteralKind::Uuid if text.as_bytes().get(14) == Some(&b'1') => CqlType::Timeuuid,
             LiteralKind::Uuid => CqlType::Uuid,
             LiteralKind::Hex => CqlType::Blob,
             LiteralKind::Duration => CqlType::Duration,
@@ -84,7 +85,8 @@ impl LiteralKind {
                     | CqlType::Custom(_)
             ),
             LiteralKind::Integer => {
-                ty.is_numeric() || matches!(ty, CqlType::Date | CqlType::Time | CqlType::Timestamp)
+                ty.is_numeric()
+                    || matches!(ty, CqlType::Date | CqlType::Time | CqlType::Timestamp | CqlType::Duration)
             }
             LiteralKind::Float => matches!(ty, CqlType::Decimal | CqlType::Double | CqlType::Float),
             LiteralKind::Boolean => *ty == CqlType::Boolean,

@@ -131,7 +131,10 @@ fn kinds_of_literals() {
     assert_eq!(LiteralKind::Integer.preferred_type("3000000000"), CqlType::Bigint);
     assert_eq!(LiteralKind::Integer.preferred_type("30000000000000000000"), CqlType::Varint);
     assert_eq!(LiteralKind::Float.preferred_type("1.5"), CqlType::Double);
+    assert_eq!(LiteralKind::Float.preferred_type("1.10"), CqlType::Decimal);
     assert_eq!(LiteralKind::String.preferred_type("é"), CqlType::Text);
+    let time_based = "e23f450f-53a6-11e2-7f7f-7f7f7f7f7f7f";
+    assert_eq!(LiteralKind::Uuid.preferred_type(time_based), CqlType::Timeuuid);
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! Terms: values that do not depend on a row.
 
 use super::{CqlTypeName, FunctionName, Identifier, NativeType};
+use crate::types::literal::LiteralKind;
 
 /// A constant as written. Numbers and the like keep their text: how it is read depends on the type it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +25,20 @@ pub enum Literal {
 }
 
 impl Literal {
+    /// What the grammar takes it for. `None` for `NULL`.
+    pub fn kind(&self) -> Option<LiteralKind> {
+        Some(match self {
+            Literal::String(_) => LiteralKind::String,
+            Literal::Integer(_) => LiteralKind::Integer,
+            Literal::Float(_) => LiteralKind::Float,
+            Literal::Boolean(_) => LiteralKind::Boolean,
+            Literal::Duration(_) => LiteralKind::Duration,
+            Literal::Uuid(_) => LiteralKind::Uuid,
+            Literal::Blob(_) => LiteralKind::Hex,
+            Literal::Null => return None,
+        })
+    }
+
     /// The text of the constant without quotes, as property values are read. `None` for `NULL`.
     pub fn raw_text(&self) -> Option<String> {
         match self {

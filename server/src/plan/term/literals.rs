@@ -3,6 +3,7 @@
 //! Invariant: a literal becomes bytes valid for the type of its receiver, or an error that names both.
 
 use cql_lite::syntax::ast;
+use cql_lite::types::literal::LiteralKind;
 use cql_lite::types::{CqlType, codec, literal};
 
 use super::resolve::resolve_call;
@@ -52,28 +53,12 @@ pub(super) fn natural_type(term: &ast::Term, scope: &Scope<'_>) -> Option<CqlTyp
     }
 }
 
-/// The type that Cassandra gives a constant for which nothing asks for another.
+/// The type that Cassandra gives a constant for which nothing asks for another; text is `text` also where it could be `ascii`.
 pub fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
-    Some(match literal {
-        ast::Literal::String(_) => CqlType::Text,
-        ast::Literal::Integer(text) => match text.parse::<i64>() {
-            Ok(value) if i32::try_from(value).is_ok() => CqlType::Int,
-            Ok(_) => CqlType::Bigint,
-            Err(_) => CqlType::Varint,
-        },
-        ast::Literal::Float(_) => CqlType::Double,
-        ast::Literal::Boolean(_) => CqlType::Boolean,
-        ast::Literal::Duration(_) => CqlType::Duration,
-        ast::Literal::Uuid(text) => {
-            if text.as_bytes().get(14) == Some(&b'1') {
-                CqlType::Timeuuid
-            } else {
-                CqlType::Uuid
-            }
-        }
-        ast::Literal::Blob(_) => CqlType::Blob,
-        ast::Literal::Null => return None,
-    })
+    match literal.kind()? {
+        LiteralKind::String => Some(CqlType::Text),
+        kind => Some(kind.preferred_type(&literal.raw_text()?)),
+    }
 }
 
 /// Whether bytes of type `actual` are valid and mean the same where `expected` is asked for.
@@ -98,44 +83,10 @@ pub(super) fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Resu
     if let (ast::Literal::String(text), CqlType::Tuple(types)) = (value, expected) {
         return tuple_from_text(text, types, receiver);
     }
-    let (kind, text, accepted) = match value {
-        ast::Literal::Null => return Ok(Term::Constant(None)),
-        ast::Literal::String(text) => (
-            "STRING",
-            text.clone(),
-            matches!(
-                expected,
-                CqlType::Ascii
-                    | CqlType::Text
-                    | CqlType::Inet
-                    | CqlType::Date
-                    | CqlType::Time
-                    | CqlType::Timestamp
-                    | CqlType::Custom(_)
-            ),
-        ),
-        ast::Literal::Integer(text) => (
-            "INTEGER",
-            text.clone(),
-            expected.is_numeric()
-                || matches!(expected, CqlType::Date | CqlType::Time | CqlType::Timestamp | CqlType::Duration),
-        ),
-        ast::Literal::Float(text) => {
-            ("FLOAT", text.clone(), matches!(expected, CqlType::Decimal | CqlType::Double | CqlType::Float))
-        }
-        ast::Literal::Boolean(value) => ("BOOLEAN", value.to_string(), *expected == CqlType::Boolean),
-        ast::Literal::Duration(text) => ("DURATION", text.clone(), *expected == CqlType::Duration),
-        ast::Literal::Uuid(text) => {
-            ("UUID", text.clone(), matches!(expected, CqlType::Uuid | CqlType::Timeuuid))
-        }
-        ast::Literal::Blob(digits) => {
-            ("HEX", format!("0x{digits}"), matches!(expected, CqlType::Blob | CqlType::Custom(_)))
-        }
-    };
-    if !accepted {
-        let shown = if kind == "STRING" { text } else { value.raw_text().unwrap_or(text) };
+    let (Some(kind), Some(text)) = (value.kind(), value.raw_text()) else { return Ok(Term::Constant(None)) };
+    if !kind.is_assignable_to(expected) {
         return Err(RequestError::invalid(format!(
-            "Invalid {kind} constant ({shown}) for \"{}\" of type {expected}",
+            "Invalid {kind} constant ({text}) for \"{}\" of type {expected}",
             receiver.name
         )));
     }
