@@ -170,6 +170,8 @@ impl Shard {
             self.check_open()?;
             table.freeze(self.log.end_position());
             self.flush_frozen(&table).await?;
+            // There may be more to do for as long as there is load: writes need not wait for the end of it.
+            self.flush_failure.take();
         }
         Ok(())
     }

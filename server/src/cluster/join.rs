@@ -44,6 +44,15 @@ pub enum JoinError {
     Node(#[from] RequestError),
 }
 
+/// The version of the topology by which this node is a member, if it is one. A join may be carried out though the seed that was
+/// asked for it could not say so.
+pub fn version_as_member(context: &ShardContext) -> Option<u64> {
+    let topology = &context.cluster_view().topology;
+    // Version 0: nothing is agreed yet, the node is alone with itself.
+    let is_agreed = topology.version > 0;
+    (is_agreed && topology.member(&context.node.host_id).is_some()).then_some(topology.version)
+}
+
 /// Becomes a member, in state `Joining(WriteBoth)`, through whichever seed answers. On the first shard. Resolves with the
 /// version of the topology in which the node is a member, when the node works with it.
 pub async fn join(
@@ -68,6 +77,9 @@ pub async fn join(
         }
         asked.retain(|address| *address != member.internode_address);
         for seed in asked {
+            if let Some(version) = version_as_member(context) {
+                return Ok(version);
+            }
             let left = end.saturating_sub(context.clock.monotonic());
             let patience = left.min(SEED_PATIENCE);
             let request = JoinRequest {
@@ -92,7 +104,7 @@ pub async fn join(
                 }
                 Ok(
                     ClusterResponse::Refused(refusal) | ClusterResponse::Outcome(Outcome::Refused(refusal)),
-                ) => return Err(refusal.into()),
+                ) => return version_as_member(context).ok_or_else(|| refusal.into()),
                 Ok(ClusterResponse::Outcome(Outcome::Busy { host_id })) => {
                     last = format!("{seed}: member {host_id} is joining or leaving");
                     tracing::info!(%host_id, "another member is joining or leaving; waiting for its end");

@@ -12,6 +12,7 @@
 
 pub mod detector;
 pub mod facts;
+mod generation;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ pub use self::facts::{Board, Facts, ServingState};
 use super::departure;
 use super::message::ClusterRequest;
 use crate::config::Config;
+use crate::error::Result;
 use crate::internode::message::{Request, encode};
 use crate::internode::transport::Destination;
 use crate::ring::HostId;
@@ -99,12 +101,12 @@ pub fn settings(config: &Config) -> Settings {
 }
 
 /// Starts the detector of a node; on its first shard, once, when it has an internode address.
-pub fn start(context: &Rc<ShardContext>) {
+pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     let information = &context.node.information;
     let identity = NodeIdentity {
         host_id: context.node.host_id,
         address: SocketAddr::new(information.broadcast_address, information.storage_port),
-        generation: u64::try_from(context.clock.now_micros()).unwrap_or(0),
+        generation: generation::begin(&context.node.files, context.clock.now_micros()).await?,
     };
     let now = context.clock.monotonic();
     let seed = context.random.borrow_mut().next_u64();
@@ -124,6 +126,7 @@ pub fn start(context: &Rc<ShardContext>) {
     context.node.board.set_alive(context.node.board.alive());
     show_all_shards(context);
     tokio::task::spawn_local(run(context.clone()));
+    Ok(())
 }
 
 async fn run(context: Rc<ShardContext>) {

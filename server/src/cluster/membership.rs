@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::join::{JoinError, join};
+use super::join::{JoinError, join, version_as_member};
 use super::liveness::ServingState;
 use super::metadata::{Command, Outcome, Refusal};
 use super::propose::propose;
@@ -317,12 +317,7 @@ async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64)
 /// Makes this node a member: joins through the seeds if it is none yet. On the first shard, when the metadata log is open.
 pub async fn enter(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
     check_removed(context)?;
-    let is_member = {
-        let topology = &context.cluster_view().topology;
-        // Version 0: nothing is agreed yet, the node is alone with itself.
-        topology.version > 0 && topology.members.contains_key(&context.node.host_id)
-    };
-    if !is_member {
+    if version_as_member(context).is_none() {
         discard_ranges(context).await?;
         join(context, seeds, JOIN_DEADLINE).await?;
     }

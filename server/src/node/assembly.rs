@@ -176,7 +176,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
     if context.index == 0 {
         if context.node.config.internode.is_some() {
-            liveness::start(context);
+            liveness::start(context).await?;
         }
         let seeds = context.node.config.seeds.clone();
         cluster::start::start(context, &seeds).await?;

@@ -205,6 +205,9 @@ pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
 
 fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
     world.trace.note(format!("n{} does not start: {error}", machine.index));
+    if transitions::note_if_left(world, &machine) {
+        return;
+    }
     let is_excused =
         world.plan.faults.iter().any(|kind| matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync));
     // A crash on the way has taken the node down already.
@@ -250,17 +253,18 @@ pub async fn heal(world: &Rc<World>) {
             boot(world, machine.clone());
             all_serve &= machine.is_serving();
         }
-        if all_serve && transitions::are_over(world) && all_see_all(world) {
+        // First: it takes note of those that have left, who serve no more.
+        if transitions::are_over(world) && all_serve && all_see_all(world) {
             return;
         }
         if world.trace.now_micros() > deadline {
             let members = world.members();
             let down = members.iter().filter(|machine| !machine.is_serving()).map(|machine| machine.index);
             return world.violation(format!(
-                "after healing, nodes {:?} do not come up, {} dead ones are not removed, some not seen alive, or a transition has no end: {:?}",
+                "after healing nodes {:?} do not come up; all are seen alive: {}; {}",
                 down.collect::<Vec<_>>(),
-                world.removals.get(),
-                transitions::newest_topology(world).and_then(|topology| topology.in_transition().cloned()),
+                all_see_all(world),
+                transitions::describe(world),
             ));
         }
         pause_ms(LOOK_MS).await;

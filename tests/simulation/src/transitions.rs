@@ -198,18 +198,41 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
     }
 }
 
+/// Takes note of it when a machine is no member any more; whether it is none.
+pub fn note_if_left(world: &World, machine: &Rc<Machine>) -> bool {
+    let has_left = newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
+    if has_left {
+        world.trace.note(format!("n{} has left", machine.index));
+        machine.part.set(Part::Gone);
+        if machine.is_running() {
+            machine.crash(CrashStyle::KeepAll);
+        }
+    }
+    has_left
+}
+
+/// What transitions wait for.
+pub fn describe(world: &World) -> String {
+    let Some(topology) = newest_topology(world) else { return "nobody knows the members".to_owned() };
+    let members = world.members();
+    let versions = members
+        .iter()
+        .map(|machine| (machine.index, machine.context(0).map(|context| context.cluster().topology.version)));
+    format!(
+        "{} dead ones are not removed; in transition: {:?}; metadata has version {}, members are at {:?}",
+        world.removals.get(),
+        topology.in_transition().map(|member| (member.internode_address, member.state)),
+        topology.version,
+        versions.collect::<Vec<_>>(),
+    )
+}
+
 /// Whether all transitions are over: members are those of the cluster, and nobody is on the way in or out. Takes note of those that
 /// have left without being there to say so.
 pub fn are_over(world: &World) -> bool {
     let Some(topology) = newest_topology(world) else { return false };
     for machine in world.members() {
-        if topology.removed.contains(&machine.host_id) {
-            world.trace.note(format!("n{} has left", machine.index));
-            machine.part.set(Part::Gone);
-            if machine.is_running() {
-                machine.crash(CrashStyle::KeepAll);
-            }
-        }
+        note_if_left(world, &machine);
     }
     let all_know = world.members().iter().all(|machine| {
         machine.context(0).is_some_and(|context| context.cluster().topology.version == topology.version)

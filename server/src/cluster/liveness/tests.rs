@@ -13,7 +13,7 @@ fn seconds(seconds: u64) -> Duration {
 /// Starts all detectors; the nodes have just begun to serve.
 async fn begin(cluster: &Cluster) {
     for shards in &cluster.nodes {
-        start(&shards[0]);
+        start(&shards[0]).await.unwrap();
         shards[0].node.board.set_state(ServingState::Serving);
     }
     cluster.pass(seconds(4)).await;
@@ -66,7 +66,7 @@ fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
     with_cluster(2, &Config::default(), |cluster| async move {
         let mut events = events(&cluster, 0);
         for shards in &cluster.nodes {
-            start(&shards[0]);
+            start(&shards[0]).await.unwrap();
         }
         cluster.pass(seconds(10)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
