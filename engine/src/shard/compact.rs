@@ -102,7 +102,21 @@ impl Shard {
                 discard_file(&self.environment, &table.path(generation)).await;
             }
         }
+        let readers = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
+        drop(busy);
+        self.let_go(readers).await;
         outcome
+    }
+
+    /// Drops readers away from this thread. With the last mapping of a removed file the system gives its pages and its place
+    /// on the disk back: for a large one that takes as long as hundreds of requests.
+    async fn let_go(&self, readers: Vec<Arc<TableReader>>) {
+        let dropped = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
+            Box::pin(async move { drop(readers) })
+        });
+        if let Err(error) = dropped.await {
+            tracing::debug!(%error, "files were given back here");
+        }
     }
 
     /// As many generations as the outputs can possibly need.
