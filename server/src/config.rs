@@ -179,7 +179,7 @@ impl Default for Config {
             max_hint_window_ms: 3 * 60 * 60 * 1_000,
             max_hints_bytes: 1 << 30,
             hinted_handoff_throttle_bytes_per_second: 16 << 20,
-            stream_throughput_bytes_per_second: 128 << 20,
+            stream_throughput_bytes_per_second: 100 << 20,
             num_tokens: DEFAULT_TOKENS,
             allocate_tokens_for_replication_factor: DEFAULT_REPLICATION_FACTOR,
             liveness_probe_period_ms: 1_000,
