@@ -83,6 +83,11 @@ impl MetadataLog {
         self.applied.borrow().state.clone()
     }
 
+    /// Why this node takes no part in the log any more.
+    pub fn failure(&self) -> Option<String> {
+        self.raft.metrics().borrow_watched().running_state.as_ref().err().map(ToString::to_string)
+    }
+
     /// Who leads, as far as this node knows.
     pub fn leader(&self) -> Option<HostId> {
         self.raft.metrics().borrow_watched().current_leader

@@ -14,6 +14,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use helenus::cluster::failure;
 use helenus::config::Config;
 use helenus::node::StartError;
 use helenus::node::assembly::{self, Addresses, Assembled, NodeParts};
@@ -135,7 +136,7 @@ impl Machine {
 
     /// Why a shard takes no more writes, if one does not.
     pub fn failure(&self) -> Option<String> {
-        self.contexts.borrow().iter().find_map(|context| context.shard.failure())
+        self.contexts.borrow().iter().find_map(|context| failure::reason(context))
     }
 
     /// A shard of the node, taken modulo their number; `None` while it is down.

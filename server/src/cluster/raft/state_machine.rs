@@ -70,12 +70,18 @@ impl NodeStateMachine {
         Ok(outcome)
     }
 
-    /// Until it succeeds, or the node stops: a full disk, say, must not take the node out of the cluster for good.
     async fn take_over(&self, old: &Stored, new: &Stored, told: Told) -> Result<(), io::Error> {
-        loop {
+        self.insist(async || {
             let store = self.store(new);
-            let taken = applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await;
-            let Err(error) = taken else { return Ok(()) };
+            applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
+        })
+        .await
+    }
+
+    /// Attempts something until it succeeds, or the node stops: an error would be the end of this node's log, and a full disk, say,
+    /// must not take the node out of the cluster for good.
+    async fn insist(&self, attempt: impl AsyncFn() -> crate::error::Result<()>) -> Result<(), io::Error> {
+        while let Err(error) = attempt().await {
             let is_stopping = *self.context.node.stopping.borrow();
             if is_stopping || self.context.shard.failure().is_some() {
                 return Err(io::Error::other(error.to_string()));
@@ -83,6 +89,7 @@ impl NodeStateMachine {
             tracing::error!(%error, "a change of the cluster could not be taken over; another attempt follows");
             self.context.clock.sleep(RETRY_PAUSE).await;
         }
+        Ok(())
     }
 
     /// Makes a state the one that the next start begins with, unless a later one is already.
@@ -115,7 +122,7 @@ impl RaftSnapshotBuilder<MetadataTypes> for NodeStateMachine {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let state = self.applied();
-        self.store(&state).await.map_err(|error| io::Error::other(error.to_string()))?;
+        self.insist(async || self.store(&state).await).await?;
         snapshot_of(&state)
     }
 }
