@@ -23,7 +23,7 @@ pub fn reason(context: &ShardContext) -> Option<String> {
 /// Begins to look after this shard.
 pub fn watch(context: &Rc<ShardContext>) {
     context.repeat(PERIOD, async |context| {
-        let Some(reason) = reason(&context) else { return };
+        let Some(reason) = reason(context) else { return };
         if context.cluster_view().is_single || context.node.board.state() >= ServingState::Failed {
             return;
         }

@@ -205,7 +205,9 @@ pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
 
 fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
     world.trace.note(format!("n{} does not start: {error}", machine.index));
-    if transitions::note_if_left(world, &machine) {
+    // It may know before others that are up.
+    let says_so = machine.is_leaving.get() && error.contains("was removed from the cluster");
+    if transitions::note_if_left(world, &machine, says_so) {
         return;
     }
     let is_excused =

@@ -198,9 +198,10 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
     }
 }
 
-/// Takes note of it when a machine is no member any more; whether it is none.
-pub fn note_if_left(world: &World, machine: &Rc<Machine>) -> bool {
-    let has_left = newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
+/// Takes note of it when a machine is no member any more, by its own word or by that of others; whether it is none.
+pub fn note_if_left(world: &World, machine: &Rc<Machine>, says_so: bool) -> bool {
+    let has_left =
+        says_so || newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
     if has_left {
         world.trace.note(format!("n{} has left", machine.index));
         machine.part.set(Part::Gone);
@@ -232,7 +233,7 @@ pub fn describe(world: &World) -> String {
 pub fn are_over(world: &World) -> bool {
     let Some(topology) = newest_topology(world) else { return false };
     for machine in world.members() {
-        note_if_left(world, &machine);
+        note_if_left(world, &machine, false);
     }
     let all_know = world.members().iter().all(|machine| {
         machine.context(0).is_some_and(|context| context.cluster().topology.version == topology.version)
