@@ -18,7 +18,7 @@ use super::metadata::ClusterState;
 use super::view::ClusterView;
 use crate::coordinator::schema::{engine_options, on_every_shard};
 use crate::error::Result;
-use crate::ring::member::MemberState;
+use crate::ring::member::{Member, MemberState};
 use crate::schema::catalog::{Catalog, Keyspace, TableKind};
 use crate::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event};
 use crate::shard_thread::{CatalogView, ShardContext};
@@ -87,10 +87,12 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
     }
 }
 
-/// Where members are that have just left: the metadata log has to reach them a while longer, so that they learn of it.
+/// Where members are that have just left, or whose join was taken back: the metadata log has to reach them a while longer, so that
+/// they learn of it.
 fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
     let Ok(log) = context.metadata_log() else { return };
-    let gone = old.topology.members.values().filter(|member| new.topology.removed.contains(&member.host_id));
+    let is_gone = |member: &&Arc<Member>| new.topology.member(&member.host_id).is_none();
+    let gone = old.topology.members.values().filter(is_gone);
     log.addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
 }
 
