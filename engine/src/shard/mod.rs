@@ -170,15 +170,6 @@ impl Shard {
         self.open_scan(request, None, false)
     }
 
-    /// As [`Shard::scan`]; `is_long`: see [`crate::read::VersionScanRequest::is_long`].
-    pub(crate) fn scan_long(
-        &self,
-        request: &ScanRequest<'_>,
-        is_long: bool,
-    ) -> Result<Scan<'_>, EngineError> {
-        self.open_scan(request, None, is_long)
-    }
-
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
     /// there. Where the range is one row, sources are asked from the newest to the oldest, and those that can add nothing
     /// to what was found are left out.
@@ -186,6 +177,7 @@ impl Shard {
         self.open_scan(request, Some(columns), false)
     }
 
+    /// `wanted`: see [`Shard::scan_columns`]; `is_long`: [`crate::read::VersionScanRequest::is_long`].
     #[inline]
     fn open_scan(
         &self,

@@ -40,7 +40,7 @@ impl Shard {
                 spans.push(SpanSource::Table(Arc::clone(reader)));
             }
         }
-        let scan = self.scan_long(&request.scan_request(), request.is_long)?;
+        let scan = self.open_scan(&request.scan_request(), None, request.is_long)?;
         VersionScan::new(request, scan, spans, purpose, only).run()
     }
 }

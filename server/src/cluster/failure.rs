@@ -2,8 +2,9 @@
 //!
 //! A shard that has failed refuses writes until the node is started again, and with a metadata log that has failed the node learns
 //! of no change. In a cluster it would still be read, and would be stale: every read at a quorum that asks it would have to
-//! repair it, and could not. So it tells the others that it goes, and serves nothing more; they keep hints for it, and it gets what it has missed when it is started again. (Cassandra's
-//! `commit_failure_policy: stop`.) A node that is alone goes on answering reads: nobody else could.
+//! repair it, and could not. So it tells the others that it goes, and serves nothing more; they keep hints for it, and it gets
+//! what it has missed when it is started again. (Cassandra's `commit_failure_policy: stop`.) A node that is alone goes on
+//! answering reads: nobody else could.
 
 use std::rc::Rc;
 use std::time::Duration;

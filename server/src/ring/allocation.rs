@@ -45,8 +45,6 @@ const SEARCHES: [Search; 11] = [
 const TOKENS_SEARCHED_OFTEN: usize = 4_096;
 /// Rings with fewer tokens than this are searched on in [`further_searches`] until they are good enough.
 const TOKENS_SEARCHED_LONG: usize = 512;
-/// Members with fewer tokens than this cannot be made even, however long places are searched for.
-const TOKENS_OF_EVEN_MEMBERS: usize = 8;
 /// No member farther from even than this is good enough.
 const GOOD_DEVIATION: f64 = 0.04;
 /// In rings with fewer tokens than this a result counts for what the next member can make of it. While there are no more members
@@ -179,8 +177,7 @@ async fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTre
             number if number < SEARCHES.len() => token_count <= TOKENS_SEARCHED_OFTEN,
             _ => {
                 let is_good = best.as_ref().is_some_and(|(deviation, _)| *deviation <= GOOD_DEVIATION);
-                let can_be_good = count >= TOKENS_OF_EVEN_MEMBERS && token_count <= TOKENS_SEARCHED_LONG;
-                can_be_good && !is_good
+                token_count <= TOKENS_SEARCHED_LONG && !is_good
             }
         };
         if !is_wanted {
@@ -262,7 +259,7 @@ impl Search {
         // The fourth power: what matters is the member that is farthest off.
         let cost = |member: usize, share: f64, fair: f64| {
             let wanted = if member == new { fair * done } else { fair };
-            square(square((share - wanted) / fair))
+            ((share - wanted) / fair).powi(4)
         };
         let change_of_cost = |member: usize, share: f64, change: f64, fair: f64| {
             cost(member, share + change, fair) - cost(member, share, fair)
@@ -315,7 +312,7 @@ impl Search {
                 // Widths in mean widths: cutting a wide range in the middle lowers the sum of their squares the most.
                 let (part, whole) =
                     (cut * ring.tokens.len() as f64, fraction(width) * ring.tokens.len() as f64);
-                total += self.range_weight * (square(part) + square(whole - part) - square(whole));
+                total += self.range_weight * (part.powi(2) + (whole - part).powi(2) - whole.powi(2));
                 if total < best.0 {
                     best = (total, end.wrapping_sub(width).wrapping_add(step * multiple));
                 }
@@ -340,11 +337,6 @@ impl Changes {
     fn of(&self, member: usize) -> f64 {
         self.0.iter().find(|(known, _)| *known == member).map_or(0.0, |(_, change)| *change)
     }
-}
-
-/// `powi` is a call of a function, which is most of the time of a search.
-fn square(number: f64) -> f64 {
-    number * number
 }
 
 /// A width as a part of the ring.
