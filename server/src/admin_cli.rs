@@ -1,12 +1,14 @@
 //! `helenus admin`: an operator's commands, carried out by a running node over its HTTP port.
 //!
-//! Tables for people, or with `--json` what the node has said. The exit code is 0 when it was done.
+//! Tables for people, or with `--json` what the node has said. The exit code is 0 when it was done. A node that does not
+//! answer is given up: see [`http::call`].
 
 mod http;
 mod tables;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde::de::DeserializeOwned;
@@ -26,6 +28,9 @@ pub struct AdminArguments {
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
+    /// Seconds to wait for the answer. Default: 30 for what only reports, no limit for what changes something.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), global = true)]
+    timeout: Option<u64>,
     #[command(subcommand)]
     command: AdminCommand,
 }
@@ -33,6 +38,8 @@ pub struct AdminArguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 enum AdminCommand {
+    /// Whether the node serves clients: exit status 0, or 1 and the reason.
+    Health,
     /// The members of the cluster: who is up, what they own and how much they have.
     Status {
         /// Shows what members own of this keyspace.
@@ -132,6 +139,7 @@ impl AdminCommand {
     /// What is asked of the node.
     fn call(&self) -> Call {
         let (method, path, parameters) = match self {
+            Self::Health => (Method::Get, "/health", Vec::new()),
             Self::Status { keyspace } => {
                 (Method::Get, "/admin/status", keyspace_parameter(keyspace.as_ref()))
             }
@@ -173,6 +181,7 @@ impl AdminCommand {
     /// The node's answer for people.
     fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
         Ok(match self {
+            Self::Health => "up\n".to_owned(),
             Self::Status { .. } => tables::status(&read::<ClusterStatus>(answer)?),
             Self::Ring { .. } => tables::ring(&read::<RingReport>(answer)?),
             Self::Info => tables::info(&read::<NodeReport>(answer)?),
@@ -202,7 +211,7 @@ fn read<T: DeserializeOwned>(answer: Value) -> Result<T, serde_json::Error> {
 /// Carries a command out and prints what it came to.
 pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
     match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("helenus admin: {error}");
             ExitCode::FAILURE
@@ -210,15 +219,24 @@ pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
     }
 }
 
-fn run(arguments: &AdminArguments) -> Result<(), CommandError> {
+fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer: Value = runtime.block_on(http::call(&arguments.url, &arguments.command.call()))?;
+    let timeout = arguments.timeout.map(Duration::from_secs);
+    let called = runtime.block_on(http::call(&arguments.url, &arguments.command.call(), timeout));
+    // A look-up of a name that is still under way is not waited for.
+    runtime.shutdown_background();
+    let (answer, status) = match called {
+        // It is the answer that was asked for, and the exit status says which it is.
+        Err(CallError::NotServing { answer, .. }) if arguments.json => (answer, ExitCode::FAILURE),
+        called => (called?, ExitCode::SUCCESS),
+    };
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&answer)?)
     } else {
         arguments.command.text(answer)?
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(status)
 }
 
 #[cfg(test)]
@@ -240,7 +258,8 @@ mod tests {
 
     #[test]
     fn commands_become_requests() {
-        assert_eq!(call(&["status"]), "GET /admin/status");
+        assert_eq!(call(&["health"]), "GET /health");
+        assert_eq!(call(&["status", "--timeout", "3"]), "GET /admin/status");
         assert_eq!(call(&["ring", "shop", "--json"]), "GET /admin/ring?keyspace=shop");
         assert_eq!(call(&["info"]), "GET /admin/info");
         assert_eq!(call(&["describecluster"]), "GET /admin/describecluster");

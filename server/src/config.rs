@@ -14,6 +14,9 @@ pub use self::endpoint::Endpoint;
 use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 
+/// What is logged, unless configured: what the Raft library tells at `info` is for its developers.
+pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn";
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -147,7 +150,7 @@ pub struct Config {
     /// Tombstones a page may pass before it ends early with a cursor.
     pub max_page_tombstones: usize,
     pub log_format: LogFormat,
-    /// A `tracing` filter: `info`, `helenus=debug`, …
+    /// A `tracing` filter; [`DEFAULT_LOG_FILTER`] by default.
     pub log_filter: String,
 }
 
@@ -210,7 +213,7 @@ impl Default for Config {
             max_page_bytes: 8 << 20,
             max_page_tombstones: 100_000,
             log_format: LogFormat::Text,
-            log_filter: "info".to_owned(),
+            log_filter: DEFAULT_LOG_FILTER.to_owned(),
         }
     }
 }

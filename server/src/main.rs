@@ -1,12 +1,13 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat};
+use helenus::config::{CommitLogMode, Config, ConfigError, DEFAULT_LOG_FILTER, Endpoint, LogFormat};
 use helenus::node::{Node, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -85,7 +86,7 @@ struct NodeArguments {
     /// Form of the logs on standard error.
     #[arg(long, env = "HELENUS_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// A `tracing` filter: `info`, `helenus=debug`, …
+    /// A `tracing` filter; `info,openraft=warn` by default.
     #[arg(long, env = "HELENUS_LOG")]
     log_filter: Option<String>,
     /// Print the settings in force as TOML and exit.
@@ -238,8 +239,12 @@ impl Signals {
 
 fn start_logs(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(DEFAULT_LOG_FILTER));
+    // Colours are for people, and for those who want them: https://no-color.org.
+    let in_color =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(in_color).with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

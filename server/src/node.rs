@@ -29,7 +29,7 @@ use uuid::Uuid;
 use self::assembly::{Addresses, Assembled, NodeParts};
 use self::files::NodeFiles;
 use self::identity::Identity;
-use self::listeners::{accept_clients, listen, local_address, shard_aware_port};
+use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 pub use self::shared::NodeShared;
 use crate::admin::NodeAdmin;
 use crate::cluster::departure::Departure;
@@ -73,6 +73,16 @@ pub enum StartError {
         env!("CARGO_PKG_VERSION")
     )]
     Features { level: u16, known: u16 },
+    #[error(
+        "the data directory belongs to the cluster '{stored}', and the setting 'cluster_name' is '{configured}'; a cluster keeps its name"
+    )]
+    ClusterName { stored: String, configured: String },
+    #[error(
+        "the cluster knows this node in {stored} (data center/rack), the settings say {configured}: set them back, or decommission the node and join anew with an empty data directory"
+    )]
+    Place { stored: String, configured: String },
+    #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
+    NoInternode { members: usize },
     #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
     Removed { host_id: Uuid },
 }
@@ -108,11 +118,12 @@ impl Node {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
             Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
-        let listener = listen(config.listen)?;
-        let address = local_address(&listener, config.listen)?;
-        let shard_aware = SocketAddr::new(config.listen.ip(), shard_aware_port(&config));
-        let shard_aware_listener = listen(shard_aware)?;
-        let shard_aware_address = local_address(&shard_aware_listener, shard_aware)?;
+        // Bound now, so that nobody else takes them; clients are refused until the node serves.
+        let client_port = BoundPort::bind(config.listen)?;
+        let address = client_port.address;
+        let shard_aware_port =
+            BoundPort::bind(SocketAddr::new(config.listen.ip(), shard_aware_port(&config)))?;
+        let shard_aware_address = shard_aware_port.address;
         let http_listener = if config.http_enabled {
             Some(listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), config.http_port))?)
         } else {
@@ -162,7 +173,7 @@ impl Node {
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
-        node.finish_start(listener, shard_aware_listener)?;
+        node.finish_start(client_port, shard_aware_port)?;
         Ok(node)
     }
 
@@ -178,11 +189,7 @@ impl Node {
         Ok(())
     }
 
-    fn finish_start(
-        &self,
-        listener: TcpListener,
-        shard_aware_listener: TcpListener,
-    ) -> Result<(), StartError> {
+    fn finish_start(&self, client_port: BoundPort, shard_aware_port: BoundPort) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
             self.wait_for(shard, |context| Box::pin(async move { assembly::begin(&context).await }))
                 .map_err(|error| match self.shared.board.state() {
@@ -190,9 +197,9 @@ impl Node {
                     _ => StartError::Shard { shard, message: error.to_string() },
                 })?;
         }
-        self.accept_on(listener, None)?;
+        self.accept_on(client_port.listen()?, None)?;
         let shards = self.shared.shard_count();
-        self.accept_on(shard_aware_listener, Some(shards))?;
+        self.accept_on(shard_aware_port.listen()?, Some(shards))?;
         self.shared.board.set_state(ServingState::Serving);
         self.wait_for(0, |context| {
             context.liveness.wake();

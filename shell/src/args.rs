@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Options of `helenus shell`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Name or address of a node
+    /// Name or address of the node that everything is sent to
     #[arg(default_value = "127.0.0.1", env = "HELENUS_HOST")]
     pub host: String,
     /// Port of the native protocol

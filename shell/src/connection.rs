@@ -9,9 +9,7 @@ use cql_lite::{
     types::{CqlType, UserType, Value},
 };
 use scylla::{
-    client::{
-        PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
-    },
+    client::session::Session,
     deserialize::row::ColumnIterator,
     frame::{
         response::result::{CollectionType, ColumnType, NativeType},
@@ -23,7 +21,7 @@ use scylla::{
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::error::ShellError;
+use crate::{contact_point, error::ShellError};
 
 /// How statements are run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +107,14 @@ impl Connection {
             .enable_all()
             .build()
             .map_err(ShellError::Startup)?;
-        let session = runtime.block_on(connect(&target))?;
+        let session = match runtime.block_on(connect(&target)) {
+            Ok(session) => session,
+            Err(error) => {
+                // A look-up of a name that is still under way is not waited for.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         let connection = Self { runtime, session: Arc::new(session), target };
         if let Some(keyspace) = &connection.target.keyspace {
             connection.use_keyspace(keyspace)?;
@@ -188,17 +193,32 @@ impl Connection {
     }
 }
 
+/// Tries the addresses of the host until one answers; each has the whole time.
 async fn connect(target: &Target) -> Result<Session, ShellError> {
-    let profile = ExecutionProfile::builder().request_timeout(Some(target.request_timeout)).build();
-    let mut builder = SessionBuilder::new()
-        .known_node(format_address(&target.host, target.port))
-        .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
-        .connection_timeout(target.connect_timeout)
-        .default_execution_profile_handle(profile.into_handle());
-    if let Some(username) = &target.username {
-        builder = builder.user(username, target.password.as_deref().unwrap_or_default());
+    let place = format_address(&target.host, target.port);
+    let unknown = |error: &dyn std::fmt::Display| {
+        ShellError::Connection(format!("the address of {place} cannot be found: {error}"))
+    };
+    let addresses =
+        in_time(target, tokio::net::lookup_host(&place)).await?.map_err(|error| unknown(&error))?;
+    let mut failure = unknown(&"it has none");
+    for address in addresses {
+        match in_time(target, contact_point::open_session(target, address)).await {
+            Ok(Ok(session)) => return Ok(session),
+            Ok(Err(error)) => failure = error.into(),
+            Err(error) => failure = error,
+        }
     }
-    Ok(builder.build().await?)
+    Err(failure)
+}
+
+/// Waits for a part of connecting, no longer than the target allows.
+async fn in_time<T>(target: &Target, part: impl Future<Output = T>) -> Result<T, ShellError> {
+    tokio::time::timeout(target.connect_timeout, part).await.map_err(|_| {
+        let place = format_address(&target.host, target.port);
+        let seconds = target.connect_timeout.as_secs_f64();
+        ShellError::Connection(format!("no answer from {place} within {seconds} seconds"))
+    })
 }
 
 /// `host:port`, with brackets around an IPv6 address.
@@ -327,6 +347,26 @@ mod tests {
     fn addresses_of_ipv6_get_brackets() {
         assert_eq!(format_address("localhost", 9042), "localhost:9042");
         assert_eq!(format_address("::1", 9042), "[::1]:9042");
+    }
+
+    #[test]
+    fn who_accepts_and_never_answers_is_given_up_in_time() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let target = Target {
+            host: "127.0.0.1".to_owned(),
+            port,
+            username: None,
+            password: None,
+            keyspace: None,
+            connect_timeout: Duration::from_millis(500),
+            request_timeout: Duration::from_secs(30),
+        };
+        let error = Connection::open(target).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!("Connection error: no answer from 127.0.0.1:{port} within 0.5 seconds")
+        );
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::{io, path::PathBuf};
 
+use cql_lite::frame::Consistency;
 use scylla::errors::{
     DbError, ExecutionError, NewSessionError, PrepareError, RequestAttemptError, UseKeyspaceError,
 };
+use scylla::frame::types::Consistency as DriverConsistency;
 
 /// Exit code after a failed statement.
 pub const EXIT_STATEMENT_FAILED: u8 = 1;
@@ -124,5 +126,68 @@ fn server_error(error: &DbError, message: &str) -> String {
         DbError::Other(code) => ("ErrorMessage", *code, "Unknown"),
         other => return format!("{other}: {message}"),
     };
-    format!("{name}: Error from server: code={code:04x} [{title}] message=\"{message}\"")
+    let info = info(error).map_or_else(String::new, |info| format!(" info={{{info}}}"));
+    format!("{name}: Error from server: code={code:04x} [{title}] message=\"{message}\"{info}")
+}
+
+/// What an ERROR says of replicas, with the names that cqlsh has for it.
+fn info(error: &DbError) -> Option<String> {
+    let of = |level: &DriverConsistency| {
+        let name = Consistency::from_code(*level as u16)
+            .map_or_else(|_| level.to_string(), |known| known.to_string());
+        format!("'consistency': '{name}'")
+    };
+    let responses = |required: &i32, received: &i32| {
+        format!("'required_responses': {required}, 'received_responses': {received}")
+    };
+    Some(match error {
+        DbError::Unavailable { consistency, required, alive } => {
+            format!("{}, 'required_replicas': {required}, 'alive_replicas': {alive}", of(consistency))
+        }
+        DbError::ReadTimeout { consistency, received, required, .. } => {
+            format!("{}, {}", of(consistency), responses(required, received))
+        }
+        DbError::WriteTimeout { consistency, received, required, write_type } => {
+            let (of, responses) = (of(consistency), responses(required, received));
+            format!("{of}, {responses}, 'write_type': '{}'", write_type.as_str())
+        }
+        DbError::ReadFailure { consistency, received, required, numfailures, .. } => {
+            format!("{}, {}, 'failures': {numfailures}", of(consistency), responses(required, received))
+        }
+        DbError::WriteFailure { consistency, received, required, numfailures, write_type } => {
+            let (of, responses) = (of(consistency), responses(required, received));
+            format!("{of}, {responses}, 'failures': {numfailures}, 'write_type': '{}'", write_type.as_str())
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use scylla::errors::WriteType;
+
+    use super::*;
+
+    #[test]
+    fn errors_about_replicas_say_how_many() {
+        let unavailable =
+            DbError::Unavailable { consistency: DriverConsistency::LocalQuorum, required: 2, alive: 1 };
+        assert_eq!(
+            server_error(&unavailable, "Cannot achieve consistency level LOCAL_QUORUM"),
+            "Unavailable: Error from server: code=1000 [Unavailable exception] \
+             message=\"Cannot achieve consistency level LOCAL_QUORUM\" \
+             info={'consistency': 'LOCAL_QUORUM', 'required_replicas': 2, 'alive_replicas': 1}"
+        );
+        let late = DbError::WriteTimeout {
+            consistency: DriverConsistency::One,
+            received: 0,
+            required: 1,
+            write_type: WriteType::Simple,
+        };
+        assert!(server_error(&late, "late").ends_with(
+            " message=\"late\" info={'consistency': 'ONE', 'required_responses': 1, 'received_responses': 0, \
+             'write_type': 'SIMPLE'}"
+        ));
+        assert!(server_error(&DbError::Invalid, "no").ends_with("[Invalid query] message=\"no\""));
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! * [`args`]: the command line
 //! * [`splitter`]: input text into statements; [`command`]: the shell's own commands
-//! * [`connection`]: statements to the server and pages of rows back
+//! * [`connection`]: statements to the server and pages of rows back; [`contact_point`]: which node they go to
 //! * [`format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`field`]: CSV import and export
 //! * [`interactive`], [`completion`]: the line editor
@@ -15,6 +15,7 @@ mod args;
 mod command;
 mod completion;
 mod connection;
+mod contact_point;
 mod copy;
 mod copy_from;
 mod copy_to;

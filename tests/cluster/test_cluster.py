@@ -1,7 +1,11 @@
 """A cluster of real processes under a real driver: what is promised while nodes die, stall, come back, join and leave."""
 
+import json
 import os
 import shutil
+import signal
+import socket
+import subprocess
 import threading
 
 import pytest
@@ -29,6 +33,21 @@ def test_a_driver_sees_every_node_and_one_schema(three_nodes, connect):
     assert len(versions) == 1
     assert len(metadata.token_map.ring) == 3 * 16
     assert all(len(metadata.get_replicas("shop", bytes([key]))) == 3 for key in range(10))
+
+
+def run_shell(node, statement):
+    """A statement of `helenus shell` at a node: (status, standard output, standard error)."""
+    words = [PROGRAM, "shell", node.host, str(node.port), "--json", "-e", statement]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_shell_talks_to_the_node_that_it_was_given(three_nodes):
+    for node in three_nodes.nodes:
+        for _ in range(3):
+            status, told, complaint = run_shell(node, "SELECT rpc_address FROM system.local; " * 3)
+            assert (status, complaint) == (0, "")
+            assert [json.loads(line) for line in told.splitlines()] == [{"rpc_address": node.host}] * 3
 
 
 def test_concurrent_creations_of_one_name_never_diverge(three_nodes, connect):
@@ -74,6 +93,8 @@ def test_with_one_node_killed_quorum_goes_on_and_nothing_is_lost(three_nodes, co
         return True
 
     until("ALL is refused with true counts", is_refused)
+    status, _, complaint = run_shell(three_nodes.nodes[0], "CONSISTENCY ALL; SELECT id FROM shop.items WHERE id = 1")
+    assert status == 1 and "info={'consistency': 'ALL', 'required_replicas': 3, 'alive_replicas': 2}" in complaint
     victim.start()
     until("ALL works again", lambda: survivor.execute(every) is not None)
     # What it missed comes by hints: the node alone has every row.
@@ -245,7 +266,9 @@ def test_a_join_is_seen_while_it_goes_on_and_a_truncation_is_one_for_it_too(conn
         assert 0 < receiving["bytes"] < receiving["estimated_bytes"] and receiving["seconds_left"] is not None
         states = {member["address"]: member["state"] for member in Cluster.status(joiner)["members"]}
         assert sorted(states.values()) == ["joining", "normal"]
-        # Clients are not served yet.
+        # Clients are not served yet: they are refused, and need not wait.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((joiner.host, joiner.port), timeout=5)
         with pytest.raises(NodeError, match="503"):
             joiner.report("health")
         with pytest.raises(ConfigurationException, match="no range movements"):
@@ -263,9 +286,48 @@ def test_a_join_is_seen_while_it_goes_on_and_a_truncation_is_one_for_it_too(conn
         assert "seed 'no-such-host.invalid:7000' cannot be resolved" in joiner.log_tail(1000)
 
 
+def refused(node, message):
+    """Checks that a node says this and ends instead of serving."""
+    with pytest.raises(NodeError, match=message):
+        node.start()
+    assert node.ended() not in (0, -signal.SIGKILL)
+
+
 def test_a_node_of_another_cluster_is_refused(three_nodes):
     stranger = three_nodes.make()
     stranger.settings["cluster_name"] = "another"
-    with pytest.raises(NodeError, match="it belongs to the cluster 'another', this node to 'test'"):
-        stranger.start()
-    stranger.process = None
+    refused(stranger, "no seed takes this node .* it belongs to the cluster 'another', this node to 'test'")
+    # The name was a mistake: it was no cluster's yet.
+    stranger.settings["cluster_name"] = "test"
+    stranger.start()
+
+
+def test_a_copy_of_a_running_node_does_not_start(three_nodes, connect):
+    original, copy = three_nodes.nodes[1], three_nodes.make()
+    original.stop()
+    shutil.copytree(original.data_dir, copy.data_dir, dirs_exist_ok=True)
+    original.start()
+    copy.settings["rack"] = original.settings["rack"]
+    refused(copy, "this data directory is a copy")
+    members = Cluster.status(three_nodes.nodes[0])["members"]
+    assert sorted(member["address"] for member in members) == [
+        f"{node.host}:{three_nodes.internode_port}" for node in three_nodes.nodes[:3]
+    ]
+    until("all are up", lambda: all(member["is_up"] for member in Cluster.status(three_nodes.nodes[0])["members"]))
+
+
+def test_a_member_keeps_its_place_and_its_cluster(three_nodes):
+    member = three_nodes.nodes[2]
+    settings = dict(member.settings)
+    member.stop()
+    for changed, message in (
+        ({"cluster_name": "another"}, "belongs to the cluster 'test'"),
+        ({"rack": "rack1"}, "knows this node in datacenter1/rack3"),
+        ({"data_center": "elsewhere"}, "knows this node in datacenter1/rack3"),
+        ({"internode": None, "seeds": []}, "one of 3 members .* needs the setting 'internode'"),
+    ):
+        member.settings = {key: value for key, value in {**settings, **changed}.items() if value is not None}
+        refused(member, message)
+    member.settings = settings
+    member.start()
+    until("all are up", lambda: all(known["is_up"] for known in Cluster.status(member)["members"]))

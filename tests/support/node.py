@@ -136,7 +136,9 @@ class Node:
         killer.cancel()
         told = re.fullmatch(r"listening on (\S+)\n", line)
         if not told:
-            self.process.kill()
+            # Nothing at all: it is ending, and its exit status says how.
+            if line:
+                self.process.kill()
             self.process.wait()
             raise NodeError(f"the node said {line!r} instead of its address\n{self.log_tail()}")
         self.listen = told.group(1)

@@ -1,6 +1,7 @@
 //! One request to a node's HTTP port and its answer, which is JSON.
 
 use std::fmt;
+use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -9,6 +10,10 @@ use tokio::net::TcpStream;
 
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// How long a connection may take: the node is on the same machine, or at the other end of a tunnel.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the answer to a question may take, unless the caller says otherwise.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -22,6 +27,17 @@ pub struct Call {
     pub method: Method,
     pub path: &'static str,
     pub parameters: Vec<(&'static str, String)>,
+}
+
+impl Call {
+    /// How long to wait for the answer by default. Questions are answered at once; what changes the node takes as long as its data is
+    /// large, and is waited for without limit.
+    fn answer_timeout(&self) -> Option<Duration> {
+        match self.method {
+            Method::Get => Some(ANSWER_TIMEOUT),
+            Method::Post => None,
+        }
+    }
 }
 
 impl fmt::Display for Call {
@@ -47,25 +63,48 @@ pub enum CallError {
     Url(String),
     #[error("cannot reach the node at {authority}: {source}")]
     Unreachable { authority: String, source: std::io::Error },
+    #[error("cannot reach the node at {authority}: no connection within {} seconds", timeout.as_secs_f64())]
+    NoConnection { authority: String, timeout: Duration },
+    #[error("the node at {authority} has not answered within {} seconds", timeout.as_secs_f64())]
+    NoAnswer { authority: String, timeout: Duration },
     /// The node says why.
     #[error("{0}")]
     Refused(String),
+    /// The node answers, but serves no clients, and says why.
+    #[error("{reason}")]
+    NotServing { reason: String, answer: Value },
     #[error("what answers at {authority} is no node of Helenus")]
     Nonsense { authority: String },
 }
 
-/// Sends a request and waits for its answer, however long the work takes.
+/// Sends a request and waits for its answer; `timeout`: instead of the one that the call has by default.
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
-pub async fn call(url: &str, call: &Call) -> Result<Value, CallError> {
+pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
     let authority = authority(url)?;
     let unreachable = |source| CallError::Unreachable { authority: authority.to_owned(), source };
-    let mut stream = TcpStream::connect(authority).await.map_err(unreachable)?;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
+    let stream = connected
+        .map_err(|_| CallError::NoConnection { authority: authority.to_owned(), timeout: CONNECT_TIMEOUT })?
+        .map_err(unreachable)?;
     let request =
         format!("{call} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(unreachable)?;
+    let exchanged = exchange(stream, &request);
+    let answer = match timeout.or_else(|| call.answer_timeout()) {
+        None => exchanged.await,
+        Some(timeout) => tokio::time::timeout(timeout, exchanged)
+            .await
+            .map_err(|_| CallError::NoAnswer { authority: authority.to_owned(), timeout })?,
+    };
+    parse(&answer.map_err(unreachable)?)
+        .unwrap_or_else(|| Err(CallError::Nonsense { authority: authority.to_owned() }))
+}
+
+/// Sends the request and reads what comes back, to its end.
+async fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Vec<u8>> {
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await.map_err(unreachable)?;
-    parse(&answer).unwrap_or_else(|| Err(CallError::Nonsense { authority: authority.to_owned() }))
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+    Ok(answer)
 }
 
 fn authority(url: &str) -> Result<&str, CallError> {
@@ -92,8 +131,12 @@ fn parse(answer: &[u8]) -> Option<Result<Value, CallError>> {
     if status == 200 {
         return Some(Ok(body));
     }
-    let reason = body.get("error").and_then(Value::as_str)?;
-    Some(Err(CallError::Refused(reason.to_owned())))
+    let text = |name| body.get(name).and_then(Value::as_str).map(str::to_owned);
+    if let Some(reason) = text("error") {
+        return Some(Err(CallError::Refused(reason)));
+    }
+    let reason = text("reason")?;
+    Some(Err(CallError::NotServing { reason, answer: body }))
 }
 
 #[cfg(test)]
@@ -117,8 +160,42 @@ mod tests {
         assert_eq!(ok.unwrap().unwrap()["a"], 1);
         let refused = parse(b"HTTP/1.1 400 Bad Request\r\n\r\n{\"error\":\"no such path\"}");
         assert_eq!(refused.unwrap().unwrap_err().to_string(), "no such path");
+        let down = b"HTTP/1.1 503 x\r\n\r\n{\"status\":\"down\",\"reason\":\"the node is joining\"}";
+        match parse(down) {
+            Some(Err(CallError::NotServing { reason, answer })) => {
+                assert_eq!(
+                    (reason.as_str(), answer["status"].as_str()),
+                    ("the node is joining", Some("down"))
+                );
+            }
+            other => panic!("{other:?}"),
+        }
         for nonsense in ["", "SSH-2.0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n<html>", "HTTP/1.1 500 x\r\n\r\n{}"] {
             assert!(parse(nonsense.as_bytes()).is_none(), "{nonsense}");
         }
+    }
+    /// A listener that accepts connections and never answers.
+    #[allow(clippy::disallowed_methods, reason = "the other end of the connection that is tested")]
+    async fn silent() -> (tokio::net::TcpListener, String) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        (listener, url)
+    }
+
+    #[tokio::test]
+    async fn who_never_answers_is_given_up_in_time() {
+        let (_listener, url) = silent().await;
+        let question = Call { method: Method::Get, path: "/admin/status", parameters: Vec::new() };
+        let timeout = Duration::from_millis(200);
+        let error = call(&url, &question, Some(timeout)).await.unwrap_err().to_string();
+        let authority = authority(&url).unwrap();
+        assert_eq!(error, format!("the node at {authority} has not answered within 0.2 seconds"));
+    }
+
+    #[test]
+    fn only_questions_have_a_limit_by_default() {
+        let limit = |method| Call { method, path: "/", parameters: Vec::new() }.answer_timeout();
+        assert_eq!(limit(Method::Get), Some(ANSWER_TIMEOUT));
+        assert_eq!(limit(Method::Post), None);
     }
 }

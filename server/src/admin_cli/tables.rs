@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
 };
-use crate::streaming::progress::StreamingReport;
+use crate::streaming::progress::{StreamingReport, TransferProgress};
 
 /// Lines of cells, each column as wide as its widest cell, two blanks apart.
 fn columns(rows: &[Vec<String>]) -> String {
@@ -50,14 +50,23 @@ fn bytes(count: u64) -> String {
     format!("{amount:.2} {unit}")
 }
 
+/// Why a transfer does not go on, if it does not.
+fn waits(transfer: &TransferProgress) -> String {
+    transfer.waiting_for.as_ref().map_or(String::new(), |reason| format!("; waits: {reason}"))
+}
+
 /// Data on its way between owners.
 pub fn streams(report: &StreamingReport) -> String {
     let mut text = format!("Mode: {}\n", report.mode);
+    // Writing to a string does not fail.
     match &report.receiving {
         None => text.push_str("Receiving: nothing\n"),
+        Some(transfer) if transfer.peers.is_empty() => {
+            let what = if report.sent_bytes.is_empty() { "transferred" } else { "received" };
+            let _ = writeln!(text, "{} changes: nothing is {what} here{}", transfer.member, waits(transfer));
+        }
         Some(transfer) => {
             let left = transfer.seconds_left.map_or("?".to_owned(), |seconds| seconds.to_string());
-            // Writing to a string does not fail.
             let _ = writeln!(
                 text,
                 "Receiving, because {} changes: {} of about {} ({:.1} %), {}/s, {left} s left{}",
@@ -66,7 +75,7 @@ pub fn streams(report: &StreamingReport) -> String {
                 bytes(transfer.estimated_bytes),
                 transfer.percent,
                 bytes(transfer.bytes_per_second),
-                transfer.waiting_for.as_ref().map_or(String::new(), |reason| format!("; waits: {reason}")),
+                waits(transfer),
             );
             let mut rows = vec![row(&["From", "Received", "About", "Parts done"])];
             rows.extend(transfer.peers.iter().map(|peer| {
@@ -230,6 +239,7 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streaming::progress::PeerProgress;
 
     #[test]
     fn sizes_are_readable() {
@@ -288,6 +298,37 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
 
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn who_has_no_part_in_a_change_says_so() {
+        let (member, peer) = (uuid::Uuid::from_u128(9), uuid::Uuid::from_u128(7));
+        let transfer = TransferProgress {
+            member,
+            epoch: 3,
+            peers: Vec::new(),
+            bytes: 0,
+            estimated_bytes: 0,
+            percent: 100.0,
+            bytes_per_second: 0,
+            seconds_left: None,
+            is_done: true,
+            waiting_for: None,
+        };
+        let mut report = StreamingReport {
+            mode: "NORMAL".to_owned(),
+            receiving: Some(transfer.clone()),
+            sent_bytes: BTreeMap::new(),
+        };
+        let expected = format!("Mode: NORMAL\n{member} changes: nothing is transferred here\n");
+        assert_eq!(streams(&report), expected);
+        report.sent_bytes.insert(peer, 2_048);
+        let text = streams(&report);
+        assert!(text.contains("changes: nothing is received here\n") && text.contains("2.00 KiB"), "{text}");
+        let part = PeerProgress { peer, bytes: 1, estimated_bytes: 1, units: 1, units_done: 1 };
+        report.receiving = Some(TransferProgress { peers: vec![part], ..transfer });
+        let text = streams(&report);
+        assert!(text.contains("Receiving, because") && text.contains("1 of 1"), "{text}");
     }
 
     #[test]

@@ -16,8 +16,9 @@ use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::{own_member, resolve};
 use crate::config::Endpoint;
 use crate::error::RequestError;
+use crate::internode::handshake::OTHER_HOST_CODE;
 use crate::internode::message::{self, Failure, PROTOCOL_VERSION, Request, Response};
-use crate::internode::transport::Destination;
+use crate::internode::transport::{CallError, Destination};
 use crate::ring::HostId;
 use crate::ring::allocation::{NewMember, allocate};
 use crate::ring::member::{Member, MemberState, Phase};
@@ -38,6 +39,9 @@ const WAY: Duration = Duration::from_secs(1);
 pub enum JoinError {
     #[error("the cluster refuses this node: {0}")]
     Refused(#[from] Refusal),
+    /// Before anything could be asked: other names, versions or clocks.
+    #[error("no seed takes this node for one of its cluster: {0}")]
+    RefusedLinks(String),
     #[error("no seed has let this node in within {} s; the last said: {last}", deadline.as_secs())]
     TimedOut { deadline: Duration, last: String },
     #[error(transparent)]
@@ -76,6 +80,7 @@ pub async fn join(
             }
         }
         asked.retain(|address| *address != member.internode_address);
+        let (asked_count, mut refusals) = (asked.len(), 0);
         for seed in asked {
             if let Some(version) = version_as_member(context) {
                 return Ok(version);
@@ -115,9 +120,18 @@ pub async fn join(
                 Ok(_) => last = format!("{seed}: an answer to another question"),
                 Err(error) => {
                     tracing::warn!(%seed, %error, "a seed did not answer");
+                    // Addresses may change hands while machines come up; the rest stays as it is.
+                    let is_final = match error {
+                        SeedError::Call(CallError::Refused { code, .. }) => code != OTHER_HOST_CODE,
+                        _ => false,
+                    };
+                    refusals += usize::from(is_final);
                     last = format!("{seed}: {error}");
                 }
             }
+        }
+        if refusals > 0 && refusals == asked_count {
+            return Err(JoinError::RefusedLinks(last));
         }
         let left = end.saturating_sub(context.clock.monotonic());
         if left.is_zero() {
@@ -128,20 +142,33 @@ pub async fn join(
     }
 }
 
+/// Why a seed has given no answer.
+#[derive(Debug, thiserror::Error)]
+enum SeedError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Message(#[from] postcard::Error),
+    #[error("{0}")]
+    Failed(Failure),
+    #[error("an answer to another question")]
+    OtherAnswer,
+}
+
 async fn ask_seed(
     context: &Rc<ShardContext>,
     seed: SocketAddr,
     request: JoinRequest,
     deadline: Duration,
-) -> Result<ClusterResponse, String> {
+) -> Result<ClusterResponse, SeedError> {
     let request = Request::Cluster(ClusterRequest::Join(Box::new(request)));
-    let bytes = message::encode(&request).map_err(|error| error.to_string())?;
+    let bytes = message::encode(&request)?;
     let to = Destination { host_id: None, address: seed, shard: 0 };
-    let answer = context.transport.call(to, bytes, deadline).await.map_err(|error| error.to_string())?;
-    match message::decode::<Response>(&answer).map_err(|error| error.to_string())? {
+    let answer = context.transport.call(to, bytes, deadline).await?;
+    match message::decode::<Response>(&answer)? {
         Response::Cluster(response) => Ok(response),
-        Response::Failed(failure) => Err(failure.to_string()),
-        _ => Err("an answer to another question".to_owned()),
+        Response::Failed(failure) => Err(SeedError::Failed(failure)),
+        _ => Err(SeedError::OtherAnswer),
     }
 }
 

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use super::join::{JoinError, join, version_as_member};
 use super::liveness::ServingState;
-use super::metadata::{Command, Outcome, Refusal};
+use super::metadata::{Command, MemberUpdate, Outcome, Refusal};
 use super::propose::propose;
+use super::start::own_member;
 use super::wait_applied_everywhere;
 use crate::batch_log;
 use crate::config::Endpoint;
@@ -49,6 +50,8 @@ const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How often who waits looks at the state even if nothing has told it to.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
+/// How long a joining node hears nothing from the metadata log until it reports itself.
+const NEWS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the seeds are asked before the node gives up and says so.
 const JOIN_DEADLINE: Duration = Duration::from_hours(24);
 
@@ -71,6 +74,8 @@ pub enum MembershipError {
     TooFewMembers { keyspace: String, factor: u32, members: u32 },
     #[error("node {host_id} is {state:?}: it can only leave when it is normal")]
     NotNormal { host_id: HostId, state: MemberState },
+    #[error("Node in {mode} state; wait for status to become normal or restart")]
+    NotServing { mode: &'static str },
     #[error("Host ID {host_id} not found.")]
     UnknownMember { host_id: HostId },
     #[error("Cannot remove self")]
@@ -328,6 +333,7 @@ pub async fn enter(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()>
 /// are to be served only afterwards.
 pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
     let host_id = context.node.host_id;
+    let mut news = (0, context.clock.monotonic());
     loop {
         let (version, state) = {
             let topology = &context.cluster_view().topology;
@@ -335,7 +341,16 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
         };
         match state {
             Some(MemberState::Normal | MemberState::Leaving(_)) => return Ok(()),
-            Some(MemberState::Joining(_)) => tell_progress(context),
+            Some(state @ MemberState::Joining(_)) => {
+                tell_progress(context);
+                let now = context.clock.monotonic();
+                if news.0 != version {
+                    news = (version, now);
+                } else if now.saturating_sub(news.1) >= NEWS_PATIENCE {
+                    ask_for_news(context, state).await;
+                    news.1 = context.clock.monotonic();
+                }
+            }
             None => {
                 check_removed(context)?;
                 return Err(MembershipError::JoinAborted);
@@ -344,6 +359,19 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
         if !wait_for_change(context, version, IDLE_PAUSE).await {
             return Err(RequestError::Server("the node is shutting down".to_owned()).into());
         }
+    }
+}
+
+/// Who is no member for the others any more (its join was taken back while it could not be reached) gets no part of the log
+/// either. The leader shows the log to members that report themselves ([`super::propose`]), and the log says the rest.
+async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
+    let update = MemberUpdate::of(&own_member(context, state));
+    match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {
+        Ok(Outcome::Refused(refusal)) => {
+            tracing::warn!(%refusal, "the others do not take this node for a member");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "nobody can be asked how far the join of this node is"),
     }
 }
 
@@ -412,6 +440,10 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
             return Err(MembershipError::NotNormal { host_id, state: member.state });
         }
         MemberState::Normal => {
+            let mode = context.node.board.state();
+            if mode > ServingState::Serving {
+                return Err(MembershipError::NotServing { mode: mode.name() });
+            }
             let check = || {
                 let topology = context.cluster_view().topology.clone();
                 match topology.member(&host_id) {
@@ -515,7 +547,12 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
         return abort_join(context, host_id).await;
     }
     if member.state == MemberState::Normal {
-        start_leave(context, host_id, || Ok(())).await?;
+        // It may come back while its turn is waited for.
+        let check = || {
+            let is_back = context.cluster_view().is_alive(&host_id);
+            if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
+        };
+        start_leave(context, host_id, check).await?;
     }
     context.node.transfers.ask_removal(host_id);
     let outcome = wait_until_gone(context, host_id).await;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::EmptyNode;
 use openraft::errors::{ClientWriteError, RaftError};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
-use super::metadata::{Command, Outcome};
+use super::metadata::{Command, MemberUpdate, Outcome, Refusal};
 use crate::error::{RequestError, Result};
 use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request, Response};
@@ -231,8 +232,8 @@ async fn propose_here(
             let request = ClusterRequest::Propose {
                 command: serde_json::to_vec(&*command)
                     .map_err(|error| RequestError::Server(error.to_string()))?,
-                // Who does not know the leader asks others, who may.
-                forward: leader.is_none(),
+                // Others than the leader pass it on.
+                forward: leader != Some(member.host_id),
                 patience_ms: patience.as_millis() as u64,
             };
             match context.ask(&member, 0, &Request::Cluster(request), patience + WAY).await {
@@ -247,15 +248,17 @@ async fn propose_here(
     }
 }
 
-/// The leader; the others in turn where it is not known.
+/// The leader, and between two questions to it the others in turn: what this node knows of the leader may be long past.
 fn whom_to_ask(context: &ShardContext, leader: Option<HostId>, attempts: usize) -> Option<Arc<Member>> {
     let cluster = context.cluster_view();
-    if let Some(leader) = leader {
-        return cluster.topology.member(&leader).cloned();
+    let leader = leader.and_then(|leader| cluster.topology.member(&leader));
+    if let Some(leader) = leader.filter(|_| attempts.is_multiple_of(2)) {
+        return Some(leader.clone());
     }
     let others: Vec<_> =
         cluster.topology.members.values().filter(|member| member.host_id != context.node.host_id).collect();
-    others.get(attempts % others.len().max(1)).map(|member| Arc::clone(member))
+    let turn = if leader.is_some() { attempts / 2 } else { attempts };
+    others.get(turn % others.len().max(1)).map(|member| Arc::clone(member))
 }
 
 /// Has the log of this node commit a command. `None`: this node does not lead (any more), or a majority is missing.
@@ -291,6 +294,11 @@ pub async fn handle_propose(
     let leader = context.metadata_log().map_err(failed)?.leader();
     if leader == Some(context.node.host_id) {
         let outcome = commit(context, &decoded, patience).await.map_err(failed)?;
+        if let (Command::Update(update), Some(Outcome::Refused(Refusal::UnknownMember { .. }))) =
+            (&decoded, &outcome)
+        {
+            show_the_log(context, update, patience).await;
+        }
         return Ok(outcome.map_or(ClusterResponse::NoLeader, ClusterResponse::Outcome));
     }
     let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
@@ -301,6 +309,20 @@ pub async fn handle_propose(
         patience_ms: patience.as_millis() as u64,
     };
     forward_to(context, &member, request, patience).await
+}
+
+/// Has a node that takes itself for a member, and is none, take part in the log for a while: it finds its end as a member there.
+async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patience: Duration) {
+    let Ok(log) = context.metadata_log() else { return };
+    log.addresses.borrow_mut().insert(update.host_id, update.internode_address);
+    let (voters, learners) = log.participants();
+    if voters.contains(&update.host_id) || learners.contains(&update.host_id) {
+        return;
+    }
+    let added = log.raft.add_learner(update.host_id, EmptyNode::new(), false);
+    if !matches!(within(context, patience, added).await, Some(Ok(_))) {
+        tracing::debug!(host_id = %update.host_id, "the metadata log is not shown to a former member: it will ask again");
+    }
 }
 
 /// The answer of another member, as this one's.

@@ -14,6 +14,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 
 use super::departure;
+use super::message::ClusterRequest;
 use super::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
@@ -21,7 +22,9 @@ use super::stored::{Contents, Stored, decode_file};
 use super::voters;
 use crate::config::Endpoint;
 use crate::error::{RequestError, Result};
-use crate::internode::message::PROTOCOL_VERSION;
+use crate::internode::handshake::SAME_HOST_CODE;
+use crate::internode::message::{self, PROTOCOL_VERSION, Request};
+use crate::internode::transport::{CallError, Destination};
 use crate::node::shared::CATALOG_FILE;
 use crate::ring::member::{Member, MemberState};
 use crate::schema::document::CatalogDocument;
@@ -36,6 +39,8 @@ const RESOLVING_DEADLINE: Duration = Duration::from_mins(1);
 /// The same where there are other seeds to ask.
 const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 const RESOLVING_PAUSE: Duration = Duration::from_secs(1);
+/// How long an answer from where this node was before is waited for.
+const COPY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one try to let the others know of a new address takes.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long to wait before the next.
@@ -89,6 +94,9 @@ pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<Sock
 /// a cluster; if not, it is to join one.
 pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let stored = stored_state(context).await?;
+    if let Some(stored) = &stored {
+        check_no_copy_runs(context, stored).await?;
+    }
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
     let log = Rc::new(MetadataLog::open(context, stored).await?);
     context.begin_metadata_log(log.clone());
@@ -107,6 +115,26 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     };
     tokio::task::spawn_local(voters::keep(context.clone()));
     Ok(belongs)
+}
+
+/// An error when a node with the id of this one is reached where this one was before: one of the two has a copy of the other's
+/// data directory. Both would vote with one voice.
+async fn check_no_copy_runs(context: &Rc<ShardContext>, stored: &Stored) -> Result<()> {
+    let own = own_member(context, MemberState::Normal);
+    let before = match stored.state.topology.member(&own.host_id) {
+        Some(known) if known.internode_address != own.internode_address => known.internode_address,
+        _ => return Ok(()),
+    };
+    let request = Request::Cluster(ClusterRequest::Applied { version: 0, patience_ms: 0 });
+    let bytes = message::encode(&request).map_err(|error| RequestError::Server(error.to_string()))?;
+    let to = Destination { host_id: Some(own.host_id), address: before, shard: 0 };
+    match context.transport.call(to, bytes, COPY_PATIENCE).await {
+        Ok(_) | Err(CallError::Refused { code: SAME_HOST_CODE, .. }) => Err(RequestError::Server(format!(
+            "node {} runs at {before}: this data directory is a copy of that node's; start with an empty one",
+            own.host_id
+        ))),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Ends the part of this node in the metadata log; before the shard is closed.
@@ -207,6 +235,12 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
             Ok(Outcome::Applied { .. }) => return,
             Ok(Outcome::Refused(refusal @ Refusal::Removed { .. })) => {
                 departure::begin(&context, &refusal);
+                return;
+            }
+            Ok(Outcome::Refused(Refusal::UnknownMember { .. })) => {
+                tracing::warn!(
+                    "the join of this node was taken back: the metadata log will say so, and it will end"
+                );
                 return;
             }
             Ok(Outcome::Refused(refusal)) => {

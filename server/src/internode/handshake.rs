@@ -57,8 +57,12 @@ pub enum Opening {
     Refusal { code: u16, text: String },
 }
 
+/// The number of [`Refusal::Host`]: somebody else is at that address.
+pub const OTHER_HOST_CODE: u16 = 3;
 /// The number of [`Refusal::Removed`].
 pub const REMOVED_CODE: u16 = 4;
+/// The number of [`Refusal::SameHost`].
+pub const SAME_HOST_CODE: u16 = 6;
 
 /// Why a node wants no link with another.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -85,10 +89,10 @@ impl Refusal {
         match self {
             Self::Cluster { .. } => 1,
             Self::Version { .. } => 2,
-            Self::Host { .. } => 3,
+            Self::Host { .. } => OTHER_HOST_CODE,
             Self::Removed(_) => REMOVED_CODE,
             Self::Clock { .. } => 5,
-            Self::SameHost(_) => 6,
+            Self::SameHost(_) => SAME_HOST_CODE,
         }
     }
 }

@@ -44,8 +44,8 @@ pub enum LinkFailure {
     #[error("{0}")]
     Unreachable(String),
     /// Either side has refused the other.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{reason}")]
+    Refused { code: u16, reason: String },
     /// The other node says that this one was removed from the cluster.
     #[error("{0}")]
     Removed(String),
@@ -59,7 +59,7 @@ impl LinkFailure {
         let reason = self.to_string();
         match self {
             Self::Unreachable(_) => CallError::Unreachable { address, reason },
-            Self::Refused(_) => CallError::Refused { address, reason },
+            Self::Refused { code, .. } => CallError::Refused { address, code: *code, reason },
             Self::Removed(_) => CallError::Removed { address, reason },
             Self::Nonsense(_) => CallError::Malformed { address, reason },
         }
@@ -72,10 +72,15 @@ impl From<HandshakeError> for LinkFailure {
             HandshakeError::Io(error) => error.into(),
             HandshakeError::Magic | HandshakeError::Malformed(_) => Self::Nonsense(error.to_string()),
             HandshakeError::RefusedByPeer { code: REMOVED_CODE, .. } => Self::Removed(error.to_string()),
-            HandshakeError::Refused(_) | HandshakeError::RefusedByPeer { .. } => {
-                Self::Refused(error.to_string())
-            }
+            HandshakeError::RefusedByPeer { code, .. } => Self::Refused { code, reason: error.to_string() },
+            HandshakeError::Refused(refusal) => refusal.into(),
         }
+    }
+}
+
+impl From<Refusal> for LinkFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { code: refusal.code(), reason: refusal.to_string() }
     }
 }
 
@@ -188,7 +193,7 @@ impl Link {
             }
             State::Up { host_id, outbox } => {
                 check_host(to.host_id, *host_id)
-                    .map_err(|refusal| LinkFailure::Refused(refusal.to_string()).as_call_error(to.address))?;
+                    .map_err(|refusal| LinkFailure::from(refusal).as_call_error(to.address))?;
                 if is_full(outbox.bytes()) {
                     return Err(CallError::Overloaded { address: to.address });
                 }
@@ -302,7 +307,7 @@ impl Link {
         let mut mistaken = None;
         for message in queued {
             if let Err(refusal) = check_host(message.expected, host_id) {
-                let failure = LinkFailure::Refused(refusal.to_string());
+                let failure = LinkFailure::from(refusal.clone());
                 if let Some(waiting) = self.waiting.borrow_mut().remove(&message.call_id) {
                     let _ = waiting.answer.send(Err(failure.as_call_error(self.key.address)));
                 }

@@ -32,9 +32,10 @@ pub enum CallError {
     TimedOut { address: SocketAddr, after_ms: u64 },
     #[error("{address} cannot be reached: {reason}")]
     Unreachable { address: SocketAddr, reason: String },
-    /// The other node has refused the link (wrong cluster, unknown version, another host id).
+    /// One of the two has refused the other (wrong cluster, unknown version, another host id): `code` of
+    /// [`Refusal`](super::handshake::Refusal).
     #[error("{address} refused: {reason}")]
-    Refused { address: SocketAddr, reason: String },
+    Refused { address: SocketAddr, code: u16, reason: String },
     /// The other node says that this one has left the cluster or was removed from it.
     #[error("{address} refused: {reason}")]
     Removed { address: SocketAddr, reason: String },

@@ -38,6 +38,7 @@ use crate::coordinator::schema::engine_tables;
 use crate::error::{RequestError, Result};
 use crate::internode::message::PROTOCOL_VERSION;
 use crate::observe::metrics::ShardMetrics;
+use crate::ring::HostId;
 use crate::ring::member::{Member, MemberState};
 use crate::ring::topology::Topology;
 use crate::schema::catalog::Catalog;
@@ -97,6 +98,8 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             message: error.to_string(),
         })?,
     };
+    let is_member = matches!(contents, Contents::State(_));
+    let identity = identity.of_cluster(&files, &config.cluster_name, is_member).await?;
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
     let (catalog, cluster) = match contents {
@@ -114,6 +117,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
                     known: FEATURE_VERSION,
                 });
             }
+            check_place(&state.topology, &config, &addresses, identity.host_id)?;
             let alive = Arc::new(BTreeSet::from([identity.host_id]));
             let cluster = ClusterView::new(state.topology, alive, &state.catalog);
             (state.catalog, cluster)
@@ -138,6 +142,26 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     });
     let catalog = CatalogView { generation: 1, catalog };
     Ok(Assembled { shared, queues, catalog, cluster: Arc::new(cluster) })
+}
+
+/// What the cluster knows of a node is where its data belongs: other settings would not move it.
+fn check_place(
+    topology: &Topology,
+    config: &Config,
+    addresses: &Addresses,
+    host_id: HostId,
+) -> Result<(), StartError> {
+    let Some(member) = topology.member(&host_id) else { return Ok(()) };
+    if (&member.data_center, &member.rack) != (&config.data_center, &config.rack) {
+        return Err(StartError::Place {
+            stored: format!("{}/{}", member.data_center, member.rack),
+            configured: format!("{}/{}", config.data_center, config.rack),
+        });
+    }
+    if topology.members.len() > 1 && addresses.internode.is_none() {
+        return Err(StartError::NoInternode { members: topology.members.len() });
+    }
+    Ok(())
 }
 
 /// Opens a shard: recovery, and the tables that the catalog names.

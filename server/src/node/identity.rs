@@ -22,6 +22,9 @@ pub struct Identity {
     pub shards: usize,
     /// The node's places in the ring.
     pub tokens: Vec<i64>,
+    /// The cluster that the data belongs to, or is to belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
 }
 
 impl Identity {
@@ -34,7 +37,7 @@ impl Identity {
     /// its tokens when it does.
     pub fn with_tokens(host_id: Uuid, shards: usize, token_count: usize) -> Self {
         let tokens = first_tokens(token_count, host_id.as_u64_pair().1);
-        Self { format: FORMAT, host_id, shards, tokens }
+        Self { format: FORMAT, host_id, shards, tokens, cluster_name: None }
     }
 
     /// The stored identity, or `new` stored as it. `shards`: the number that the settings ask for; must be the stored one.
@@ -57,6 +60,27 @@ impl Identity {
             };
         }
         let identity = new();
+        identity.store(files).await?;
+        Ok(identity)
+    }
+
+    /// The same, noted as of this cluster. `is_member`: of the cluster that is noted, so that another one is an error; who has
+    /// not been taken in yet may have been given a wrong name before.
+    pub async fn of_cluster(
+        self,
+        files: &NodeFiles,
+        cluster_name: &str,
+        is_member: bool,
+    ) -> Result<Self, StartError> {
+        match &self.cluster_name {
+            Some(stored) if stored == cluster_name => return Ok(self),
+            Some(stored) if is_member => {
+                let (stored, configured) = (stored.clone(), cluster_name.to_owned());
+                return Err(StartError::ClusterName { stored, configured });
+            }
+            _ => {}
+        }
+        let identity = Self { cluster_name: Some(cluster_name.to_owned()), ..self };
         identity.store(files).await?;
         Ok(identity)
     }

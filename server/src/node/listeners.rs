@@ -29,18 +29,46 @@ pub fn resolve_own(endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
     usable.ok_or_else(|| refuse("it stands for no address that others can reach".to_owned()))
 }
 
-/// Binds a port; nothing is accepted yet.
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 1_024;
+
+/// A port that nobody else gets; who connects is refused until it listens.
+pub struct BoundPort {
+    socket: socket2::Socket,
+    /// With the port that the system has chosen where none was asked for.
+    pub address: SocketAddr,
+}
+
+impl BoundPort {
+    pub fn bind(address: SocketAddr) -> Result<Self, StartError> {
+        let bind = || -> io::Result<Self> {
+            let socket =
+                socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+            // A port that is asked for may have connections of the last run that are not quite over. One that the system chooses is
+            // to be nobody else's, also before it listens.
+            socket.set_reuse_address(address.port() != 0)?;
+            socket.bind(&address.into())?;
+            socket.set_nonblocking(true)?;
+            let bound = socket.local_addr()?.as_socket();
+            Ok(Self { socket, address: bound.unwrap_or(address) })
+        };
+        bind().map_err(|source| StartError::Listen { address, source })
+    }
+
+    /// From now on connections wait to be accepted.
+    pub fn listen(self) -> Result<TcpListener, StartError> {
+        let address = self.address;
+        // Connections take this from the listener, and a node that starts again on this port is let pass by those that are not quite
+        // over only if both sides have it. While the port listens, it takes nothing from being exclusive.
+        let begun = self.socket.set_reuse_address(true).and_then(|()| self.socket.listen(BACKLOG));
+        begun.map_err(|source| StartError::Listen { address, source })?;
+        Ok(self.socket.into())
+    }
+}
+
+/// Binds a port and listens; nothing is accepted yet.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bind = || -> io::Result<TcpListener> {
-        let socket =
-            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(1_024)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    bind().map_err(|source| StartError::Listen { address, source })
+    BoundPort::bind(address)?.listen()
 }
 
 /// The address that was bound; `address` is the one that was asked for.
@@ -116,5 +144,36 @@ pub async fn accept_clients(
         if !handed_over {
             context.node.connection_ended();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+    #[test]
+    fn a_port_that_the_system_chose_is_nobody_elses_before_it_listens() {
+        let port = BoundPort::bind(ANY).unwrap();
+        assert!(BoundPort::bind(port.address).is_err());
+        let address = port.address;
+        let listener = port.listen().unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
+    }
+
+    #[test]
+    fn a_node_starts_again_on_the_port_of_connections_that_it_closed() {
+        let listener = listen(ANY).unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        // Who closes first is the one whose side stays for a while (TIME-WAIT).
+        drop(accepted);
+        drop(listener);
+        drop(client);
+        let again = listen(address).unwrap();
+        assert_eq!(again.local_addr().unwrap(), address);
     }
 }

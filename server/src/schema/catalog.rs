@@ -50,6 +50,17 @@ pub enum Replication {
     },
 }
 
+impl Replication {
+    /// Copies of each row, in all data centers.
+    pub fn replica_count(&self) -> u32 {
+        match self {
+            Self::Local => 1,
+            Self::Simple { replication_factor } => *replication_factor,
+            Self::NetworkTopology { data_centers } => data_centers.values().sum(),
+        }
+    }
+}
+
 /// What may be asked of a table's rows, and where they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {

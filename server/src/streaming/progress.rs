@@ -1,9 +1,12 @@
 //! How far transfers are: for operators (in memory), and for the next start (in an engine table of the first shard).
 //!
-//! A *unit* is what one table's ranges have on one shard of one holder. Its progress is stored after what it says is durable, so
-//! after a crash it says too little at most; pieces that are fetched twice change nothing.
+//! A *unit* is what one table's ranges have on one shard of one holder. Which ranges those are depends on who is alive: progress
+//! names the tokens that it speaks of, and what was fetched from a holder stays fetched when an attempt wants more or less of
+//! it. Progress is stored after what it says is durable, so after a crash it says too little at most; pieces that are fetched
+//! twice change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,9 +17,9 @@ use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, Tabl
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
+use super::ranges::{before, difference, share, union};
 use crate::error::{RequestError, Result};
 use crate::ring::HostId;
-use crate::ring::placement::TokenRange;
 use crate::shard_thread::ShardContext;
 
 /// The engine's id of the table of stored progress.
@@ -24,22 +27,19 @@ pub const TABLE: TableId = TableId(*b"helenus-transfer");
 const COLUMN: u32 = 1;
 /// Present when everything of the partition's epoch is there.
 const DONE: &[u8] = b"done";
+/// Before the key of a unit. What was stored without it, or with another one, is from another version: it is fetched anew.
+const UNIT_TAG: u8 = 2;
 
 /// Names a unit within the transition of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitKey([u8; 16]);
 
 impl UnitKey {
-    /// `ranges` belong to it: other ranges are another unit.
-    pub fn new(source: HostId, shard: u16, table: TableId, ranges: &[TokenRange]) -> Self {
+    pub fn new(source: HostId, shard: u16, table: TableId) -> Self {
         let mut digest = Md5::new();
         digest.update(source.as_bytes());
         digest.update(shard.to_be_bytes());
         digest.update(table.0);
-        for range in ranges {
-            digest.update(range.start.to_be_bytes());
-            digest.update(range.end.to_be_bytes());
-        }
         Self(digest.finalize().into())
     }
 }
@@ -47,10 +47,42 @@ impl UnitKey {
 /// How far a unit is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitProgress {
-    /// Where the next piece goes on; `None`: at the beginning (or, if it is done, nowhere).
+    /// The tokens that are being fetched: sorted and disjoint, as are those of `fetched`.
+    pub wanted: Vec<RangeInclusive<i64>>,
+    /// Where the next piece of them goes on; `None`: at the beginning (or, if it is done, nowhere).
     pub resume: Option<Vec<u8>>,
-    pub bytes: u64,
+    /// All of `wanted` is there.
     pub is_done: bool,
+    /// Other tokens that are there.
+    pub fetched: Vec<RangeInclusive<i64>>,
+    pub bytes: u64,
+}
+
+impl UnitProgress {
+    /// How far the unit is when these tokens are what is to be there.
+    #[must_use]
+    pub fn towards(self, all: &[RangeInclusive<i64>]) -> Self {
+        if difference(all, &self.fetched) == self.wanted {
+            return self;
+        }
+        let fetched = union(&self.fetched, &self.passed());
+        let wanted = difference(all, &fetched);
+        Self { is_done: wanted.is_empty(), wanted, resume: None, fetched, bytes: self.bytes }
+    }
+
+    /// What is there of `wanted`.
+    fn passed(&self) -> Vec<RangeInclusive<i64>> {
+        if self.is_done {
+            return self.wanted.clone();
+        }
+        let token = self.resume.as_deref().and_then(|resume| resume.first_chunk::<8>());
+        token.map_or_else(Vec::new, |token| before(&self.wanted, helenus_engine::key::decode_token(*token)))
+    }
+
+    /// The share of its tokens, from 0 to 1, that is there.
+    pub fn share_done(&self) -> f64 {
+        share(&union(&self.fetched, &self.passed()), &union(&self.fetched, &self.wanted))
+    }
 }
 
 /// What is stored about the transition of an epoch.
@@ -88,7 +120,8 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
             continue;
         }
         let Some(cell) = view.row.cells().next() else { continue };
-        let unit = name.try_into().map_err(|error| damaged(&error))?;
+        let Some((&UNIT_TAG, unit)) = name.split_first() else { continue };
+        let unit = unit.try_into().map_err(|error| damaged(&error))?;
         let progress = postcard::from_bytes(cell.value).map_err(|error| damaged(&error))?;
         stored.units.insert(UnitKey(unit), progress);
     }
@@ -103,7 +136,7 @@ pub async fn store_unit(
     progress: &UnitProgress,
 ) -> Result<()> {
     let value = postcard::to_stdvec(progress).map_err(|error| damaged(&error))?;
-    write(context, epoch, &unit.0, &value).await.map(|_| ())
+    write(context, epoch, &[&[UNIT_TAG], unit.0.as_slice()].concat(), &value).await.map(|_| ())
 }
 
 /// Stores that this node has everything, durably. On the first shard.
@@ -400,10 +433,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_fetched_is_not_fetched_again_when_other_ranges_are_wanted() {
+        let at = |token| Some(helenus_engine::key::encode_token(token).to_vec());
+        let begun = UnitProgress::default().towards(&[0..=9, 20..=29]);
+        assert_eq!((&begun.wanted, begun.is_done), (&vec![0..=9, 20..=29], false));
+        let halfway = UnitProgress { resume: at(25), bytes: 15, ..begun };
+        assert!((halfway.share_done() - 0.75).abs() < 1e-9);
+        // The same again goes on within the partition.
+        assert_eq!(halfway.clone().towards(&[0..=9, 20..=29]), halfway);
+        let other = halfway.towards(&[5..=9, 20..=39]);
+        assert_eq!((&other.wanted, &other.resume, other.bytes), (&vec![25..=39], &None, 15));
+        let done = UnitProgress { is_done: true, ..other };
+        assert_eq!(done.clone().towards(&[5..=9, 20..=39]), done);
+        // Back to the first: what it wanted is among what is there.
+        let back = done.towards(&[0..=9, 20..=29]);
+        assert!(back.is_done && back.wanted.is_empty());
+    }
+
+    #[test]
     fn a_report_says_how_much_is_left() {
         let transfers = Transfers::default();
         let source = Uuid::from_u128(7);
-        let key = |number: u16| UnitKey::new(source, number, TABLE, &[]);
+        let key = |number: u16| UnitKey::new(source, number, TABLE);
         let unit = UnitState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
         let units = BTreeMap::from([(key(0), unit), (key(1), unit)]);
         transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));

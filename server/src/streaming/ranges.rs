@@ -23,6 +23,11 @@ pub fn intervals(ranges: &[TokenRange]) -> Vec<RangeInclusive<i64>> {
             all.push(FIRST_TOKEN..=range.end);
         }
     }
+    joined(all)
+}
+
+/// Sorted, and joined where they meet.
+fn joined(mut all: Vec<RangeInclusive<i64>>) -> Vec<RangeInclusive<i64>> {
     all.sort_by_key(|interval| *interval.start());
     let mut joined: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
     for interval in all {
@@ -34,6 +39,41 @@ pub fn intervals(ranges: &[TokenRange]) -> Vec<RangeInclusive<i64>> {
         }
     }
     joined
+}
+
+/// Intervals, sorted and disjoint, as ranges.
+pub fn ranges(intervals: &[RangeInclusive<i64>]) -> Vec<TokenRange> {
+    let range = |interval: &RangeInclusive<i64>| TokenRange {
+        start: interval.start().saturating_sub(1),
+        end: *interval.end(),
+    };
+    intervals.iter().map(range).collect()
+}
+
+/// The tokens of either.
+pub fn union(one: &[RangeInclusive<i64>], other: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
+    joined(one.iter().chain(other).cloned().collect())
+}
+
+/// The tokens of `from` that are not among `taken`; both sorted and disjoint.
+pub fn difference(from: &[RangeInclusive<i64>], taken: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
+    let kept = complement(taken);
+    let mut left = Vec::new();
+    let mut first = 0;
+    for interval in from {
+        first += kept[first..].partition_point(|kept| kept.end() < interval.start());
+        let meeting = kept[first..].iter().take_while(|kept| kept.start() <= interval.end());
+        left.extend(
+            meeting.map(|kept| *kept.start().max(interval.start())..=*kept.end().min(interval.end())),
+        );
+    }
+    left
+}
+
+/// The tokens before this one.
+pub fn before(intervals: &[RangeInclusive<i64>], token: i64) -> Vec<RangeInclusive<i64>> {
+    let begun = intervals.iter().filter(|interval| *interval.start() < token);
+    begun.map(|interval| *interval.start()..=(*interval.end()).min(token - 1)).collect()
 }
 
 /// Every token of data that these sorted, disjoint intervals leave out.
@@ -55,15 +95,10 @@ fn width(interval: &RangeInclusive<i64>) -> f64 {
     (i128::from(*interval.end()) - i128::from(*interval.start()) + 1) as f64
 }
 
-/// The share of these intervals, from 0 to 1, that lies before a token.
-pub fn share_before(intervals: &[RangeInclusive<i64>], token: i64) -> f64 {
-    let all: f64 = intervals.iter().map(width).sum();
-    let before: f64 = intervals
-        .iter()
-        .filter(|interval| *interval.start() < token)
-        .map(|interval| width(&(*interval.start()..=(*interval.end()).min(token - 1))))
-        .sum();
-    if all > 0.0 { before / all } else { 1.0 }
+/// The share of the tokens of `all`, from 0 to 1, that `part` of it takes.
+pub fn share(part: &[RangeInclusive<i64>], all: &[RangeInclusive<i64>]) -> f64 {
+    let total: f64 = all.iter().map(width).sum();
+    if total > 0.0 { part.iter().map(width).sum::<f64>() / total } else { 1.0 }
 }
 
 /// The share of the ring, from 0 to 1, that these intervals take.
@@ -104,10 +139,37 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn unions_and_differences_hold_the_tokens_that_they_should(
+            one in prop::collection::vec((-20_i64..20, -20_i64..20), 0..5),
+            other in prop::collection::vec((-20_i64..20, -20_i64..20), 0..5),
+            limit in -22_i64..22,
+        ) {
+            let of = |bounds: Vec<(i64, i64)>| {
+                let ranges: Vec<_> =
+                    bounds.into_iter().map(|(start, end)| TokenRange { start, end }).collect();
+                intervals(&ranges)
+            };
+            let (one, other) = (of(one), of(other));
+            let holds = |intervals: &[RangeInclusive<i64>], token: i64| {
+                intervals.iter().any(|interval| interval.contains(&token))
+            };
+            let (both, left) = (union(&one, &other), difference(&one, &other));
+            let passed = before(&one, limit);
+            for token in (-25..25).chain([i64::MIN + 1, i64::MAX]) {
+                prop_assert_eq!(holds(&both, token), holds(&one, token) || holds(&other, token));
+                prop_assert_eq!(holds(&left, token), holds(&one, token) && !holds(&other, token));
+                prop_assert_eq!(holds(&passed, token), holds(&one, token) && token < limit);
+            }
+            prop_assert_eq!(intervals(&ranges(&one)), one);
+        }
+    }
+
     #[test]
     fn shares_grow_with_the_token() {
         let intervals = [0..=9, 20..=29];
-        let shares = [-5, 0, 5, 15, 25, 40].map(|token| share_before(&intervals, token));
+        let shares = [-5, 0, 5, 15, 25, 40].map(|token| share(&before(&intervals, token), &intervals));
         let expected = [0.0, 0.0, 0.25, 0.5, 0.75, 1.0];
         assert!(
             shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1e-9),

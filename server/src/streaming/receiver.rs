@@ -8,8 +8,8 @@
 //! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
 //! * Progress is stored only after the rows are durable.
 //! * A piece that was asked for before its table was truncated here is not applied.
-//! * A transfer that fails has lost nothing: the next attempt plans anew, with whoever is alive then, and goes on where the
-//!   units that stay the same have stopped.
+//! * A transfer that fails has lost nothing: the next attempt plans anew, with whoever is alive then, and goes on with what is not
+//!   there yet.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -26,7 +26,7 @@ use helenus_engine::{LogPosition, MutationRef, TableId};
 use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
 use super::plan::{FetchPlan, Sides};
 use super::progress::{self, UnitKey, UnitProgress, UnitState};
-use super::ranges::{intervals, share_before};
+use super::ranges::{self, intervals};
 use super::replicated_tables;
 use crate::coordinator::paxos;
 use crate::error::RequestError;
@@ -87,7 +87,8 @@ impl From<RequestError> for TransferError {
 struct Unit {
     key: UnitKey,
     table: TableId,
-    ranges: Arc<Vec<TokenRange>>,
+    /// What is to be there in the end.
+    ranges: Vec<TokenRange>,
     /// False: what is applied is durable only when the table has been flushed.
     is_logged: bool,
 }
@@ -103,7 +104,7 @@ struct Lane {
 /// What all lanes of an attempt share.
 struct Attempt {
     epoch: u64,
-    stored: BTreeMap<UnitKey, UnitProgress>,
+    progress: BTreeMap<UnitKey, UnitProgress>,
     /// One lane has failed: the others stop, too.
     is_cancelled: AtomicBool,
     /// Bytes a second of one lane.
@@ -128,19 +129,19 @@ pub async fn run(context: &Rc<ShardContext>) -> Result<(), TransferError> {
     progress::forget_others(context, epoch).await?;
     let Planned { lanes, blocked, lost } = planned(context, &sides)?;
     let estimates = estimate(context, &lanes).await;
-    let mut states = BTreeMap::new();
-    for lane in &lanes {
-        for unit in &lane.units {
-            let known = stored.units.get(&unit.key).cloned().unwrap_or_default();
-            let share_done = share_done(&intervals(&unit.ranges), &known);
-            let estimated_bytes = estimates.get(&unit.key).copied().unwrap_or(0);
-            let (bytes, is_done) = (known.bytes, known.is_done);
-            let source = lane.source.host_id;
-            states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
-        }
+    let mut stored_units = stored.units;
+    let (mut states, mut units) = (BTreeMap::new(), BTreeMap::new());
+    for (source, unit) in
+        lanes.iter().flat_map(|lane| lane.units.iter().map(|unit| (lane.source.host_id, unit)))
+    {
+        let known = stored_units.remove(&unit.key).unwrap_or_default().towards(&intervals(&unit.ranges));
+        let estimated_bytes = estimates.get(&unit.key).copied().unwrap_or(0);
+        let (bytes, share_done, is_done) = (known.bytes, known.share_done(), known.is_done);
+        states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
+        units.insert(unit.key, known);
     }
     transfers.begin(member.host_id, epoch, states, now);
-    fetch_all(context, epoch, stored.units, lanes).await?;
+    fetch_all(context, epoch, units, lanes).await?;
     if blocked > 0 {
         return Err(TransferError::Blocked(blocked));
     }
@@ -190,7 +191,6 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
         planned.lost += plan.lost.len();
         for (source, ranges) in plan.sources {
             let Some(member) = view.topology.member(&source) else { return Err(TransferError::RingChanged) };
-            let ranges = Arc::new(ranges);
             for shard in 0..member.shard_count {
                 let lane = lanes.entry((source, shard)).or_insert_with(|| Lane {
                     source: member.clone(),
@@ -199,17 +199,21 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
                 });
                 // What the holder knows of transactions goes before the data they are about: this node must not claim to know
                 // of a commit whose changes it was not given.
-                let state = Unit {
-                    key: UnitKey::new(source, shard, paxos::store::TABLE, &ranges),
-                    table: paxos::store::TABLE,
-                    ranges: ranges.clone(),
-                    is_logged: true,
-                };
-                if lane.units.iter().all(|unit| unit.key != state.key) {
-                    lane.units.insert(0, state);
+                let state = UnitKey::new(source, shard, paxos::store::TABLE);
+                match lane.units.first_mut().filter(|unit| unit.key == state) {
+                    Some(unit) => unit.ranges.extend(&ranges),
+                    None => lane.units.insert(
+                        0,
+                        Unit {
+                            key: state,
+                            table: paxos::store::TABLE,
+                            ranges: ranges.clone(),
+                            is_logged: true,
+                        },
+                    ),
                 }
                 lane.units.extend(tables.iter().map(|&table| Unit {
-                    key: UnitKey::new(source, shard, table, &ranges),
+                    key: UnitKey::new(source, shard, table),
                     table,
                     ranges: ranges.clone(),
                     is_logged: keyspace.durable_writes,
@@ -224,7 +228,7 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
 async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKey, u64> {
     let asked = lanes.iter().map(|lane| async move {
         let parts =
-            lane.units.iter().map(|unit| (u128::from_be_bytes(unit.table.0), unit.ranges.to_vec())).collect();
+            lane.units.iter().map(|unit| (u128::from_be_bytes(unit.table.0), unit.ranges.clone())).collect();
         let request = Request::Stream(StreamRequest::Estimate { parts });
         let answer = context.ask(&lane.source, lane.shard, &request, ESTIMATE_DEADLINE).await;
         let bytes = match answer {
@@ -241,7 +245,7 @@ async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKe
 async fn fetch_all(
     context: &Rc<ShardContext>,
     epoch: u64,
-    stored: BTreeMap<UnitKey, UnitProgress>,
+    progress: BTreeMap<UnitKey, UnitProgress>,
     lanes: Vec<Lane>,
 ) -> Result<(), TransferError> {
     let shards = context.node.shard_count();
@@ -250,7 +254,7 @@ async fn fetch_all(
     let share = at_a_time.min(lanes.len()).max(1) as u64;
     let attempt = Arc::new(Attempt {
         epoch,
-        stored,
+        progress,
         is_cancelled: AtomicBool::new(false),
         rate: (rate > 0).then(|| (rate / share).max(1)),
     });
@@ -287,7 +291,7 @@ async fn fetch_all(
 async fn run_lane(context: Rc<ShardContext>, lane: Lane, attempt: Arc<Attempt>) -> Result<(), TransferError> {
     let mut pace = Pace::new(attempt.rate);
     for unit in &lane.units {
-        let known = attempt.stored.get(&unit.key).cloned().unwrap_or_default();
+        let known = attempt.progress.get(&unit.key).cloned().unwrap_or_default();
         if !known.is_done {
             run_unit(&context, &lane, unit, &attempt, known, &mut pace).await?;
         }
@@ -303,9 +307,9 @@ async fn run_unit(
     mut progress: UnitProgress,
     pace: &mut Pace,
 ) -> Result<(), TransferError> {
-    let intervals = intervals(&unit.ranges);
+    let wanted = progress.wanted.clone();
     let (mut unsettled, mut settling) = (Unsettled::default(), Unsettled::default());
-    let mut next = fetch(context, lane, unit, attempt, progress.resume.clone()).await?;
+    let mut next = fetch(context, lane, unit, attempt, &wanted, progress.resume.clone()).await?;
     while let Some(Fetched { piece, asked_micros }) = next.take() {
         let bytes = piece.mutations.len() as u64;
         pace.spend(bytes, &*context.clock).await;
@@ -314,12 +318,12 @@ async fn run_unit(
         let resume = piece.resume.clone();
         let following = async {
             match resume {
-                Some(resume) => fetch(context, lane, unit, attempt, Some(resume)).await,
+                Some(resume) => fetch(context, lane, unit, attempt, &wanted, Some(resume)).await,
                 None => Ok(None),
             }
         };
         let (applied, fetched) =
-            futures::join!(apply_piece(context, lane, unit, &intervals, piece, asked_micros), following,);
+            futures::join!(apply_piece(context, lane, unit, &wanted, piece, asked_micros), following,);
         unsettled.add(applied?, bytes, &progress);
         if unsettled.bytes >= SETTLED_BYTES {
             // The one before has become durable meanwhile.
@@ -330,7 +334,7 @@ async fn run_unit(
             attempt.epoch,
             unit.key,
             progress.bytes,
-            share_done(&intervals, &progress),
+            progress.share_done(),
             false,
         );
         next = match fetched {
@@ -406,13 +410,14 @@ async fn fetch(
     lane: &Lane,
     unit: &Unit,
     attempt: &Attempt,
+    wanted: &[RangeInclusive<i64>],
     resume_from: Option<Vec<u8>>,
 ) -> Result<Option<Fetched>, TransferError> {
     let peer = lane.source.host_id;
     let request = Request::Stream(StreamRequest::Fetch(FetchRequest {
         epoch: attempt.epoch,
         table_id: u128::from_be_bytes(unit.table.0),
-        ranges: unit.ranges.to_vec(),
+        ranges: ranges::ranges(wanted),
         shard: lane.shard,
         resume_from,
         max_bytes: PIECE_BYTES,
@@ -568,12 +573,4 @@ async fn store(
         })
         .await??;
     Ok(())
-}
-
-fn share_done(intervals: &[RangeInclusive<i64>], progress: &UnitProgress) -> f64 {
-    if progress.is_done {
-        return 1.0;
-    }
-    let token = progress.resume.as_deref().and_then(|resume| resume.first_chunk::<8>());
-    token.map_or(0.0, |token| share_before(intervals, helenus_engine::key::decode_token(*token)))
 }

@@ -176,6 +176,26 @@ fn another_holder_is_asked_when_one_dies_on_the_way() {
 }
 
 #[test]
+fn what_was_fetched_stays_fetched_when_a_dead_holder_comes_back() {
+    run_local(async {
+        let mut cluster = Cluster::new(18, 2);
+        for _ in 0..3 {
+            cluster.add(1, MemberState::Normal).await;
+        }
+        cluster.write(300, 20_000).await;
+        cluster.stop(0);
+        let joiner = cluster.add(2, WRITE_BOTH).await;
+        fetch(&cluster, joiner).await.unwrap_err();
+        let before = [1, 2].map(|holder| cluster.sent_bytes(holder));
+        assert!(before.iter().sum::<u64>() > 0);
+        cluster.restart(0).await;
+        fetch(&cluster, joiner).await.unwrap();
+        cluster.check_receiver(joiner);
+        assert_eq!([1, 2].map(|holder| cluster.sent_bytes(holder)), before);
+    });
+}
+
+#[test]
 fn what_is_written_meanwhile_to_both_sides_stays() {
     run_local(async {
         let mut cluster = Cluster::new(15, 1);

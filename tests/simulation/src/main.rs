@@ -31,6 +31,9 @@ use crate::plan::{Choice, FaultKind, LoadKind, Plan};
 use crate::simulation::Verdict;
 use crate::trace::Echo;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Simulates clusters from seeds.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "helenus-simulate")]

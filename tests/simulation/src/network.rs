@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
+use helenus::internode::handshake::OTHER_HOST_CODE;
 use helenus::internode::message::{self, Response};
 use helenus::internode::transport::{CallError, Destination, Handler, Transport};
 use helenus::ring::HostId;
@@ -141,7 +142,11 @@ impl Network {
         if to.host_id.is_some_and(|expected| expected != target.host_id) {
             if let Some(answer) = answer {
                 let reason = "another node has this address".to_owned();
-                let _ = answer.send(Err(CallError::Refused { address: to.address, reason }));
+                let _ = answer.send(Err(CallError::Refused {
+                    address: to.address,
+                    code: OTHER_HOST_CODE,
+                    reason,
+                }));
             }
             return;
         }

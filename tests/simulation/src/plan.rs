@@ -96,6 +96,8 @@ pub struct Plan {
     pub spares: usize,
     /// Shards of each node, the spares' behind the others'.
     pub shards: Vec<usize>,
+    /// Tokens of each node. Few: to share many out evenly would take most of the time of a seed.
+    pub tokens: usize,
     pub load: Vec<LoadKind>,
     pub clients: usize,
     pub faults: Vec<FaultKind>,
@@ -134,6 +136,7 @@ impl Plan {
             duration: Duration::from_millis(4_000 + random.below(12_000)),
             stream_bytes_per_second: if random.chance(1, 3) { 0 } else { 1_000 + random.below(8_000) },
             planted_bug: choice.planted_bug,
+            tokens: 1 + random.below(3) as usize,
         }
     }
 
@@ -168,10 +171,12 @@ fn choose<T: Copy>(random: &mut SplitMix64, from: &[T], numerator: u64, denomina
 
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, nodes, spares, shards, load, clients, faults, duration, planted_bug, .. } = self;
+        let Self {
+            seed, nodes, spares, shards, tokens, load, clients, faults, duration, planted_bug, ..
+        } = self;
         write!(
             formatter,
-            "seed {seed}: {nodes} nodes and {spares} spare ones with {shards:?} shards, {clients} clients of each of {load:?}, \
+            "seed {seed}: {nodes} nodes and {spares} spare ones with {shards:?} shards and {tokens} tokens each, {clients} clients of each of {load:?}, \
              {faults:?} for {:.1} s",
             duration.as_secs_f64()
         )?;

@@ -121,8 +121,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         shards: plan.shards.get(index).copied(),
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
-        // To share tokens out evenly is a good part of the time of a seed otherwise.
-        num_tokens: 4,
+        num_tokens: plan.tokens,
         internode: Some(address(index).into()),
         seeds: seeds(plan, index),
         // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
@@ -201,6 +200,7 @@ async fn run_load(world: &Rc<World>) {
         hinted.retain(|table| table != "transactions");
         converge(world, &hinted, "hints").await;
     }
+    deliver_hints(world).await;
     for load in loads {
         load.check(world.clone()).await;
     }
@@ -225,6 +225,26 @@ async fn agree(world: &World) {
     while let Some(difference) = agreement::difference(world) {
         if world.trace.now_micros() > deadline {
             return world.violation(format!("after healing, {difference}"));
+        }
+        pause_ms(500).await;
+    }
+}
+
+/// Waits until nobody keeps a hint any more: it may be all there is of a write that was acknowledged at ANY.
+async fn deliver_hints(world: &World) {
+    let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
+    let pending = || {
+        let keepers = world.members().into_iter().flat_map(|keeper| keeper.contexts());
+        keepers
+            .flat_map(|context| {
+                let bytes = |target: &Rc<Machine>| context.replication.hints.pending_bytes(&target.host_id);
+                world.machines.iter().map(bytes).collect::<Vec<_>>()
+            })
+            .sum::<u64>()
+    };
+    while pending() > 0 {
+        if world.trace.now_micros() > deadline {
+            return world.violation(format!("after healing, {} bytes of hints are not delivered", pending()));
         }
         pause_ms(500).await;
     }

@@ -29,6 +29,7 @@ use crate::coordinator::schema::change;
 use crate::coordinator::{self, Execution, RequestOptions, replica};
 use crate::error::Result;
 use crate::functions::CallContext;
+use crate::internode::handshake::OTHER_HOST_CODE;
 use crate::internode::transport::{CallError, Destination, Handler, Transport};
 use crate::node::StartError;
 use crate::node::assembly::{self, Addresses, Assembled, NodeParts};
@@ -454,6 +455,7 @@ impl Transport for Memory {
                 if to.host_id.is_some_and(|host_id| host_id != machine.host_id) {
                     return Err(CallError::Refused {
                         address: to.address,
+                        code: OTHER_HOST_CODE,
                         reason: "another host".to_owned(),
                     });
                 }

@@ -267,9 +267,9 @@ fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
     });
 }
 
-#[test]
-fn a_join_that_is_aborted_can_be_tried_again() {
-    simulate(70, |world| async move {
+/// `until`: when the joiner is started again after its join was taken back.
+fn a_join_is_aborted_and_tried_again(seed: u64, until: impl Fn(&World) -> bool + 'static) {
+    simulate(seed, |world| async move {
         world.enter(0).await.unwrap().unwrap();
         let load = Load::new(&world).await;
         load.write(&[0], 100, Consistency::One).await;
@@ -287,6 +287,7 @@ fn a_join_that_is_aborted_can_be_tried_again() {
         aborted.unwrap().unwrap();
         assert_eq!(state_of(&world, 0, 1), None);
         load.write(&[0], 50, Consistency::One).await;
+        wait_until(|| until(&world)).await;
         // What it had stored says that it is joining: it hears that it is not, and ends. Started once more, it joins anew.
         let error = world.enter(1).await.unwrap().unwrap_err();
         assert!(matches!(error, MembershipError::JoinAborted), "{error}");
@@ -294,6 +295,19 @@ fn a_join_that_is_aborted_can_be_tried_again() {
         world.enter(1).await.unwrap().unwrap();
         world.settle().await;
         load.check(&[0, 1], Consistency::One).await;
+    });
+}
+
+#[test]
+fn a_join_that_is_aborted_can_be_tried_again() {
+    a_join_is_aborted_and_tried_again(70, |_| true);
+}
+
+#[test]
+fn a_joiner_that_was_away_for_long_learns_that_its_join_was_aborted() {
+    a_join_is_aborted_and_tried_again(71, |world| {
+        let (voters, learners) = world.node(0).metadata_log().unwrap().participants();
+        !voters.contains(&world.host_id(1)) && !learners.contains(&world.host_id(1))
     });
 }
 

@@ -12,7 +12,9 @@
 //! * Bounded: bytes a target, and no hints for a target that has been down for longer than the window.
 //! * Per target hints leave in the order in which they came, some at a time; a position is never used twice.
 
-use std::cell::{Cell as Flag, RefCell};
+mod target;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use helenus_engine::{
 };
 use uuid::Uuid;
 
+use self::target::Target;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, apply_at_replica};
 use crate::error::{RequestError, Result};
@@ -68,15 +71,6 @@ pub struct Hints {
     down_since: RefCell<BTreeMap<HostId, Duration>>,
     /// When (microseconds since the epoch) tables were truncated.
     truncated: RefCell<BTreeMap<TableId, i64>>,
-}
-
-/// The hints for one member.
-#[derive(Default)]
-struct Target {
-    bytes: Flag<u64>,
-    is_delivering: Flag<bool>,
-    /// Before it there are none.
-    cursor: RefCell<Vec<u8>>,
 }
 
 impl Hints {
@@ -138,9 +132,10 @@ pub async fn store(
         return false;
     }
     // Counted before it is written: others that come meanwhile see it.
+    let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
     context.metrics.hints_pending_bytes.add(bytes as i64);
-    match write_hint(context, target, &change.mutation).await {
+    match write_hint(context, target, &known, &change.mutation).await {
         Ok(()) => {
             context.metrics.hints_stored.increment();
             true
@@ -159,10 +154,15 @@ fn forget_bytes(context: &ShardContext, target: &Target, bytes: u64) {
     context.metrics.hints_pending_bytes.add(-(bytes as i64));
 }
 
-async fn write_hint(context: &ShardContext, target: HostId, mutation: &Mutation) -> Result<()> {
+async fn write_hint(
+    context: &ShardContext,
+    target: HostId,
+    known: &Target,
+    mutation: &Mutation,
+) -> Result<()> {
     context.shard.admit().await?;
-    // Taken in the turn in which it is written: hints of a target lie in the order of their positions.
     let position = position_at(context, context.next_timestamp());
+    known.note_written(&position);
     write_hint_at(context, target, &position, mutation.bytes()).await
 }
 
@@ -195,21 +195,18 @@ pub async fn keep(
 ) -> Result<()> {
     let known = context.replication.hints.target(target);
     let bytes = mutation.len() as u64;
+    let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
     context.metrics.hints_pending_bytes.add(bytes as i64);
     let position = position_at(context, created_micros);
     context.shard.admit().await?;
+    known.note_written(&position);
     let written = write_hint_at(context, target, &position, mutation).await;
     if written.is_err() {
         forget_bytes(context, &known, bytes);
         return written;
     }
     context.metrics.hints_stored.increment();
-    // It may be older than what is delivered now.
-    let mut cursor = known.cursor.borrow_mut();
-    if *cursor > position {
-        *cursor = position;
-    }
     Ok(())
 }
 
@@ -399,7 +396,8 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
         .map(|(host_id, target)| (*host_id, target.clone()))
         .collect();
     for (host_id, target) in targets {
-        let has_left = view.topology.removed.contains(&host_id);
+        // It has left, or its join was taken back. Version 0: nothing is known of the members yet.
+        let has_left = view.topology.version > 0 && view.topology.member(&host_id).is_none();
         if has_left || view.is_alive(&host_id) {
             target.is_delivering.set(true);
             let context = context.clone();
@@ -422,11 +420,19 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
         if *context.node.stopping.borrow() {
             return Ok(());
         }
-        let cursor = target.cursor.borrow().clone();
         let chunk = read_chunk(context, host_id, target).await?;
-        if chunk.is_empty() {
-            return Ok(());
-        }
+        let Some(last) = chunk.last() else {
+            if target.bytes.get() == 0 || target.writing.get() > 0 {
+                return Ok(());
+            }
+            if target.cursor.borrow().is_empty() {
+                // Nothing is there: it was counted twice (written while the start was counting), or its writer was given up.
+                forget_bytes(context, target, target.bytes.get());
+                return Ok(());
+            }
+            target.cursor.borrow_mut().clear();
+            continue;
+        };
         let bytes: u64 = chunk.iter().map(|hint| hint.mutation.len() as u64).sum();
         let outcomes =
             futures::future::join_all(chunk.iter().map(|hint| deliver(context, host_id, hint))).await;
@@ -440,21 +446,12 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
             }
         }
         if let Some(position) = first_kept {
-            let mut present = target.cursor.borrow_mut();
-            if *present == cursor {
-                *present = position;
-            }
+            target.move_cursor(position);
             return Ok(());
         }
-        if let Some(last) = chunk.last() {
-            let mut behind = last.position.clone();
-            behind.push(0);
-            let mut present = target.cursor.borrow_mut();
-            // Otherwise something older has come meanwhile.
-            if *present == cursor {
-                *present = behind;
-            }
-        }
+        let mut behind = last.position.clone();
+        behind.push(0);
+        target.move_cursor(behind);
         if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
             context.clock.sleep(Duration::from_micros(pause_micros)).await;
         }
@@ -464,7 +461,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
 /// The oldest hints of a target.
 async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<Vec<Hint>> {
     let key = |position: &[u8]| full_key(0, host_id.as_bytes(), position).map_err(|error| server(&error));
-    let cursor = target.cursor.borrow().clone();
+    let cursor = target.begin_chunk();
     let mut start = key(if cursor.is_empty() { REGULAR_START } else { &cursor })?;
     let end = key(REGULAR_END)?;
     let mut chunk = Vec::new();

@@ -23,7 +23,8 @@ use cql_lite::types::token::shard_of;
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use helenus_engine::read::reconcile_answers::{Answer, SeenRows, reconcile_answers};
+use helenus_engine::Mutation;
+use helenus_engine::read::reconcile_answers::{Answer, Reconciled, SeenRows, reconcile_answers};
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
@@ -44,6 +45,8 @@ use crate::shard_thread::{IGNORE_MSB, ShardContext};
 
 /// Bytes that a replica answers at most.
 const ANSWER_BYTES: u64 = 1 << 20;
+/// How long a repair is waited for at least before another replica is asked.
+const REPAIR_PATIENCE: Duration = Duration::from_millis(20);
 
 /// What to read of a table.
 #[derive(Debug, Clone)]
@@ -442,8 +445,44 @@ impl<'a> Round<'a> {
             && others.iter().all(|(_, other)| other.digest() == digest)
     }
 
-    async fn merge(self) -> Result<Piece, Trouble> {
-        let damaged = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
+    /// What the answers come to together, when as many replicas as the level needs have all of it. One that answers reads may be
+    /// unable to write (its disk is full): then another replica is asked, and what it has counts, too.
+    async fn merge(mut self) -> Result<Piece, Trouble> {
+        loop {
+            let merged = self.reconciled()?;
+            let is_complete = merged.lacking.iter().all(Vec::is_empty);
+            let repairs = self.read.table.options.read_repair == ReadRepair::Blocking
+                && !self.context.has_bug(PlantedBug::DropReadRepair);
+            let outcome = if is_complete || !repairs {
+                Ok(())
+            } else {
+                let members = self.data.iter().map(|(member, _)| member.clone());
+                let lacking: Vec<_> = members.zip(merged.lacking).collect();
+                self.repaired(&lacking).await
+            };
+            match outcome {
+                Ok(()) => {
+                    // The group may be only the first part of what is to be read.
+                    let rest =
+                        (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
+                    return Ok(Piece { rows: merged.rows, resume: merged.resume.or(rest) });
+                }
+                Err(NotRepaired::Stale { epoch }) => return Err(Trouble::Stale { epoch }),
+                Err(NotRepaired::TooFew { received }) => {
+                    if !self.another_answers().await? {
+                        return Err(Trouble::Failed(RequestError::ReadTimeout {
+                            consistency: self.read.consistency,
+                            received,
+                            required: self.demand.required(),
+                            data_present: true,
+                        }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn reconciled(&self) -> Result<Reconciled, Trouble> {
         // Where all agree, one answer is as good as all.
         let count = if self.agree() { 1 } else { self.data.len() };
         let answers: Vec<Answer<'_>> = self
@@ -452,28 +491,39 @@ impl<'a> Round<'a> {
             .take(count)
             .map(|(_, data)| Answer { partitions: &data.partitions, resume: data.resume.as_deref() })
             .collect();
-        let merged =
-            reconcile_answers(&answers, self.read.reversed, self.read.now_seconds).map_err(damaged)?;
-        let is_complete = merged.lacking.iter().all(Vec::is_empty);
-        let repairs = self.read.table.options.read_repair == ReadRepair::Blocking
-            && !self.context.has_bug(PlantedBug::DropReadRepair);
-        if !is_complete && repairs {
-            let members = self.data.iter().map(|(member, _)| member.clone());
-            let lacking: Vec<_> = members.zip(merged.lacking).collect();
-            let repaired = repair(self.context, self.request.epoch, &lacking, self.demand, self.deadline);
-            repaired.await.map_err(|reason| match reason {
-                NotRepaired::Stale { epoch } => Trouble::Stale { epoch },
-                NotRepaired::TooFew { received } => Trouble::Failed(RequestError::ReadTimeout {
-                    consistency: self.read.consistency,
-                    received,
-                    required: self.demand.required(),
-                    data_present: true,
-                }),
-            })?;
+        reconcile_answers(&answers, self.read.reversed, self.read.now_seconds)
+            .map_err(|error| RequestError::Server(error.to_string()).into())
+    }
+
+    /// Repairs those that lack something; while there are others to ask, only for as long as a speculative read waits.
+    async fn repaired(&self, lacking: &[(Arc<Member>, Vec<Mutation>)]) -> Result<(), NotRepaired> {
+        let repaired = repair(self.context, self.request.epoch, lacking, self.demand, self.deadline);
+        let retry = &self.read.table.options.speculative_retry;
+        let latencies = &self.context.replication.read_latencies;
+        let delay = latencies.delay(self.request.table_id, retry, self.timeout);
+        let Some(delay) = delay.filter(|_| !self.spares.is_empty()) else { return repaired.await };
+        tokio::select! {
+            biased;
+            outcome = repaired => outcome,
+            () = self.context.clock.sleep(delay.max(REPAIR_PATIENCE)) => {
+                let complete = lacking.iter().filter(|(_, mutations)| mutations.is_empty());
+                Err(NotRepaired::TooFew { received: self.demand.count(complete.map(|(member, _)| &**member)) })
+            }
         }
-        // The group may be only the first part of what is to be read.
-        let rest = (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
-        Ok(Piece { rows: merged.rows, resume: merged.resume.or(rest) })
+    }
+
+    /// Waits for the data of one replica more; false: there is none.
+    async fn another_answers(&mut self) -> Result<bool, Trouble> {
+        let known = self.data.len();
+        while self.data.len() == known {
+            if self.spares.is_empty() && self.open.is_empty() {
+                return Ok(false);
+            }
+            self.ask_another(Goal::Data);
+            let Some((member, wants, said)) = self.asked.next().await else { return Ok(false) };
+            self.take(member, wants, said)?;
+        }
+        Ok(true)
     }
 }
 

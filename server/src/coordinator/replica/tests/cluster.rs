@@ -361,6 +361,12 @@ impl Cluster {
         self.topology.borrow_mut().removed.clear();
     }
 
+    /// As if nothing had been agreed yet.
+    pub fn forget_agreements(&self) {
+        self.forget_removed();
+        self.topology.borrow_mut().version = 0;
+    }
+
     /// Carries out statements until nothing can go on without time passing.
     pub async fn settle(&self) {
         for _ in 0..2_000 {

@@ -269,6 +269,25 @@ fn a_digest_that_comes_late_does_not_stand_for_the_data_that_is_missing() {
 }
 
 #[test]
+fn a_replica_that_takes_no_repair_is_replaced_by_another() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
+        // The digest and the data of the one that is asked come at once, that it has been repaired is never said.
+        let timeout = Duration::from_millis(config().read_request_timeout_ms);
+        let at_once = Fate::Answered { after: Duration::ZERO };
+        cluster.set_fates([at_once, at_once, Fate::Answered { after: 2 * timeout }]);
+        let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[20]]));
+        let waited = helenus_engine::io::Clock::monotonic(&*cluster.clock).saturating_sub(before);
+        assert!(waited < timeout, "{waited:?}");
+        let known: Vec<_> = (1..3).map(|node| cluster.stored(node, "three", "t")).collect();
+        assert!(known.contains(&BTreeMap::from([(1, 20)])), "{known:?}");
+    });
+}
+
+#[test]
 fn a_replica_that_cannot_be_reached_is_a_failure_with_its_reason() {
     with_cluster(3, &config(), |cluster| async move {
         cluster.disconnect(1);
