@@ -228,6 +228,54 @@ fn an_unlogged_table_keeps_what_was_flushed() {
 }
 
 #[test]
+fn what_is_loaded_is_there_at_once_and_durable_in_files() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open(&disk).await;
+        shard.in_files(TABLE).await.unwrap();
+        let log_bytes = shard.commit_log_bytes();
+        for (partition, value) in [(1, b"flushed"), (2, b"in mem.")] {
+            shard.load(&put(partition, 1, 1, value).view().unwrap()).unwrap();
+            if partition == 1 {
+                let mut waiting = std::pin::pin!(shard.in_files(TABLE));
+                assert!(futures::poll!(waiting.as_mut()).is_pending());
+                shard.flush(TABLE).await.unwrap();
+                waiting.await.unwrap();
+            }
+        }
+        assert_eq!(shard.commit_log_bytes(), log_bytes);
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 2);
+        apply(&shard, &put(3, 1, 1, b"logged"));
+        let position = apply(&shard, &put(4, 1, 1, b"logged"));
+        shard.on_disk(position).await.unwrap();
+    });
+    disk.restart(CrashStyle::LoseAll, 0);
+    run_local(async {
+        let shard = open(&disk).await;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn waiting_for_files_ends_with_the_table_and_with_the_disk() {
+    run_local(async {
+        let disk = SimulatedDisk::new(1);
+        let shard = open(&disk).await;
+        shard.load(&put(1, 1, 1, b"value").view().unwrap()).unwrap();
+        let mut waiting = std::pin::pin!(shard.in_files(TABLE));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        shard.truncate(TABLE).await.unwrap();
+        waiting.await.unwrap();
+        shard.load(&put(1, 1, 1, b"value").view().unwrap()).unwrap();
+        let mut waiting = std::pin::pin!(shard.in_files(TABLE));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        shard.drop_table(TABLE).await.unwrap();
+        waiting.await.unwrap();
+        assert!(matches!(shard.in_files(TABLE).await, Err(EngineError::UnknownTable(_))));
+    });
+}
+
+#[test]
 fn counters_merge_across_memtable_and_files() {
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;

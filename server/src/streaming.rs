@@ -4,6 +4,7 @@
 //! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
 
 pub mod cleanup;
+mod lane;
 pub mod message;
 pub mod plan;
 pub mod progress;

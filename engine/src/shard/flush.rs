@@ -110,6 +110,28 @@ impl Shard {
         self.flush_frozen(&table).await
     }
 
+    /// Waits until everything that was written to a table before this was first polled is in files; it causes nothing itself, as
+    /// [`Shard::flush`] does. An error means that waiting longer would not help.
+    pub async fn in_files(&self, id: TableId) -> Result<(), EngineError> {
+        let newest = match self.table(id)?.newest_memtable() {
+            Some(memtable) => Rc::downgrade(&memtable),
+            None => return Ok(()),
+        };
+        loop {
+            let space = self.signals.space.notified();
+            // A table that was dropped has nothing that could be missed.
+            let Ok(table) = self.table(id) else { return Ok(()) };
+            if newest.upgrade().is_none_or(|memtable| !table.has_memtable(&memtable)) {
+                return Ok(());
+            }
+            self.check_open()?;
+            if let Some(failure) = &*self.flush_failure.borrow() {
+                return Err(EngineError::FlushFailed(failure.clone()));
+            }
+            space.await;
+        }
+    }
+
     async fn flush_frozen(&self, table: &TableState) -> Result<(), EngineError> {
         let _flushing = table.flushing.lock().await;
         loop {

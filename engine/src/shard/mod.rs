@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A mutation is in the commit log before it is in a memtable, and in both within one turn: readers and
-//!   replay see all of it or nothing.
+//!   replay see all of it or nothing. What was loaded ([`Shard::load`]) is only in the memtable.
 //! * A table's manifest entry says which files hold it and up to which log position they contain everything.
 //!   Files are complete and synced before the manifest names them; they are removed only after the manifest
 //!   has stopped naming them.
@@ -106,6 +106,21 @@ impl Shard {
     /// Appends the mutation to the commit log (buffered) and applies it to the memtable. Readers see it at once;
     /// [`Shard::durable`] of the result says when it may be acknowledged. Call [`Shard::admit`] before.
     pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
+        Ok(self.apply_to_memtable(mutation, true)?.unwrap_or_default())
+    }
+
+    /// As [`Shard::apply`], past the commit log: for much data that can be had again. It is durable when it is in files, which
+    /// [`Shard::flush`] brings about and [`Shard::in_files`] waits for; a crash before may leave any part of it.
+    pub fn load(&self, mutation: &MutationRef<'_>) -> Result<(), EngineError> {
+        self.apply_to_memtable(mutation, false).map(|_| ())
+    }
+
+    #[inline]
+    fn apply_to_memtable(
+        &self,
+        mutation: &MutationRef<'_>,
+        is_logged: bool,
+    ) -> Result<Option<LogPosition>, EngineError> {
         if let Some(failure) = &*self.failure.borrow() {
             return Err(EngineError::Refusing(failure.clone()));
         }
@@ -115,13 +130,13 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         mutation.validate().map_err(EngineError::Mutation)?;
-        let position = if table.is_logged.get() { Some(self.log.append(mutation.bytes)?) } else { None };
+        let is_logged = is_logged && table.is_logged.get();
+        let position = if is_logged { Some(self.log.append(mutation.bytes)?) } else { None };
         let grown = table.apply(mutation, position).map_err(EngineError::Mutation)?;
         let bytes = self.memtable_bytes.get() + grown;
         self.memtable_bytes.set(bytes);
-        let position = position.unwrap_or_default();
-        let is_new_segment =
-            position.segment > self.last_segment.replace(position.segment.max(self.last_segment.get()));
+        let segment = position.unwrap_or_default().segment;
+        let is_new_segment = segment > self.last_segment.replace(segment.max(self.last_segment.get()));
         if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
             if self.is_flush_urgent() {
                 self.flush_hurries.store(true, Ordering::Relaxed);

@@ -107,6 +107,22 @@ impl TableState {
         }
     }
 
+    /// The newest memtable that holds something.
+    pub fn newest_memtable(&self) -> Option<Rc<SharedMemtable>> {
+        let active = self.active.borrow();
+        if active.read(crate::memtable::Memtable::is_empty) {
+            self.frozen.borrow().last().map(|frozen| Rc::clone(&frozen.memtable))
+        } else {
+            Some(Rc::clone(&active))
+        }
+    }
+
+    pub fn has_memtable(&self, memtable: &Rc<SharedMemtable>) -> bool {
+        let mut is_there = false;
+        self.for_each_memtable(|known| is_there |= Rc::ptr_eq(known, memtable));
+        is_there
+    }
+
     /// Makes the active memtable, unless it is empty, the newest frozen one.
     pub fn freeze(&self, flushed_to: LogPosition) {
         if self.active.borrow().read(crate::memtable::Memtable::is_empty) {

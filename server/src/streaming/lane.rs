@@ -1,0 +1,347 @@
+//! One lane of a transfer: the units (tables) of one shard of a holder, piece by piece, on one of this node's shards. While a piece is
+//! applied the next one is on its way, and those before become durable.
+//!
+//! Pieces go past the commit log: the holder still has them, and whatever is written twice is written at the expense of those
+//! who are served meanwhile. They are durable when memtables have become files. Only a unit that is one piece is logged: a
+//! file for each small table would cost more.
+//!
+//! Invariants:
+//! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
+//! * Progress is stored only after the rows are durable.
+//! * A piece that was asked for before its table was truncated here is not applied.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
+use helenus_engine::compaction::Pace;
+use helenus_engine::{EngineError, LogPosition, MutationRef, TableId};
+
+use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
+use super::progress::{self, UnitProgress};
+use super::ranges;
+use super::receiver::{Attempt, Lane, TransferError, Unit};
+use crate::internode::dispatch::PeerError;
+use crate::internode::message::{Failure, Request, Response};
+use crate::shard_thread::ShardContext;
+
+/// What is asked for at a time. A piece is encoded, written, read, checked and decoded as a whole, each in one turn, so the
+/// requests of clients wait behind it; and the allocator keeps blocks of this size, while it asks the system for larger ones
+/// anew each time, page by page.
+const PIECE_BYTES: u32 = 128 << 10;
+/// How long a piece may take.
+const PIECE_DEADLINE: Duration = Duration::from_secs(10);
+/// Pauses before a piece is asked for again; then the lane gives up.
+const RETRY_PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+/// Applied in one turn of the thread.
+const TURN_BYTES: usize = 32 << 10;
+
+/// Fetches all units of a lane, one after the other.
+pub(super) async fn run_lane(
+    context: Rc<ShardContext>,
+    lane: Lane,
+    attempt: Arc<Attempt>,
+) -> Result<(), TransferError> {
+    let mut pace = Pace::new(attempt.rate);
+    for unit in &lane.units {
+        let known = attempt.progress.get(&unit.key).cloned().unwrap_or_default();
+        if !known.is_done {
+            run_unit(&context, &lane, unit, &attempt, known, &mut pace).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn run_unit(
+    context: &Rc<ShardContext>,
+    lane: &Lane,
+    unit: &Unit,
+    attempt: &Attempt,
+    mut progress: UnitProgress,
+    pace: &mut Pace,
+) -> Result<(), TransferError> {
+    let wanted = progress.wanted.clone();
+    let mut next = fetch(context, lane, unit, attempt, &wanted, progress.resume.clone()).await?;
+    let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
+    let is_logged = unit.is_logged && is_one_piece;
+    let mut applied = Applied::new();
+    let mut settling: Settling<'_> = future::maybe_done(future::ready(Ok(())).boxed_local());
+    while let Some(Fetched { piece, asked_micros }) = next.take() {
+        let bytes = piece.mutations.len() as u64;
+        pace.spend(bytes, &*context.clock).await;
+        progress.bytes += bytes;
+        progress.resume.clone_from(&piece.resume);
+        let resume = piece.resume.clone();
+        let following = async {
+            match resume {
+                Some(resume) => fetch(context, lane, unit, attempt, &wanted, Some(resume)).await,
+                None => Ok(None),
+            }
+        };
+        let applying = apply_piece(context, lane, unit, is_logged, &wanted, piece, asked_micros);
+        let mut both = pin!(future::join(applying, following));
+        let (piece_applied, fetched) = future::poll_fn(|task| {
+            let _ = settling.poll_unpin(task);
+            both.as_mut().poll(task)
+        })
+        .await;
+        applied.extend(piece_applied?);
+        let share_done = progress.share_done();
+        context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, share_done, false);
+        next = match fetched {
+            Ok(next) => next,
+            Err(error) => {
+                settle(context, unit, &applied, settling).await?;
+                store(context, attempt, unit, &progress).await?;
+                return Err(error);
+            }
+        };
+        if let MaybeDone::Done(outcome) = &mut settling {
+            std::mem::replace(outcome, Ok(()))?;
+            let (applied, progress) = (applied.clone(), progress.clone());
+            settling = future::maybe_done(
+                async move {
+                    become_durable(context, unit.table, &applied, Files::AwaitFlush).await?;
+                    store(context, attempt, unit, &progress).await
+                }
+                .boxed_local(),
+            );
+        }
+    }
+    settle(context, unit, &applied, settling).await?;
+    progress.resume = None;
+    progress.is_done = true;
+    store(context, attempt, unit, &progress).await?;
+    context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
+    Ok(())
+}
+
+/// A piece as it came.
+struct Fetched {
+    piece: Piece,
+    /// When (microseconds since the epoch) it was asked for.
+    asked_micros: i64,
+}
+
+/// The shards of this node at which pieces were applied, with the last record in the commit log; `None`: there is none.
+type Applied = BTreeMap<usize, Option<LogPosition>>;
+
+/// Beside the pieces that follow, earlier ones become durable, and how far the unit is with them is stored.
+type Settling<'a> = MaybeDone<LocalBoxFuture<'a, Result<(), TransferError>>>;
+
+#[derive(Debug, Clone, Copy)]
+enum Files {
+    /// Memtables become files when they are large enough.
+    AwaitFlush,
+    Flush,
+}
+
+/// Makes all that was applied durable.
+async fn settle(
+    context: &Rc<ShardContext>,
+    unit: &Unit,
+    applied: &Applied,
+    settling: Settling<'_>,
+) -> Result<(), TransferError> {
+    become_durable(context, unit.table, applied, Files::Flush).await?;
+    // What it waits for is there; what it stores is not to come after what is stored next.
+    settling.await;
+    Ok(())
+}
+
+async fn become_durable(
+    context: &Rc<ShardContext>,
+    table: TableId,
+    applied: &Applied,
+    files: Files,
+) -> Result<(), TransferError> {
+    let waits = applied.iter().map(|(&owner, &position)| {
+        context.run_on(owner, move |context| {
+            Box::pin(async move {
+                match (position, files) {
+                    (Some(position), _) => context.shard.durable(position).await,
+                    (None, Files::AwaitFlush) => context.shard.in_files(table).await,
+                    (None, Files::Flush) => context.shard.flush(table).await,
+                }
+            })
+        })
+    });
+    for outcome in future::join_all(waits).await {
+        match outcome? {
+            Ok(()) | Err(EngineError::UnknownTable(_)) => {}
+            Err(error) => return Err(TransferError::Here(error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// Asks for a piece until it is there; `None`: the table is gone.
+async fn fetch(
+    context: &Rc<ShardContext>,
+    lane: &Lane,
+    unit: &Unit,
+    attempt: &Attempt,
+    wanted: &[RangeInclusive<i64>],
+    resume_from: Option<Vec<u8>>,
+) -> Result<Option<Fetched>, TransferError> {
+    let peer = lane.source.host_id;
+    let request = Request::Stream(StreamRequest::Fetch(FetchRequest {
+        epoch: attempt.epoch,
+        table_id: u128::from_be_bytes(unit.table.0),
+        ranges: ranges::ranges(wanted),
+        shard: lane.shard,
+        resume_from,
+        max_bytes: PIECE_BYTES,
+    }));
+    let mut pauses = RETRY_PAUSES.iter();
+    loop {
+        if attempt.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow() {
+            return Err(TransferError::Cancelled);
+        }
+        let asked_micros = context.clock.now_micros();
+        let error = match context.ask(&lane.source, lane.shard, &request, PIECE_DEADLINE).await {
+            Ok(Response::Stream(StreamResponse::Piece(piece))) => match check(&piece, &request) {
+                Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
+                Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
+            },
+            Ok(_) => {
+                let reason = "not a piece".to_owned();
+                TransferError::Damaged { peer, table: unit.table, reason }
+            }
+            Err(PeerError::Failed(Failure::StaleRing { epoch })) if epoch > attempt.epoch => {
+                return Err(TransferError::RingChanged);
+            }
+            // Dropped everywhere. Where only the holder does not know it (yet), it is asked again.
+            Err(PeerError::Failed(Failure::UnknownTable { .. })) if !is_known(context, unit.table) => {
+                return Ok(None);
+            }
+            Err(error) => TransferError::Peer { peer, error },
+        };
+        let Some(pause) = pauses.next() else { return Err(error) };
+        tracing::warn!(%error, "a piece is asked for again");
+        context.clock.sleep(*pause).await;
+        if !context.cluster_view().is_alive(&peer) {
+            return Err(error);
+        }
+    }
+}
+
+fn is_known(context: &ShardContext, table: TableId) -> bool {
+    context.shard.statistics(table).is_ok()
+}
+
+fn check(piece: &Piece, request: &Request) -> Result<(), String> {
+    if crc32fast::hash(&piece.mutations) != piece.crc32 {
+        return Err("the checksum does not fit".to_owned());
+    }
+    let Request::Stream(StreamRequest::Fetch(request)) = request else { return Ok(()) };
+    match (&piece.resume, &request.resume_from) {
+        // Otherwise it would never end.
+        (Some(resume), Some(before)) if resume <= before => Err("it does not go on".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Applies a piece at the shards that its tokens belong to.
+async fn apply_piece(
+    context: &Rc<ShardContext>,
+    lane: &Lane,
+    unit: &Unit,
+    is_logged: bool,
+    intervals: &[RangeInclusive<i64>],
+    piece: Piece,
+    asked_micros: i64,
+) -> Result<Applied, TransferError> {
+    let damaged =
+        |reason: String| TransferError::Damaged { peer: lane.source.host_id, table: unit.table, reason };
+    let mut by_owner: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
+    let mut rest = Bytes::from(piece.mutations);
+    while let Some(length) = rest.first_chunk::<4>().map(|length| u32::from_be_bytes(*length) as usize) {
+        let _ = rest.split_to(4);
+        if length > rest.len() {
+            return Err(damaged("a mutation is cut short".to_owned()));
+        }
+        let bytes = rest.split_to(length);
+        let mutation = MutationRef::parse(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let token = mutation.token;
+        if mutation.table != unit.table || !holds(intervals, token) {
+            return Err(damaged("it has other rows than were asked for".to_owned()));
+        }
+        by_owner.entry(context.node.shard_of(token)).or_default().push(bytes);
+    }
+    if !rest.is_empty() {
+        return Err(damaged("it is cut short".to_owned()));
+    }
+    let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
+        let table = unit.table;
+        let applied = context
+            .run_on(owner, move |context| Box::pin(apply(context, table, mutations, is_logged, asked_micros)))
+            .await??;
+        Ok::<_, TransferError>((owner, applied))
+    });
+    Ok(future::try_join_all(jobs).await?.into_iter().collect())
+}
+
+fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
+    let index = intervals.partition_point(|interval| *interval.end() < token);
+    intervals.get(index).is_some_and(|interval| interval.contains(&token))
+}
+
+/// Returns the last record in the shard's commit log, if it is logged.
+async fn apply(
+    context: Rc<ShardContext>,
+    table: TableId,
+    mutations: Vec<Bytes>,
+    is_logged: bool,
+    asked_micros: i64,
+) -> Result<Option<LogPosition>, TransferError> {
+    let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
+    let (mut last, mut turn_bytes) = (None, usize::MAX);
+    for bytes in &mutations {
+        if turn_bytes > TURN_BYTES {
+            turn_bytes = 0;
+            tokio::task::yield_now().await;
+            context.shard.admit().await.map_err(|error| here(&error))?;
+        }
+        if context.replication.hints.is_truncated(&table, asked_micros) {
+            return Err(TransferError::Truncated(table));
+        }
+        turn_bytes += bytes.len();
+        let mutation = MutationRef::parse(bytes).map_err(|error| here(&error))?;
+        let applied = if is_logged {
+            context.shard.apply(&mutation).map(Some)
+        } else {
+            context.shard.load(&mutation).map(|()| None)
+        };
+        last = match applied {
+            Ok(position) => position,
+            // Dropped meanwhile.
+            Err(EngineError::UnknownTable(_)) => return Ok(None),
+            Err(error) => return Err(here(&error)),
+        };
+        last.into_iter().for_each(|position| context.note_append(position));
+    }
+    Ok(last)
+}
+
+async fn store(
+    context: &Rc<ShardContext>,
+    attempt: &Attempt,
+    unit: &Unit,
+    progress: &UnitProgress,
+) -> Result<(), TransferError> {
+    let (epoch, key, progress) = (attempt.epoch, unit.key, progress.clone());
+    context
+        .run_on(0, move |context| {
+            Box::pin(async move { progress::store_unit(&context, epoch, key, &progress).await })
+        })
+        .await??;
+    Ok(())
+}
