@@ -60,5 +60,5 @@ pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId};
 pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};
-pub use shard::{Dropped, Shard, ShardOptions, TableOptions, TableStatistics};
+pub use shard::{Dropped, Load, Shard, ShardOptions, TableOptions, TableStatistics};
 pub use table::TableOptions as TableWriterOptions;

@@ -15,8 +15,8 @@ use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
 use helenus_engine::key::full_key;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, EngineError, Liveness, LogPosition, Mutation, MutationBuilder, RowBuilder,
-    Shard, ShardOptions, TableOptions, counter,
+    Cell, CellKind, Deletion, EngineError, Liveness, Load, LogPosition, Mutation, MutationBuilder,
+    RowBuilder, Shard, ShardOptions, TableOptions, counter,
 };
 
 use support::{
@@ -235,7 +235,8 @@ fn what_is_loaded_is_there_at_once_and_durable_in_files() {
         shard.in_files(TABLE).await.unwrap();
         let log_bytes = shard.commit_log_bytes();
         for (partition, value) in [(1, b"flushed"), (2, b"in mem.")] {
-            shard.load(&put(partition, 1, 1, value).view().unwrap()).unwrap();
+            let loaded = shard.load(&put(partition, 1, 1, value).view().unwrap(), Load::PastLog);
+            assert_eq!(loaded.unwrap(), None);
             if partition == 1 {
                 let mut waiting = std::pin::pin!(shard.in_files(TABLE));
                 assert!(futures::poll!(waiting.as_mut()).is_pending());
@@ -257,21 +258,29 @@ fn what_is_loaded_is_there_at_once_and_durable_in_files() {
 }
 
 #[test]
-fn waiting_for_files_ends_with_the_table_and_with_the_disk() {
+fn waiting_for_files_ends_with_the_table_and_with_the_shard() {
     run_local(async {
         let disk = SimulatedDisk::new(1);
         let shard = open(&disk).await;
-        shard.load(&put(1, 1, 1, b"value").view().unwrap()).unwrap();
+        shard.load(&put(1, 1, 1, b"value").view().unwrap(), Load::PastLog).unwrap();
         let mut waiting = std::pin::pin!(shard.in_files(TABLE));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         shard.truncate(TABLE).await.unwrap();
         waiting.await.unwrap();
-        shard.load(&put(1, 1, 1, b"value").view().unwrap()).unwrap();
+        shard.load(&put(1, 1, 1, b"value").view().unwrap(), Load::PastLog).unwrap();
         let mut waiting = std::pin::pin!(shard.in_files(TABLE));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         shard.drop_table(TABLE).await.unwrap();
         waiting.await.unwrap();
         assert!(matches!(shard.in_files(TABLE).await, Err(EngineError::UnknownTable(_))));
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        shard.load(&put(1, 1, 1, b"value").view().unwrap(), Load::PastLog).unwrap();
+        let mut waiting = std::pin::pin!(shard.in_files(TABLE));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        shard.close().await.unwrap();
+        waiting.await.unwrap();
+        let refused = shard.load(&put(1, 1, 1, b"value").view().unwrap(), Load::PastLog);
+        assert!(matches!(refused, Err(EngineError::Closed)));
     });
 }
 

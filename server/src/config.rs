@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use self::endpoint::Endpoint;
 use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
+use crate::streaming::sender::PIECE_BYTES_MAX;
 
 /// What is logged, unless configured: what the Raft library tells at `info` is for its developers.
 pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn";
@@ -93,6 +94,9 @@ pub struct Config {
     pub hinted_handoff_throttle_bytes_per_second: u64,
     /// Bytes a second that the node fetches when it takes ranges over; 0: no bound.
     pub stream_throughput_bytes_per_second: u64,
+    /// What the node asks for at a time then. A piece is encoded, written, read, checked and decoded as a whole, each in one
+    /// turn, so the requests of clients wait behind it; and the allocator asks the system for larger blocks anew each time.
+    pub stream_piece_bytes: u32,
     /// Places in the ring of a node that is new: from 1 to 256. More make shares more even and joining slower.
     pub num_tokens: usize,
     /// The replication factor that the tokens of a new node are chosen for: shares of keyspaces that have it are even.
@@ -183,6 +187,7 @@ impl Default for Config {
             max_hints_bytes: 1 << 30,
             hinted_handoff_throttle_bytes_per_second: 16 << 20,
             stream_throughput_bytes_per_second: 100 << 20,
+            stream_piece_bytes: 128 << 10,
             num_tokens: DEFAULT_TOKENS,
             allocate_tokens_for_replication_factor: DEFAULT_REPLICATION_FACTOR,
             liveness_probe_period_ms: 1_000,
@@ -351,6 +356,11 @@ impl Config {
                 || self.hinted_handoff_throttle_bytes_per_second >= 64 << 10,
             "hinted_handoff_throttle_bytes_per_second",
             "must be 0 or at least 64 KiB",
+        )?;
+        check(
+            (4 << 10..=PIECE_BYTES_MAX).contains(&self.stream_piece_bytes),
+            "stream_piece_bytes",
+            "must be from 4 KiB to 8 MiB",
         )?;
         check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
         check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;

@@ -232,9 +232,9 @@ impl ShardContext {
         timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, node)
     }
 
-    /// Remembers the last record of the commit log.
+    /// Remembers the last record of the commit log. Those of tables that are not logged come before all others.
     pub fn note_append(&self, position: LogPosition) {
-        self.last_append.set(Some(position));
+        self.last_append.set(self.last_append.get().max(Some(position)));
     }
 
     /// The last record of the commit log, if this run of the node has appended any: an answer that tells of the present

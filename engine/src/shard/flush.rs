@@ -107,11 +107,17 @@ impl Shard {
         let table = self.table(id)?;
         self.check_open()?;
         table.freeze(self.log.end_position());
-        self.flush_frozen(&table).await
+        let flushed = self.flush_frozen(&table).await;
+        if flushed.is_err() {
+            // The memtable is to be tried again.
+            self.signals.flush_wanted.notify_one();
+        }
+        flushed
     }
 
-    /// Waits until everything that was written to a table before this was first polled is in files; it causes nothing itself, as
-    /// [`Shard::flush`] does. An error means that waiting longer would not help.
+    /// Waits until everything that was written to a table before this was first polled is in files. It causes no flush: that of
+    /// a table that is hardly written may be long in coming. An error: the shard refuses writes, is closed, or its last flush
+    /// has failed (it is tried again).
     pub async fn in_files(&self, id: TableId) -> Result<(), EngineError> {
         let newest = match self.table(id)?.newest_memtable() {
             Some(memtable) => Rc::downgrade(&memtable),

@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A mutation is in the commit log before it is in a memtable, and in both within one turn: readers and
-//!   replay see all of it or nothing. What was loaded ([`Shard::load`]) is only in the memtable.
+//!   replay see all of it or nothing. What was loaded past the log ([`Shard::load`]) is only in the memtable.
 //! * A table's manifest entry says which files hold it and up to which log position they contain everything.
 //!   Files are complete and synced before the manifest names them; they are removed only after the manifest
 //!   has stopped naming them.
@@ -83,12 +83,21 @@ pub struct Shard {
     _lock: Box<dyn DiskLock>,
 }
 
+/// Where [`Shard::load`] puts a mutation besides the memtable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Into the commit log, where its table is logged.
+    Logged,
+    /// Nowhere.
+    PastLog,
+}
+
 /// What the tasks of a shard sleep on; apart from the shard, so that sleeping does not keep it alive.
 #[derive(Default)]
 struct Signals {
     flush_wanted: Notify,
     compaction_wanted: Notify,
-    /// Memtable memory was freed, or waiting for it has become pointless.
+    /// Memtable memory was freed, its rows are in files; or waiting for that has become pointless.
     space: Notify,
 }
 
@@ -106,21 +115,14 @@ impl Shard {
     /// Appends the mutation to the commit log (buffered) and applies it to the memtable. Readers see it at once;
     /// [`Shard::durable`] of the result says when it may be acknowledged. Call [`Shard::admit`] before.
     pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
-        Ok(self.apply_to_memtable(mutation, true)?.unwrap_or_default())
+        Ok(self.load(mutation, Load::Logged)?.unwrap_or_default())
     }
 
-    /// As [`Shard::apply`], past the commit log: for much data that can be had again. It is durable when it is in files, which
-    /// [`Shard::flush`] brings about and [`Shard::in_files`] waits for; a crash before may leave any part of it.
-    pub fn load(&self, mutation: &MutationRef<'_>) -> Result<(), EngineError> {
-        self.apply_to_memtable(mutation, false).map(|_| ())
-    }
-
+    /// As [`Shard::apply`] for data that can be had again. `None`: the commit log does not have it (nor those of a table that is
+    /// not logged). Then it is durable when it is in files, which [`Shard::flush`] brings about and [`Shard::in_files`] waits
+    /// for; a crash before may leave any part of it.
     #[inline]
-    fn apply_to_memtable(
-        &self,
-        mutation: &MutationRef<'_>,
-        is_logged: bool,
-    ) -> Result<Option<LogPosition>, EngineError> {
+    pub fn load(&self, mutation: &MutationRef<'_>, load: Load) -> Result<Option<LogPosition>, EngineError> {
         if let Some(failure) = &*self.failure.borrow() {
             return Err(EngineError::Refusing(failure.clone()));
         }
@@ -130,7 +132,7 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         mutation.validate().map_err(EngineError::Mutation)?;
-        let is_logged = is_logged && table.is_logged.get();
+        let is_logged = load == Load::Logged && table.is_logged.get();
         let position = if is_logged { Some(self.log.append(mutation.bytes)?) } else { None };
         let grown = table.apply(mutation, position).map_err(EngineError::Mutation)?;
         let bytes = self.memtable_bytes.get() + grown;

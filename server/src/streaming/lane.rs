@@ -1,9 +1,9 @@
 //! One lane of a transfer: the units (tables) of one shard of a holder, piece by piece, on one of this node's shards. While a piece is
 //! applied the next one is on its way, and those before become durable.
 //!
-//! Pieces go past the commit log: the holder still has them, and whatever is written twice is written at the expense of those
-//! who are served meanwhile. They are durable when memtables have become files. Only a unit that is one piece is logged: a
-//! file for each small table would cost more.
+//! Pieces go past the commit log: the holder still has them, and what is written twice is written at the expense of the
+//! requests that are served meanwhile. They are durable when memtables have become files. Only what is one piece (a small table, or
+//! the rest of one) is logged: a file for each would cost more.
 //!
 //! Invariants:
 //! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
 use helenus_engine::compaction::Pace;
-use helenus_engine::{EngineError, LogPosition, MutationRef, TableId};
+use helenus_engine::{EngineError, Load, LogPosition, MutationRef, TableId};
 
 use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
 use super::progress::{self, UnitProgress};
@@ -31,10 +31,6 @@ use crate::internode::dispatch::PeerError;
 use crate::internode::message::{Failure, Request, Response};
 use crate::shard_thread::ShardContext;
 
-/// What is asked for at a time. A piece is encoded, written, read, checked and decoded as a whole, each in one turn, so the
-/// requests of clients wait behind it; and the allocator keeps blocks of this size, while it asks the system for larger ones
-/// anew each time, page by page.
-const PIECE_BYTES: u32 = 128 << 10;
 /// How long a piece may take.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);
 /// Pauses before a piece is asked for again; then the lane gives up.
@@ -70,9 +66,9 @@ async fn run_unit(
     let wanted = progress.wanted.clone();
     let mut next = fetch(context, lane, unit, attempt, &wanted, progress.resume.clone()).await?;
     let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
-    let is_logged = unit.is_logged && is_one_piece;
+    let load = if is_one_piece { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
-    let mut settling: Settling<'_> = future::maybe_done(future::ready(Ok(())).boxed_local());
+    let mut earlier: Option<Earlier<'_>> = None;
     while let Some(Fetched { piece, asked_micros }) = next.take() {
         let bytes = piece.mutations.len() as u64;
         pace.spend(bytes, &*context.clock).await;
@@ -85,37 +81,31 @@ async fn run_unit(
                 None => Ok(None),
             }
         };
-        let applying = apply_piece(context, lane, unit, is_logged, &wanted, piece, asked_micros);
-        let mut both = pin!(future::join(applying, following));
-        let (piece_applied, fetched) = future::poll_fn(|task| {
-            let _ = settling.poll_unpin(task);
-            both.as_mut().poll(task)
-        })
-        .await;
+        let applying = apply_piece(context, lane, unit, load, &wanted, piece, asked_micros);
+        let both = future::join(applying, following);
+        let (piece_applied, fetched) = Earlier::beside(&mut earlier, both).await;
         applied.extend(piece_applied?);
         let share_done = progress.share_done();
         context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, share_done, false);
         next = match fetched {
             Ok(next) => next,
             Err(error) => {
-                settle(context, unit, &applied, settling).await?;
+                make_durable(context, unit.table, &applied).await?;
                 store(context, attempt, unit, &progress).await?;
                 return Err(error);
             }
         };
-        if let MaybeDone::Done(outcome) = &mut settling {
-            std::mem::replace(outcome, Ok(()))?;
-            let (applied, progress) = (applied.clone(), progress.clone());
-            settling = future::maybe_done(
-                async move {
-                    become_durable(context, unit.table, &applied, Files::AwaitFlush).await?;
-                    store(context, attempt, unit, &progress).await
-                }
-                .boxed_local(),
-            );
+        if let Some(durable) = Earlier::take_durable(&mut earlier)? {
+            store(context, attempt, unit, &durable).await?;
+        }
+        if earlier.is_none() && next.is_some() {
+            let owners = applied.keys().copied().collect();
+            let in_files = in_files(context, unit.table, owners).boxed_local();
+            earlier = Some(Earlier { progress: progress.clone(), in_files: future::maybe_done(in_files) });
         }
     }
-    settle(context, unit, &applied, settling).await?;
+    drop(earlier);
+    make_durable(context, unit.table, &applied).await?;
     progress.resume = None;
     progress.is_done = true;
     store(context, attempt, unit, &progress).await?;
@@ -130,56 +120,77 @@ struct Fetched {
     asked_micros: i64,
 }
 
-/// The shards of this node at which pieces were applied, with the last record in the commit log; `None`: there is none.
+/// The shards of this node at which pieces were applied, with the last record in the commit log; `None`: it does not have all
+/// of them.
 type Applied = BTreeMap<usize, Option<LogPosition>>;
 
-/// Beside the pieces that follow, earlier ones become durable, and how far the unit is with them is stored.
-type Settling<'a> = MaybeDone<LocalBoxFuture<'a, Result<(), TransferError>>>;
-
-#[derive(Debug, Clone, Copy)]
-enum Files {
-    /// Memtables become files when they are large enough.
-    AwaitFlush,
-    Flush,
+/// How far the unit was some pieces ago, and that those become files.
+struct Earlier<'a> {
+    progress: UnitProgress,
+    in_files: MaybeDone<LocalBoxFuture<'a, Result<(), TransferError>>>,
 }
 
-/// Makes all that was applied durable.
-async fn settle(
+impl Earlier<'_> {
+    /// Does some work, and meanwhile waits for the files.
+    async fn beside<T>(earlier: &mut Option<Self>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        future::poll_fn(|task| {
+            if let Some(earlier) = earlier {
+                // The outcome is kept in it.
+                let _ = earlier.in_files.poll_unpin(task);
+            }
+            work.as_mut().poll(task)
+        })
+        .await
+    }
+
+    /// The progress that may be stored now, once.
+    fn take_durable(earlier: &mut Option<Self>) -> Result<Option<UnitProgress>, TransferError> {
+        let is_durable = |earlier: &mut Self| matches!(earlier.in_files, MaybeDone::Done(_));
+        let Some(Self { progress, in_files: MaybeDone::Done(outcome) }) = earlier.take_if(is_durable) else {
+            return Ok(None);
+        };
+        outcome.map(|()| Some(progress))
+    }
+}
+
+/// Waits until what was applied at these shards of this node is in files.
+async fn in_files(
     context: &Rc<ShardContext>,
-    unit: &Unit,
-    applied: &Applied,
-    settling: Settling<'_>,
+    table: TableId,
+    owners: Vec<usize>,
 ) -> Result<(), TransferError> {
-    become_durable(context, unit.table, applied, Files::Flush).await?;
-    // What it waits for is there; what it stores is not to come after what is stored next.
-    settling.await;
-    Ok(())
+    let waits = owners.into_iter().map(|owner| {
+        context.run_on(owner, move |context| Box::pin(async move { context.shard.in_files(table).await }))
+    });
+    future::join_all(waits).await.into_iter().try_for_each(|outcome| unless_dropped(outcome?))
 }
 
-async fn become_durable(
+/// Makes all that was applied durable, in periodic mode too: who has it now may forget it.
+async fn make_durable(
     context: &Rc<ShardContext>,
     table: TableId,
     applied: &Applied,
-    files: Files,
 ) -> Result<(), TransferError> {
     let waits = applied.iter().map(|(&owner, &position)| {
         context.run_on(owner, move |context| {
             Box::pin(async move {
-                match (position, files) {
-                    (Some(position), _) => context.shard.durable(position).await,
-                    (None, Files::AwaitFlush) => context.shard.in_files(table).await,
-                    (None, Files::Flush) => context.shard.flush(table).await,
+                match position {
+                    Some(position) => context.shard.on_disk(position).await,
+                    None => context.shard.flush(table).await,
                 }
             })
         })
     });
-    for outcome in future::join_all(waits).await {
-        match outcome? {
-            Ok(()) | Err(EngineError::UnknownTable(_)) => {}
-            Err(error) => return Err(TransferError::Here(error.to_string())),
-        }
+    future::join_all(waits).await.into_iter().try_for_each(|outcome| unless_dropped(outcome?))
+}
+
+/// A table that is dropped meanwhile needs nothing.
+fn unless_dropped(outcome: Result<(), EngineError>) -> Result<(), TransferError> {
+    match outcome {
+        Ok(()) | Err(EngineError::UnknownTable(_)) => Ok(()),
+        Err(error) => Err(TransferError::Here(error.to_string())),
     }
-    Ok(())
 }
 
 /// Asks for a piece until it is there; `None`: the table is gone.
@@ -198,7 +209,7 @@ async fn fetch(
         ranges: ranges::ranges(wanted),
         shard: lane.shard,
         resume_from,
-        max_bytes: PIECE_BYTES,
+        max_bytes: context.node.config.stream_piece_bytes,
     }));
     let mut pauses = RETRY_PAUSES.iter();
     loop {
@@ -254,7 +265,7 @@ async fn apply_piece(
     context: &Rc<ShardContext>,
     lane: &Lane,
     unit: &Unit,
-    is_logged: bool,
+    load: Load,
     intervals: &[RangeInclusive<i64>],
     piece: Piece,
     asked_micros: i64,
@@ -282,7 +293,7 @@ async fn apply_piece(
     let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
         let table = unit.table;
         let applied = context
-            .run_on(owner, move |context| Box::pin(apply(context, table, mutations, is_logged, asked_micros)))
+            .run_on(owner, move |context| Box::pin(apply(context, table, mutations, load, asked_micros)))
             .await??;
         Ok::<_, TransferError>((owner, applied))
     });
@@ -294,16 +305,16 @@ fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
     intervals.get(index).is_some_and(|interval| interval.contains(&token))
 }
 
-/// Returns the last record in the shard's commit log, if it is logged.
+/// Returns the last record in the shard's commit log, if that has all of them.
 async fn apply(
     context: Rc<ShardContext>,
     table: TableId,
     mutations: Vec<Bytes>,
-    is_logged: bool,
+    load: Load,
     asked_micros: i64,
 ) -> Result<Option<LogPosition>, TransferError> {
     let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
-    let (mut last, mut turn_bytes) = (None, usize::MAX);
+    let (mut last, mut is_logged, mut turn_bytes) = (None, true, usize::MAX);
     for bytes in &mutations {
         if turn_bytes > TURN_BYTES {
             turn_bytes = 0;
@@ -315,20 +326,18 @@ async fn apply(
         }
         turn_bytes += bytes.len();
         let mutation = MutationRef::parse(bytes).map_err(|error| here(&error))?;
-        let applied = if is_logged {
-            context.shard.apply(&mutation).map(Some)
-        } else {
-            context.shard.load(&mutation).map(|()| None)
-        };
-        last = match applied {
-            Ok(position) => position,
+        match context.shard.load(&mutation, load) {
+            Ok(Some(position)) => {
+                context.note_append(position);
+                last = Some(position);
+            }
+            Ok(None) => is_logged = false,
             // Dropped meanwhile.
             Err(EngineError::UnknownTable(_)) => return Ok(None),
             Err(error) => return Err(here(&error)),
-        };
-        last.into_iter().for_each(|position| context.note_append(position));
+        }
     }
-    Ok(last)
+    Ok(last.filter(|_| is_logged))
 }
 
 async fn store(

@@ -70,8 +70,6 @@ pub(super) struct Unit {
     pub table: TableId,
     /// What is to be there in the end.
     pub ranges: Vec<TokenRange>,
-    /// False: what is applied is durable only when the table has been flushed.
-    pub is_logged: bool,
 }
 
 /// The units of one shard of a holder.
@@ -183,21 +181,14 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
                 let state = UnitKey::new(source, shard, paxos::store::TABLE);
                 match lane.units.first_mut().filter(|unit| unit.key == state) {
                     Some(unit) => unit.ranges.extend(&ranges),
-                    None => lane.units.insert(
-                        0,
-                        Unit {
-                            key: state,
-                            table: paxos::store::TABLE,
-                            ranges: ranges.clone(),
-                            is_logged: true,
-                        },
-                    ),
+                    None => lane
+                        .units
+                        .insert(0, Unit { key: state, table: paxos::store::TABLE, ranges: ranges.clone() }),
                 }
                 lane.units.extend(tables.iter().map(|&table| Unit {
                     key: UnitKey::new(source, shard, table),
                     table,
                     ranges: ranges.clone(),
-                    is_logged: keyspace.durable_writes,
                 }));
             }
         }

@@ -25,7 +25,7 @@ use crate::shard_thread::ShardContext;
 /// What is read in one turn of the thread: others must have theirs.
 const TURN_BYTES: u64 = 64 << 10;
 /// No piece is larger, whatever is asked for, but for its last turn.
-const PIECE_BYTES_MAX: u32 = 8 << 20;
+pub const PIECE_BYTES_MAX: u32 = 8 << 20;
 /// How long a holder that has not applied the epoch yet lets the receiver wait.
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);

@@ -146,6 +146,37 @@ fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
 }
 
 #[test]
+fn a_receiver_that_dies_between_pieces_has_stored_only_what_is_in_files() {
+    const ENOUGH: u64 = 5 << 20;
+    run_local(async {
+        for style in CrashStyle::ALL {
+            let mut cluster = Cluster::new(13, 1);
+            cluster.add(2, MemberState::Normal).await;
+            cluster.write(800, 20_000).await;
+            let joiner = cluster.add(2, WRITE_BOTH).await;
+            {
+                let enough = async {
+                    while cluster.received_bytes(joiner) < ENOUGH {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                tokio::select! {
+                    outcome = fetch(&cluster, joiner) => panic!("{outcome:?}: there is not more to fetch"),
+                    () = enough => {}
+                }
+            }
+            let before = cluster.sent_bytes(0);
+            cluster.crash(joiner, style).await;
+            fetch(&cluster, joiner).await.unwrap();
+            cluster.check_receiver(joiner);
+            let again = cluster.sent_bytes(0) - before;
+            let all = cluster.received_bytes(joiner);
+            assert!(again < all, "{again} bytes were sent after the crash ({style:?}), of {all}");
+        }
+    });
+}
+
+#[test]
 fn a_damaged_piece_is_not_applied_but_fetched_again() {
     run_local(async {
         let mut cluster = Cluster::new(13, 1);
