@@ -360,7 +360,7 @@ impl Config {
         check(
             (4 << 10..=PIECE_BYTES_MAX).contains(&self.stream_piece_bytes),
             "stream_piece_bytes",
-            "must be from 4 KiB to 8 MiB",
+            "must be from 4 KiB to 512 KiB",
         )?;
         check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
         check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;

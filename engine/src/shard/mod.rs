@@ -133,7 +133,13 @@ impl Shard {
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         mutation.validate().map_err(EngineError::Mutation)?;
         let is_logged = load == Load::Logged && table.is_logged.get();
-        let position = if is_logged { Some(self.log.append(mutation.bytes)?) } else { None };
+        let position = if is_logged {
+            Some(self.log.append(mutation.bytes)?)
+        } else if let Some(failure) = self.log.failure() {
+            return Err(EngineError::Refusing(failure.to_string()));
+        } else {
+            None
+        };
         let grown = table.apply(mutation, position).map_err(EngineError::Mutation)?;
         let bytes = self.memtable_bytes.get() + grown;
         self.memtable_bytes.set(bytes);

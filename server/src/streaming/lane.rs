@@ -95,8 +95,11 @@ async fn run_unit(
                 return Err(error);
             }
         };
-        if let Some(durable) = Earlier::take_durable(&mut earlier)? {
-            store(context, attempt, unit, &durable).await?;
+        match Earlier::take_outcome(&mut earlier) {
+            Some((durable, Ok(()))) => store(context, attempt, unit, &durable).await?,
+            // A flush has failed, maybe of another table: in the end this one's decides.
+            Some((_, Err(error))) => tracing::warn!(%error, "how far a transfer is cannot be stored now"),
+            None => {}
         }
         if earlier.is_none() && next.is_some() {
             let owners = applied.keys().copied().collect();
@@ -144,13 +147,14 @@ impl Earlier<'_> {
         .await
     }
 
-    /// The progress that may be stored now, once.
-    fn take_durable(earlier: &mut Option<Self>) -> Result<Option<UnitProgress>, TransferError> {
-        let is_durable = |earlier: &mut Self| matches!(earlier.in_files, MaybeDone::Done(_));
-        let Some(Self { progress, in_files: MaybeDone::Done(outcome) }) = earlier.take_if(is_durable) else {
-            return Ok(None);
-        };
-        outcome.map(|()| Some(progress))
+    /// Once: the progress, and whether all of it is in files.
+    fn take_outcome(earlier: &mut Option<Self>) -> Option<(UnitProgress, Result<(), TransferError>)> {
+        let Self { progress, in_files } =
+            earlier.take_if(|earlier| matches!(earlier.in_files, MaybeDone::Done(_)))?;
+        match in_files {
+            MaybeDone::Done(outcome) => Some((progress, outcome)),
+            MaybeDone::Future(_) | MaybeDone::Gone => None,
+        }
     }
 }
 

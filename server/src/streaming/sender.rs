@@ -25,7 +25,7 @@ use crate::shard_thread::ShardContext;
 /// What is read in one turn of the thread: others must have theirs.
 const TURN_BYTES: u64 = 64 << 10;
 /// No piece is larger, whatever is asked for, but for its last turn.
-pub const PIECE_BYTES_MAX: u32 = 8 << 20;
+pub const PIECE_BYTES_MAX: u32 = 512 << 10;
 /// How long a holder that has not applied the epoch yet lets the receiver wait.
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
@@ -60,7 +60,8 @@ pub async fn fetch(
                 piece.resume = Some(next);
                 break 'ranges;
             }
-            let resume = read_turn(context, table, &next, &end, &mut piece)?;
+            let turn_bytes = TURN_BYTES.min(limit - piece.mutations.len() as u64);
+            let resume = read_turn(context, table, &next, &end, turn_bytes, &mut piece)?;
             next = resume.unwrap_or_else(|| end.clone());
             turns += 1;
             tokio::task::yield_now().await;
@@ -77,9 +78,10 @@ fn read_turn(
     table: TableId,
     start: &[u8],
     end: &[u8],
+    bytes: u64,
     piece: &mut Piece,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let limit = VersionLimit { bytes: TURN_BYTES, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
+    let limit = VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
     let versions = context
         .shard
         .scan_versions(&VersionScanRequest {
