@@ -6,12 +6,11 @@ were started are stopped, killed ones reaped and stopped ones continued, when th
 
 import json
 import signal
-import socket
 import threading
 import time
 import urllib.request
 
-from node import Node, NodeError, binary
+from node import Node, NodeError, binary, free_port
 
 DEADLINE_SECONDS = 90
 
@@ -30,25 +29,6 @@ def until(what, condition, seconds=DEADLINE_SECONDS):
     raise NodeError(f"{what}: not within {seconds} s (last: {last!r})")
 
 
-def free_on_all(addresses):
-    """A port that nothing listens on at any of the addresses."""
-    while True:
-        sockets = []
-        try:
-            port = 0
-            for address in addresses:
-                probe = socket.socket()
-                sockets.append(probe)
-                probe.bind((address, port))
-                port = probe.getsockname()[1]
-            return port
-        except OSError:
-            continue
-        finally:
-            for probe in sockets:
-                probe.close()
-
-
 class Cluster:
     """Nodes with the addresses 127.0.0.1 … ; the first is everybody's seed."""
 
@@ -58,7 +38,7 @@ class Cluster:
         self.program, self.commit_log, self.shards = binary(program), commit_log, shards
         self.settings = settings or {}
         addresses = [f"127.0.0.{number}" for number in range(1, self.most_nodes + 1)]
-        self.port, self.internode_port = free_on_all(addresses), free_on_all(addresses)
+        self.port, self.internode_port = free_port(addresses), free_port(addresses)
         self.count, self.nodes = count, []
 
     def __enter__(self):

@@ -38,13 +38,26 @@ def binary(given=None):
     return max(built, key=lambda path: path.stat().st_mtime)
 
 
-def free_port():
-    """A port of the loopback address that nothing listens on now."""
+def free_port(addresses=("127.0.0.1",)):
+    """A port that nothing listens on now at any of the addresses, and that the system gives to nobody who does not ask for it: what it
+    chooses for others (who connect, or listen on any port) lies above."""
+    import random
     import socket
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, max(ephemeral, 20_000))
+        sockets = []
+        try:
+            for address in addresses:
+                sockets.append(socket.socket())
+                sockets[-1].bind((address, port))
+            return port
+        except OSError:
+            continue
+        finally:
+            for probe in sockets:
+                probe.close()
 
 
 def cpu_seconds(pid):
