@@ -94,9 +94,6 @@ pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<Sock
 /// a cluster; if not, it is to join one.
 pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let stored = stored_state(context).await?;
-    if let Some(stored) = &stored {
-        check_no_copy_runs(context, stored).await?;
-    }
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
     let log = Rc::new(MetadataLog::open(context, stored).await?);
     context.begin_metadata_log(log.clone());
@@ -119,9 +116,10 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
 
 /// An error when a node with the id of this one is reached where this one was before: one of the two has a copy of the other's
 /// data directory. Both would vote with one voice.
-async fn check_no_copy_runs(context: &Rc<ShardContext>, stored: &Stored) -> Result<()> {
+pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     let own = own_member(context, MemberState::Normal);
-    let before = match stored.state.topology.member(&own.host_id) {
+    let view = context.cluster();
+    let before = match view.topology.member(&own.host_id) {
         Some(known) if known.internode_address != own.internode_address => known.internode_address,
         _ => return Ok(()),
     };

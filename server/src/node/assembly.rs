@@ -200,6 +200,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
     if context.index == 0 {
         if context.node.config.internode.is_some() {
+            cluster::start::check_no_copy_runs(context).await?;
             liveness::start(context).await?;
         }
         let seeds = context.node.config.seeds.clone();
