@@ -174,6 +174,7 @@ mod tests {
             assert!(parse(nonsense.as_bytes()).is_none(), "{nonsense}");
         }
     }
+
     /// A listener that accepts connections and never answers.
     #[allow(clippy::disallowed_methods, reason = "the other end of the connection that is tested")]
     async fn silent() -> (tokio::net::TcpListener, String) {

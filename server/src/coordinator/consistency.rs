@@ -48,21 +48,12 @@ fn quorum(replicas: u32) -> u32 {
     replicas / 2 + 1
 }
 
-/// How many replicas a keyspace has in all data centers.
-pub fn replication_factor(replication: &Replication) -> u32 {
-    match replication {
-        Replication::Local => 1,
-        Replication::Simple { replication_factor } => *replication_factor,
-        Replication::NetworkTopology { data_centers } => data_centers.values().sum(),
-    }
-}
-
 /// How many replicas a keyspace has in a data center, as far as its replication says; as Cassandra, strategies that know
 /// no data centers count all.
 fn local_replication_factor(replication: &Replication, data_center: &str) -> u32 {
     match replication {
         Replication::NetworkTopology { data_centers } => data_centers.get(data_center).copied().unwrap_or(0),
-        other => replication_factor(other),
+        other => other.replica_count(),
     }
 }
 
@@ -78,10 +69,8 @@ pub fn required(
         Consistency::Any | Consistency::One => (Scope::Anywhere, 1),
         Consistency::Two => (Scope::Anywhere, 2),
         Consistency::Three => (Scope::Anywhere, 3),
-        Consistency::All => (Scope::Anywhere, replication_factor(replication)),
-        Consistency::Quorum | Consistency::Serial => {
-            (Scope::Anywhere, quorum(replication_factor(replication)))
-        }
+        Consistency::All => (Scope::Anywhere, replication.replica_count()),
+        Consistency::Quorum | Consistency::Serial => (Scope::Anywhere, quorum(replication.replica_count())),
         Consistency::LocalOne => (local(), 1),
         Consistency::NodeLocal => (Scope::Node(this_node), 1),
         Consistency::LocalQuorum | Consistency::LocalSerial => {
@@ -94,7 +83,7 @@ pub fn required(
                 let sum = each.values().sum();
                 (Scope::Each(each), sum)
             }
-            other => (Scope::Anywhere, quorum(replication_factor(other))),
+            other => (Scope::Anywhere, quorum(other.replica_count())),
         },
     };
     Demand { consistency, scope, required }
@@ -235,7 +224,7 @@ pub fn check(
     if !is_here_only {
         return Ok(());
     }
-    let replicas = replication.map_or(1, replication_factor);
+    let replicas = replication.map_or(1, Replication::replica_count);
     let required = match (consistency, replication) {
         (Consistency::NodeLocal, _) => 1,
         // The only node is in the only data center that counts, whatever the replication calls it.

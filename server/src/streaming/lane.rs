@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ async fn run_unit(
     let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
     let load = if is_one_piece { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
-    let mut earlier: Option<Earlier<'_>> = None;
+    let (mut earlier, mut is_flushed) = (None::<Earlier<'_>>, true);
     while let Some(Fetched { piece, asked_micros }) = next.take() {
         let bytes = piece.mutations.len() as u64;
         pace.spend(bytes, &*context.clock).await;
@@ -98,10 +98,13 @@ async fn run_unit(
         match Earlier::take_outcome(&mut earlier) {
             Some((durable, Ok(()))) => store(context, attempt, unit, &durable).await?,
             // A flush has failed, maybe of another table: in the end this one's decides.
-            Some((_, Err(error))) => tracing::warn!(%error, "how far a transfer is cannot be stored now"),
+            Some((_, Err(error))) => {
+                tracing::warn!(%error, "how far a table is fetched is not stored before its end");
+                is_flushed = false;
+            }
             None => {}
         }
-        if earlier.is_none() && next.is_some() {
+        if earlier.is_none() && next.is_some() && is_flushed {
             let owners = applied.keys().copied().collect();
             let in_files = in_files(context, unit.table, owners).boxed_local();
             earlier = Some(Earlier { progress: progress.clone(), in_files: future::maybe_done(in_files) });
@@ -149,12 +152,8 @@ impl Earlier<'_> {
 
     /// Once: the progress, and whether all of it is in files.
     fn take_outcome(earlier: &mut Option<Self>) -> Option<(UnitProgress, Result<(), TransferError>)> {
-        let Self { progress, in_files } =
-            earlier.take_if(|earlier| matches!(earlier.in_files, MaybeDone::Done(_)))?;
-        match in_files {
-            MaybeDone::Done(outcome) => Some((progress, outcome)),
-            MaybeDone::Future(_) | MaybeDone::Gone => None,
-        }
+        let outcome = Pin::new(&mut earlier.as_mut()?.in_files).take_output()?;
+        earlier.take().map(|known| (known.progress, outcome))
     }
 }
 
