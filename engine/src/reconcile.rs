@@ -13,7 +13,7 @@ use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness, stronger};
 use crate::codec::DecodeError;
 use crate::counter;
 use crate::row::{Cells, RowRef};
-use crate::row_writer::RowWriter;
+use crate::row_writer::{RowWriter, transcode};
 
 /// Which deletions compaction may forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,49 @@ pub fn is_passthrough(row: RowRef<'_>, shadow: Option<Deletion>) -> bool {
     shadow.is_none() && row.is_plain()
 }
 
+/// The one of several versions that is what all of them merge to, if there is one and it is cheap to tell: nothing in them is
+/// deleted, expires or is counted, it began last, and has something newer in the place of each cell of the others. So it is with
+/// rows that are written over as a whole.
+pub fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
+    if shadow.is_some() || versions.len() < 2 {
+        return None;
+    }
+    let mut newest: Option<(usize, i64, Cells<'_>)> = None;
+    let mut others: SmallVec<[Cells<'_>; 8]> = SmallVec::new();
+    for (index, version) in versions.iter().enumerate() {
+        if !version.is_plain() || version.has_counters() {
+            return None;
+        }
+        let head = version.head().ok()?;
+        let mut cells = head.cells;
+        if let Some(liveness) = head.liveness
+            && newest.as_ref().is_none_or(|&(_, timestamp, _)| liveness.timestamp > timestamp)
+        {
+            match newest.replace((index, liveness.timestamp, cells)) {
+                Some((_, _, older)) => cells = older,
+                None => continue,
+            }
+        }
+        others.push(cells);
+    }
+    let (index, _, newest) = newest?;
+    others.into_iter().all(|older| covers(newest, older)).then_some(index)
+}
+
+/// Whether for each cell of one version the other has a newer one in its place.
+#[inline]
+fn covers(mut newer: Cells<'_>, mut older: Cells<'_>) -> bool {
+    let mut candidate = newer.next();
+    older.all(|cell| {
+        while candidate.is_some_and(|candidate| candidate.address() < cell.address()) {
+            candidate = newer.next();
+        }
+        candidate.is_some_and(|candidate| {
+            candidate.address() == cell.address() && candidate.timestamp > cell.timestamp
+        })
+    })
+}
+
 struct Head<'a> {
     current: Cell<'a>,
     rest: Cells<'a>,
@@ -79,6 +122,21 @@ type Heads<'a> = SmallVec<[Head<'a>; 4]>;
 
 /// Appends the merge of `versions`, all of which `shadow` covers, to `out` with timestamps relative to `base`.
 pub fn merge_rows(
+    versions: &[RowRef<'_>],
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    base: i64,
+    out: &mut Vec<u8>,
+) -> Result<Merged, DecodeError> {
+    if let Some(newest) = find_dominant(versions, shadow).and_then(|index| versions.get(index)) {
+        transcode(*newest, base, out)?;
+        return Ok(Merged { is_written: true, tombstones: 0 });
+    }
+    merge_parts(versions, shadow, purpose, base, out)
+}
+
+/// As [`merge_rows`], where no version is known to be all that counts.
+pub fn merge_parts(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
     purpose: Purpose,
@@ -299,14 +357,34 @@ mod tests {
             })
     }
 
-    fn merge(rows: &[&[u8]], purpose: Purpose) -> Vec<u8> {
+    /// A row that was written at once, as most are.
+    fn whole_row() -> impl Strategy<Value = Vec<u8>> {
+        (0..4_i64, 0..8_u32, 0..3_usize).prop_map(|(timestamp, columns, value)| {
+            let mut builder = RowBuilder::new();
+            builder.set_liveness(Liveness { timestamp, expiry: None });
+            for column in (0..3).filter(|column| columns & (1 << column) != 0) {
+                let value = VALUES[value];
+                builder.cell(Cell { column, path: &[], timestamp, kind: CellKind::Live, value });
+            }
+            builder.to_bytes()
+        })
+    }
+
+    type Merge =
+        fn(&[RowRef<'_>], Option<Deletion>, Purpose, i64, &mut Vec<u8>) -> Result<Merged, DecodeError>;
+
+    fn merge_by(merge: Merge, rows: &[&[u8]], purpose: Purpose) -> Vec<u8> {
         let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
         let mut out = Vec::new();
-        if !merge_rows(&versions, None, purpose, 0, &mut out).unwrap().is_written {
+        if !merge(&versions, None, purpose, 0, &mut out).unwrap().is_written {
             out.push(0);
         }
         RowRef::new(&out, 0).validate().unwrap();
         out
+    }
+
+    fn merge(rows: &[&[u8]], purpose: Purpose) -> Vec<u8> {
+        merge_by(merge_rows, rows, purpose)
     }
 
     const READ: Purpose = Purpose::Read { now_seconds: 2 };
@@ -335,6 +413,23 @@ mod tests {
         }
 
         #[test]
+        fn a_dominant_version_is_what_all_parts_merge_to(
+            rows in proptest::collection::vec(prop_oneof![4 => whole_row(), 1 => row()], 2..5),
+            max in 0..7_i64,
+        ) {
+            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
+            let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            for purpose in [READ, Purpose::Keep, Purpose::Compact(purge)] {
+                let (short, long) = (merge(&rows, purpose), merge_by(merge_parts, &rows, purpose));
+                prop_assert_eq!(&short, &long);
+                let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
+                if let Some(dominant) = find_dominant(&versions, None) {
+                    prop_assert_eq!(rows[dominant], &long);
+                }
+            }
+        }
+
+        #[test]
         fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
             let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
             // What lies outside the compaction is not older than the purgeable timestamp.
@@ -344,6 +439,30 @@ mod tests {
             let compacted = merge(&[&a, &b], Purpose::Compact(purge));
             prop_assert_eq!(merge(&[&compacted, &c], READ), merge(&[&a, &b, &c], READ));
         }
+    }
+
+    #[test]
+    fn a_row_that_is_written_over_is_taken_as_it_stands() {
+        let whole = |timestamp: i64, columns: &[u32]| {
+            let mut builder = RowBuilder::new();
+            builder.set_liveness(Liveness { timestamp, expiry: None });
+            for &column in columns {
+                builder.cell(Cell { column, path: &[], timestamp, kind: CellKind::Live, value: b"v" });
+            }
+            builder.to_bytes()
+        };
+        let find = |rows: &[&[u8]], shadow| {
+            let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
+            find_dominant(&versions, shadow)
+        };
+        let (old, new, partial) = (whole(1, &[1, 2]), whole(2, &[1, 2, 3]), whole(3, &[1]));
+        assert_eq!(find(&[&old, &new], None), Some(1));
+        assert_eq!(find(&[&new, &old, &old], None), Some(0));
+        assert_eq!(find(&[&new, &partial], None), None);
+        assert_eq!(find(&[&new, &new], None), None);
+        assert_eq!(find(&[&new], None), None);
+        let shadow = Some(Deletion { timestamp: 0, local_deletion_time: 0 });
+        assert_eq!(find(&[&old, &new], shadow), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //!
 //! Reading damaged bytes never panics: the view ends early. [`RowRef::validate`] is for bytes from outside.
 
-use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
+use crate::cell::{Address, Cell, CellKind, Deletion, Expiry, Liveness};
 use crate::codec::{DecodeError, Reader};
 
 pub(crate) mod flags {
@@ -232,7 +232,7 @@ impl<'a> RowRef<'a> {
         let mut mortal = flags & flags::LIVENESS_EXPIRES != 0;
         let mut counter = false;
         let mut cells = head.cells;
-        let mut previous: Option<(u32, &[u8])> = None;
+        let mut previous: Option<Address<'_>> = None;
         while !cells.reader.is_empty() {
             let cell = cells.decode()?;
             if previous.is_some_and(|previous| previous >= cell.address()) {

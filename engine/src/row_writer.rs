@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(row.deletion().unwrap().local_deletion_time, 7);
         assert_eq!(row.column_deletions().map(|entry| entry.0).collect::<Vec<_>>(), [5]);
         let cells: Vec<_> = row.cells().collect();
-        let addresses: Vec<_> = cells.iter().map(Cell::address).collect();
+        let addresses: Vec<_> = cells.iter().map(|cell| (cell.column, cell.path)).collect();
         assert_eq!(addresses, [(2, &b""[..]), (3, b""), (5, b"a"), (5, b"b"), (9, b"")]);
         assert_eq!(cells[4].value, b"nine");
         assert_eq!(cells[4].timestamp, -3);

@@ -1,8 +1,8 @@
 //! The merge of a scan's sources.
 //!
 //! Sources are few, so the next key is a linear minimum over their heads. A row with a single version that
-//! nothing shadows is handed out as it lies in its source; others are merged into a buffer of the scan. The
-//! sources that gave the present row move on only with the next step, so that the row stays readable.
+//! nothing shadows, or with one that is all that counts, is handed out as it lies in its source; others are merged
+//! into a buffer of the scan. The sources that gave the present row move on only with the next step, so that the row stays readable.
 //!
 //! Nothing is locked: memtable cursors notice changes. Span deletions are looked up for each row in every
 //! source, which bounds the work however many there are.
@@ -59,7 +59,8 @@ pub struct Scan<'s> {
     has_progressed: bool,
     /// The sources whose present rows make up the row handed out last.
     current: SmallVec<[u32; 8]>,
-    is_merged: bool,
+    /// Where the row handed out last lies.
+    place: Place,
     /// The length of the partition prefix of the present key.
     prefix_length: usize,
 }
@@ -70,6 +71,14 @@ pub(super) struct MergedVersions {
     pub is_written: bool,
     /// Bytes of all its versions.
     pub scanned_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// In the source of this number.
+    Source(u32),
+    /// In the buffer of merged rows.
+    Merged,
 }
 
 enum Found {
@@ -102,7 +111,7 @@ impl<'s> Scan<'s> {
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
             current: SmallVec::new(),
-            is_merged: false,
+            place: Place::Merged,
             prefix_length: 0,
         }
     }
@@ -121,7 +130,12 @@ impl<'s> Scan<'s> {
         else {
             return Ok(Step::End);
         };
-        let row = if self.is_merged { RowRef::new(&self.buffers.merged, 0) } else { source.row() };
+        let row = match self.place {
+            Place::Merged => RowRef::new(&self.buffers.merged, 0),
+            Place::Source(index) => {
+                self.buffers.sources.get(index as usize).map_or(source.row(), Source::row)
+            }
+        };
         let view = RowView::new(key, row, self.now_seconds)
             .map_err(|reason| EngineError::Row { table: self.table, reason })?;
         Ok(Step::Row(view))
@@ -197,8 +211,10 @@ impl<'s> Scan<'s> {
     #[inline]
     fn reconcile(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
-        let first = self.current.first().and_then(|&index| sources.get(index as usize));
-        let Some((first, key)) = first.and_then(|source| Some((source, source.key(start)?))) else {
+        let first = self.current.first().and_then(|&index| Some((index, sources.get(index as usize)?)));
+        let Some((index, first, key)) =
+            first.and_then(|(index, source)| Some((index, source, source.key(start)?)))
+        else {
             return Ok(false);
         };
         let Some(prefix_length) = key::prefix_length(key) else {
@@ -215,7 +231,7 @@ impl<'s> Scan<'s> {
             let row = first.row();
             self.used.bytes += row.bytes.len() as u64;
             if reconcile::is_passthrough(row, shadow) {
-                self.is_merged = false;
+                self.place = Place::Source(index);
                 return Ok(!row.is_empty());
             }
             reconcile::merge_rows(&[row], shadow, purpose, 0, merged)
@@ -226,14 +242,19 @@ impl<'s> Scan<'s> {
                 .filter_map(|&index| sources.get(index as usize).map(Source::row))
                 .collect();
             self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
-            reconcile::merge_rows(&versions, shadow, purpose, 0, merged)
+            let dominant = reconcile::find_dominant(&versions, shadow);
+            if let Some(&index) = dominant.and_then(|version| self.current.get(version)) {
+                self.place = Place::Source(index);
+                return Ok(true);
+            }
+            reconcile::merge_parts(&versions, shadow, purpose, 0, merged)
         };
         self.conclude(outcome)
     }
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
         let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
-        self.is_merged = true;
+        self.place = Place::Merged;
         // A row that was deleted as a whole counts too.
         self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
         Ok(outcome.is_written)
