@@ -70,19 +70,17 @@ pub fn is_passthrough(row: RowRef<'_>, shadow: Option<Deletion>) -> bool {
     shadow.is_none() && row.is_plain()
 }
 
-/// The one of several versions that is what all of them merge to, if there is one and it is cheap to tell: nothing in them is
-/// deleted, expires or is counted, it began last, and has something newer in the place of each cell of the others. So it is with
-/// rows that are written over as a whole.
-pub fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
-    if shadow.is_some() || versions.len() < 2 {
+/// The one of several versions that is what all of them merge to, for every [`Purpose`], if there is one and it is cheap to
+/// tell: nothing in any of them is deleted, expires or is counted, its liveness is the newest, and it has a newer cell (at the
+/// same time, values would decide) in the place of each cell of the others. So it is with rows that are written over as a whole.
+pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
+    let is_plain = |version: &RowRef<'_>| version.is_plain() && !version.has_counters();
+    if shadow.is_some() || versions.len() < 2 || !versions.iter().all(is_plain) {
         return None;
     }
     let mut newest: Option<(usize, i64, Cells<'_>)> = None;
     let mut others: SmallVec<[Cells<'_>; 8]> = SmallVec::new();
     for (index, version) in versions.iter().enumerate() {
-        if !version.is_plain() || version.has_counters() {
-            return None;
-        }
         let head = version.head().ok()?;
         let mut cells = head.cells;
         if let Some(liveness) = head.liveness
@@ -95,8 +93,10 @@ pub fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Optio
         }
         others.push(cells);
     }
-    let (index, _, newest) = newest?;
-    others.into_iter().all(|older| covers(newest, older)).then_some(index)
+    let (index, timestamp, newest) = newest?;
+    // A row of many cells is not walked through for a few that were added later.
+    let is_older = |cells: &Cells<'_>| cells.clone().next().is_none_or(|first| first.timestamp < timestamp);
+    (others.iter().all(is_older) && others.into_iter().all(|older| covers(newest, older))).then_some(index)
 }
 
 /// Whether for each cell of one version the other has a newer one in its place.
@@ -135,8 +135,8 @@ pub fn merge_rows(
     merge_parts(versions, shadow, purpose, base, out)
 }
 
-/// As [`merge_rows`], where no version is known to be all that counts.
-pub fn merge_parts(
+/// As [`merge_rows`], without looking for a version that is all that counts.
+pub(crate) fn merge_parts(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
     purpose: Purpose,

@@ -243,8 +243,8 @@ impl<'s> Scan<'s> {
                 .collect();
             self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
             let dominant = reconcile::find_dominant(&versions, shadow);
-            if let Some(&index) = dominant.and_then(|version| self.current.get(version)) {
-                self.place = Place::Source(index);
+            if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
+                self.place = Place::Source(source);
                 return Ok(true);
             }
             reconcile::merge_parts(&versions, shadow, purpose, 0, merged)
