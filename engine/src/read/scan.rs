@@ -125,16 +125,17 @@ impl<'s> Scan<'s> {
             Found::End => return Ok(Step::End),
             Found::Row => {}
         }
-        let source = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
-        let Some((source, key)) = source.and_then(|source| Some((source, source.key(&self.buffers.start)?)))
-        else {
+        let sources = &self.buffers.sources;
+        let first = self.current.first().and_then(|&index| sources.get(index as usize));
+        let Some(key) = first.and_then(|source| source.key(&self.buffers.start)) else {
             return Ok(Step::End);
         };
         let row = match self.place {
             Place::Merged => RowRef::new(&self.buffers.merged, 0),
-            Place::Source(index) => {
-                self.buffers.sources.get(index as usize).map_or(source.row(), Source::row)
-            }
+            Place::Source(index) => match sources.get(index as usize) {
+                Some(source) => source.row(),
+                None => return Ok(Step::End),
+            },
         };
         let view = RowView::new(key, row, self.now_seconds)
             .map_err(|reason| EngineError::Row { table: self.table, reason })?;
@@ -225,30 +226,36 @@ impl<'s> Scan<'s> {
         };
         self.prefix_length = prefix_length;
         let shadow = sources.iter().filter_map(|source| source.covering(key, prefix_length)).max();
-        let purpose = Purpose::Read { now_seconds: self.now_seconds };
         merged.clear();
-        let outcome = if self.current.len() == 1 {
-            let row = first.row();
-            self.used.bytes += row.bytes.len() as u64;
-            if reconcile::is_passthrough(row, shadow) {
-                self.place = Place::Source(index);
-                return Ok(!row.is_empty());
-            }
-            reconcile::merge_rows(&[row], shadow, purpose, 0, merged)
-        } else {
-            let versions: SmallVec<[RowRef<'_>; 8]> = self
-                .current
-                .iter()
-                .filter_map(|&index| sources.get(index as usize).map(Source::row))
-                .collect();
-            self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
-            let dominant = reconcile::find_dominant(&versions, shadow);
-            if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
-                self.place = Place::Source(source);
-                return Ok(true);
-            }
-            reconcile::merge_parts(&versions, shadow, purpose, 0, merged)
-        };
+        if self.current.len() > 1 {
+            return self.reconcile_versions(shadow);
+        }
+        let row = first.row();
+        self.used.bytes += row.bytes.len() as u64;
+        if reconcile::is_passthrough(row, shadow) {
+            self.place = Place::Source(index);
+            return Ok(!row.is_empty());
+        }
+        let purpose = Purpose::Read { now_seconds: self.now_seconds };
+        let outcome = reconcile::merge_rows(&[row], shadow, purpose, 0, merged);
+        self.conclude(outcome)
+    }
+
+    /// As [`Scan::reconcile`], of a row that several sources have.
+    #[inline(never)]
+    fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
+        let ScanBuffers { sources, merged, .. } = &mut self.buffers;
+        let versions: SmallVec<[RowRef<'_>; 8]> =
+            self.current.iter().filter_map(|&index| sources.get(index as usize).map(Source::row)).collect();
+        self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
+        let dominant = reconcile::find_dominant(&versions, shadow);
+        if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
+            self.place = Place::Source(source);
+            return Ok(true);
+        }
+        let purpose = Purpose::Read { now_seconds: self.now_seconds };
+        let outcome = reconcile::merge_parts(&versions, shadow, purpose, 0, merged);
+        drop(versions);
         self.conclude(outcome)
     }
 
