@@ -68,7 +68,7 @@ async fn run_unit(
     let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
     let load = if is_one_piece { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
-    let (mut earlier, mut is_flushed) = (None::<Earlier<'_>>, true);
+    let (mut earlier, mut stores_progress) = (None::<Earlier<'_>>, true);
     while let Some(Fetched { piece, asked_micros }) = next.take() {
         let bytes = piece.mutations.len() as u64;
         pace.spend(bytes, &*context.clock).await;
@@ -100,11 +100,11 @@ async fn run_unit(
             // A flush has failed, maybe of another table: in the end this one's decides.
             Some((_, Err(error))) => {
                 tracing::warn!(%error, "how far a table is fetched is not stored before its end");
-                is_flushed = false;
+                stores_progress = false;
             }
             None => {}
         }
-        if earlier.is_none() && next.is_some() && is_flushed {
+        if earlier.is_none() && next.is_some() && stores_progress {
             let owners = applied.keys().copied().collect();
             let in_files = in_files(context, unit.table, owners).boxed_local();
             earlier = Some(Earlier { progress: progress.clone(), in_files: future::maybe_done(in_files) });
