@@ -1,5 +1,6 @@
 //! The server's hot paths: from the bytes of an EXECUTE to a plan with its values, and from stored rows to an answer.
 
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -139,7 +140,7 @@ impl Workload for RowsToAnswer {
         let Plan::Select { select, layout } = &self.statement.plan else {
             return Err("not a SELECT".into());
         };
-        let values = [BindValue::Bytes(&self.partition_key)];
+        let values = [BindValue::Bytes(Cow::Borrowed(&self.partition_key))];
         let call = CallContext::at(NOW_MICROS);
         let bindings = Bindings { values: &values, call: &call };
         let mut run = SelectRun::new(select, layout, bindings, NOW_SECONDS, PAGE, None)?;

@@ -1,7 +1,11 @@
-//! Bind values of a request: checked against the statement's markers, and owned where they must outlive the frame.
+//! Bind values of a request: checked against the statement's markers, in canonical form (clients send sets and maps in
+//! any order), and owned where they must outlive the frame.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use cql_lite::frame::request::Value;
+use cql_lite::types::canonical::canonical;
 use cql_lite::types::validate::validate;
 use smallvec::SmallVec;
 
@@ -13,40 +17,45 @@ pub type BorrowedValues<'a> = SmallVec<[BindValue<'a>; 8]>;
 
 /// Puts values into the order of the markers and checks them. `names` is empty for positional values.
 pub fn bind<'a>(markers: &[MarkerSpec], values: &[Value<'a>], names: &[&str]) -> Result<BorrowedValues<'a>> {
-    let mut bound = BorrowedValues::with_capacity(markers.len());
+    let amount = |given: usize| {
+        RequestError::invalid(format!(
+            "Invalid amount of bind variables: there were {} markers(?) in CQL but {given} bound variables",
+            markers.len(),
+        ))
+    };
     if names.is_empty() {
         if values.len() != markers.len() {
-            return Err(RequestError::invalid(format!(
-                "Invalid amount of bind variables: there were {} markers(?) in CQL but {} bound variables",
-                markers.len(),
-                values.len()
-            )));
+            return Err(amount(values.len()));
         }
-        bound.extend(values.iter().map(convert));
-    } else {
-        for marker in markers {
-            // Names of columns reach the server as drivers know them; a marker is found in either case.
-            let position = names.iter().position(|name| *name == marker.name);
-            bound.push(match position.and_then(|position| values.get(position)) {
-                Some(value) => convert(value),
-                None => BindValue::Unset,
-            });
-        }
+        return markers.iter().zip(values).map(|(marker, value)| checked(marker, value)).collect();
     }
-    for (value, marker) in bound.iter().zip(markers) {
-        if let BindValue::Bytes(bytes) = value {
-            validate(&marker.value_type, bytes).map_err(|error| RequestError::invalid(error.to_string()))?;
-        }
+    // Names of columns reach the server as drivers know them. One that is asked for and not given is no unset value.
+    let value_of = |marker: &MarkerSpec| {
+        let position = names.iter().position(|name| *name == marker.name)?;
+        values.get(position)
+    };
+    let given = markers.iter().filter_map(|marker| Some((marker, value_of(marker)?)));
+    let bound =
+        given.map(|(marker, value)| checked(marker, value)).collect::<Result<BorrowedValues<'a>>>()?;
+    if bound.len() != markers.len() {
+        return Err(amount(bound.len()));
     }
     Ok(bound)
 }
 
-fn convert<'a>(value: &Value<'a>) -> BindValue<'a> {
+fn checked<'a>(marker: &MarkerSpec, value: &Value<'a>) -> Result<BindValue<'a>> {
     match value {
-        Value::Null => BindValue::Null,
-        Value::Unset => BindValue::Unset,
-        Value::Bytes(bytes) => BindValue::Bytes(bytes),
+        Value::Null => Ok(BindValue::Null),
+        Value::Unset => Ok(BindValue::Unset),
+        Value::Bytes(bytes) => checked_bytes(marker, bytes),
     }
+}
+
+/// A value that is not null, if it is one of the marker's type.
+pub fn checked_bytes<'a>(marker: &MarkerSpec, bytes: &'a [u8]) -> Result<BindValue<'a>> {
+    let invalid = |error: &dyn std::fmt::Display| RequestError::invalid(error.to_string());
+    validate(&marker.value_type, bytes).map_err(|error| invalid(&error))?;
+    canonical(&marker.value_type, bytes).map(BindValue::Bytes).map_err(|error| invalid(&error))
 }
 
 /// Values that can be sent to another shard or kept over an await.
@@ -84,10 +93,36 @@ impl OwnedBindings {
         self.values
             .iter()
             .map(|value| match value {
-                Ok((start, end)) => BindValue::Bytes(&self.buffer[*start..*end]),
+                Ok((start, end)) => BindValue::Bytes(Cow::Borrowed(&self.buffer[*start..*end])),
                 Err(true) => BindValue::Null,
                 Err(false) => BindValue::Unset,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cql_lite::types::CqlType;
+
+    use super::*;
+
+    fn markers(types: &[(&str, CqlType)]) -> Vec<MarkerSpec> {
+        let spec = |(name, value_type): &(&str, CqlType)| MarkerSpec {
+            name: (*name).to_owned(),
+            value_type: value_type.clone(),
+        };
+        types.iter().map(spec).collect()
+    }
+
+    #[test]
+    fn every_named_marker_needs_its_value() {
+        let markers = markers(&[("p", CqlType::Text), ("v", CqlType::Text)]);
+        let values = [Value::Bytes(b"1"), Value::Unset, Value::Bytes(b"3")];
+        let bound = bind(&markers, &values, &["more", "v", "p"]).unwrap();
+        assert_eq!(bound[..], [BindValue::Bytes(Cow::Borrowed(b"3")), BindValue::Unset]);
+        let told = bind(&markers, &values[..2], &["p", "vv"]).unwrap_err().to_string();
+        assert!(told.starts_with("Invalid amount of bind variables"), "{told}");
+        assert!(bind(&markers, &values, &[]).is_err());
     }
 }

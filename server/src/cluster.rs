@@ -11,6 +11,7 @@ pub mod liveness;
 pub mod membership;
 pub mod message;
 pub mod metadata;
+mod notices;
 pub mod propose;
 pub mod raft;
 pub mod start;

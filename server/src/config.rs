@@ -15,8 +15,10 @@ use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use crate::streaming::sender::PIECE_BYTES_MAX;
 
-/// What is logged, unless configured: what the Raft library tells at `info` is for its developers.
-pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn";
+/// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
+/// votes, and of every message that a dead member does not answer.
+pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
+     openraft::replication=error,openraft::engine::handler::replication_handler=error";
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -298,6 +300,13 @@ impl Config {
             "liveness_suspicion_ms",
             "must be from liveness_probe_period_ms to 600000",
         )?;
+        check(!self.data_dir.as_os_str().is_empty(), "data_dir", "must not be empty")?;
+        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
+            return Err(ConfigError::Value {
+                key: "log_filter",
+                message: format!("is no filter of logs: {error}"),
+            });
+        }
         check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
         check(!self.data_center.is_empty(), "data_center", "must not be empty")?;
         check(!self.rack.is_empty(), "rack", "must not be empty")?;
@@ -455,6 +464,11 @@ mod tests {
     fn values_out_of_range_are_refused_by_name() {
         let config = Config { shards: Some(0), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
+        let config = Config { log_filter: "info,helenus=loud".to_owned(), ..Config::default() };
+        let told = config.validate().unwrap_err().to_string();
+        assert!(told.starts_with("setting 'log_filter': is no filter of logs: "), "{told}");
+        let config = Config { data_dir: PathBuf::new(), ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "setting 'data_dir': must not be empty");
     }
 
     #[test]

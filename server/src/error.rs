@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
+use helenus_engine::commit_log::CommitLogError;
+use helenus_engine::error::EngineError;
 
 /// Why a request was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -92,9 +94,17 @@ impl RequestError {
     }
 }
 
-impl From<helenus_engine::error::EngineError> for RequestError {
-    fn from(error: helenus_engine::error::EngineError) -> Self {
-        Self::Server(error.to_string())
+impl From<EngineError> for RequestError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            // The client's fault: another node would refuse it as well.
+            EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit }) => {
+                Self::Invalid(format!(
+                    "Rejected an oversized mutation ({bytes}/{limit}): {bytes} bytes are more than half of a commit-log segment"
+                ))
+            }
+            error => Self::Server(error.to_string()),
+        }
     }
 }
 

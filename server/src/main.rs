@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, DEFAULT_LOG_FILTER, Endpoint, LogFormat};
+use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat};
 use helenus::node::{Node, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// A request makes a handful of small buffers: an allocator that keeps them on their thread costs half of the system's.
 #[global_allocator]
@@ -86,7 +87,7 @@ struct NodeArguments {
     /// Form of the logs on standard error.
     #[arg(long, env = "HELENUS_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// A `tracing` filter; `info,openraft=warn` by default.
+    /// A `tracing` filter; by default `info`, and of `openraft` what happens to leaders and votes.
     #[arg(long, env = "HELENUS_LOG")]
     log_filter: Option<String>,
     /// Print the settings in force as TOML and exit.
@@ -168,17 +169,18 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
     };
-    let node = match Node::start(config) {
-        Ok(node) => node,
-        Err(error @ StartError::Removed { .. }) => {
+    let mut signals = match runtime.block_on(async { Signals::new() }) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&error),
+    };
+    let node = match runtime.block_on(start_node(config, &mut signals)) {
+        Ok(Ok(node)) => node,
+        Ok(Err(StartError::Interrupted)) => return ExitCode::SUCCESS,
+        Ok(Err(error @ StartError::Removed { .. })) => {
             fail(&error);
             return ExitCode::from(STATUS_REMOVED);
         }
-        Err(error) => return fail(&error),
-    };
-    // Before anyone knows of the node: a signal right behind its address stops it as any other.
-    let mut signals = match runtime.block_on(async { Signals::new() }) {
-        Ok(signals) => signals,
+        Ok(Err(error)) => return fail(&error),
         Err(error) => return fail(&error),
     };
     println!("listening on {}", node.address());
@@ -203,17 +205,40 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     } else {
         tracing::info!("stopping");
     }
-    // A second signal ends the process at once, whatever is still to be flushed.
-    runtime.spawn(async move {
-        signals.next().await;
-        std::process::exit(1);
-    });
+    runtime.spawn(signals.end_at_next());
     let stopped = runtime.block_on(async move { tokio::task::spawn_blocking(move || node.shutdown()).await });
     match stopped {
         Ok(Ok(())) if is_removed => ExitCode::from(STATUS_REMOVED),
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&error),
+    }
+}
+
+/// Starts the node, unless a signal comes first: a start may wait for a cluster and fetch data for a long time.
+#[allow(clippy::disallowed_methods, reason = "a program waits for its node to start")]
+async fn start_node(
+    config: Config,
+    signals: &mut Signals,
+) -> Result<Result<Node, StartError>, tokio::task::JoinError> {
+    let (interrupt, interrupted) = oneshot::channel();
+    let mut starting = tokio::task::spawn_blocking(move || Node::start_unless(config, interrupted));
+    tokio::select! {
+        started = &mut starting => started,
+        () = signals.next() => {
+            tracing::info!("stopping before the start is done");
+            // It may be done by now.
+            let _ = interrupt.send(());
+            tokio::select! {
+                started = starting => match started {
+                    Ok(Ok(node)) => {
+                        tokio::task::spawn_blocking(move || drop(node)).await.map(|()| Err(StartError::Interrupted))
+                    }
+                    failed => failed,
+                },
+                () = signals.next() => std::process::exit(1),
+            }
+        }
     }
 }
 
@@ -229,6 +254,12 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
+    /// A second signal ends the process at once, whatever is still to be flushed.
+    async fn end_at_next(mut self) {
+        self.next().await;
+        std::process::exit(1);
+    }
+
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -238,8 +269,7 @@ impl Signals {
 }
 
 fn start_logs(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(DEFAULT_LOG_FILTER));
+    let filter = tracing_subscriber::EnvFilter::new(&config.log_filter);
     // Colours are for people, and for those who want them: https://no-color.org.
     let in_color =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -17,13 +17,15 @@ pub mod shared;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use helenus_engine::io::{BackgroundPool, Clock, DiskError, Environment, RealClock, ThreadedDisk};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::assembly::{Addresses, Assembled, NodeParts};
@@ -83,6 +85,8 @@ pub enum StartError {
     Place { stored: String, configured: String },
     #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
     NoInternode { members: usize },
+    #[error("the start was interrupted")]
+    Interrupted,
     #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
     Removed { host_id: Uuid },
 }
@@ -102,7 +106,17 @@ pub struct Node {
 impl Node {
     /// Starts a node and returns when it serves clients. Administration is served as soon as the shards are open, so that
     /// the progress of a join can be seen.
-    pub fn start(mut config: Config) -> Result<Self, StartError> {
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let (_nobody, never) = oneshot::channel();
+        Self::start_unless(config, never)
+    }
+
+    /// The same, but that it ends with [`StartError::Interrupted`] when it is told to meanwhile: waiting for a cluster and
+    /// fetching data may take hours. What the node has by then is flushed, and a later start goes on from there.
+    pub fn start_unless(
+        mut config: Config,
+        mut interrupted: oneshot::Receiver<()>,
+    ) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
         let file_error =
@@ -173,7 +187,7 @@ impl Node {
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
-        node.finish_start(client_port, shard_aware_port)?;
+        node.finish_start(client_port, shard_aware_port, &mut interrupted)?;
         Ok(node)
     }
 
@@ -189,13 +203,26 @@ impl Node {
         Ok(())
     }
 
-    fn finish_start(&self, client_port: BoundPort, shard_aware_port: BoundPort) -> Result<(), StartError> {
+    fn finish_start(
+        &self,
+        client_port: BoundPort,
+        shard_aware_port: BoundPort,
+        interrupted: &mut oneshot::Receiver<()>,
+    ) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
-            self.wait_for(shard, |context| Box::pin(async move { assembly::begin(&context).await }))
-                .map_err(|error| match self.shared.board.state() {
-                    ServingState::Removed => StartError::Removed { host_id: self.shared.host_id },
-                    _ => StartError::Shard { shard, message: error.to_string() },
-                })?;
+            let begun = shard_thread::run_on(&self.shared.links[shard], |context| {
+                Box::pin(async move { assembly::begin(&context).await })
+            });
+            let begun = match futures::executor::block_on(select(pin!(begun), &mut *interrupted)) {
+                Either::Left((begun, _)) => begun,
+                Either::Right((Ok(()), _)) => return Err(StartError::Interrupted),
+                // Nobody is left who could interrupt.
+                Either::Right((Err(_), begun)) => futures::executor::block_on(begun),
+            };
+            begun.and_then(|begun| begun).map_err(|error| match self.shared.board.state() {
+                ServingState::Removed => StartError::Removed { host_id: self.shared.host_id },
+                _ => StartError::Shard { shard, message: error.to_string() },
+            })?;
         }
         self.accept_on(client_port.listen()?, None)?;
         let shards = self.shared.shard_count();

@@ -318,12 +318,22 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
     let stream = TcpStream::from_std(stream)?;
     let context = context.clone();
     context.metrics.connections.increment();
+    let counted = CountedConnection(context.clone());
     tokio::task::spawn_local(async move {
-        connection::serve(context.clone(), stream, peer).await;
-        context.metrics.connections.decrement();
-        context.node.connection_ended();
+        connection::serve(context, stream, peer).await;
+        drop(counted);
     });
     Ok(())
+}
+
+/// A connection that is served: counted until it ends, in whatever way.
+struct CountedConnection(Rc<ShardContext>);
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.metrics.connections.decrement();
+        self.0.node.connection_ended();
+    }
 }
 
 fn accept_link(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: Peer) -> std::io::Result<()> {

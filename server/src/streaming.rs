@@ -71,5 +71,7 @@ pub fn progress(context: &ShardContext) -> StreamingReport {
         Some(MemberState::Leaving(_)) if serving == ServingState::Serving => "LEAVING",
         _ => serving.name(),
     };
-    context.node.transfers.report(mode, context.clock.monotonic())
+    let mut report = context.node.transfers.report(mode, context.clock.monotonic());
+    report.sent_bytes.retain(|to, _| view.topology.member(to).is_some());
+    report
 }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Seconds to wait for a connection.
+pub const DEFAULT_CONNECT_TIMEOUT: u64 = 5;
+
 /// Options of `helenus shell`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -32,8 +35,8 @@ pub struct Args {
     /// Print no colours, even on a terminal
     #[arg(long)]
     pub no_color: bool,
-    /// Seconds to wait for a connection
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    /// Seconds to wait for a connection, also while it is refused: the node may be starting; 0: not if it is refused
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_CONNECT_TIMEOUT)]
     pub connect_timeout: u64,
     /// Seconds to wait for an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]

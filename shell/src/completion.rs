@@ -3,11 +3,18 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use cql_lite::{frame::Consistency, types::cql_type::quote_identifier};
 use reedline::{Completer, CompletionResult, Span, Suggestion};
 use scylla::client::session::Session;
+use tokio::runtime::Handle;
+
+use crate::connection::Connection;
+
+/// How long a completion waits for the names of the schema.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Words that statements and commands start with.
 const FIRST_WORDS: [&str; 31] = [
@@ -136,20 +143,6 @@ pub struct Schema {
 }
 
 impl Schema {
-    fn of(session: &Session) -> Self {
-        let state = session.get_cluster_state();
-        let keyspaces = state.keyspaces_iter().map(|(name, keyspace)| {
-            let tables = keyspace.tables.iter().map(|(name, table)| {
-                let mut columns: Vec<String> = table.columns.keys().cloned().collect();
-                columns.sort();
-                (name.clone(), columns)
-            });
-            (name.to_owned(), tables.collect())
-        });
-        let current = session.get_keyspace().map(|name| name.as_str().to_owned());
-        Self { keyspaces: keyspaces.collect(), current }
-    }
-
     fn tables(&self, keyspace: Option<&str>) -> impl Iterator<Item = &String> {
         keyspace.and_then(|name| self.keyspaces.get(name)).into_iter().flat_map(BTreeMap::keys)
     }
@@ -218,25 +211,84 @@ pub fn candidates(line: &str, cursor: usize, schema: &Schema) -> (usize, Vec<Str
     (start, names)
 }
 
-/// The session whose schema is completed from; LOGIN replaces it.
-pub type SharedSession = Arc<Mutex<Arc<Session>>>;
+/// The schema as it is completed from: asked for with the first completion after statements were run.
+pub struct SchemaCache {
+    session: Arc<Session>,
+    runtime: Handle,
+    schema: Schema,
+    is_current: bool,
+}
+
+impl SchemaCache {
+    /// Asks nothing yet.
+    pub fn new(connection: &Connection) -> Self {
+        Self {
+            session: Arc::clone(connection.session()),
+            runtime: connection.runtime().clone(),
+            schema: Schema::default(),
+            is_current: false,
+        }
+    }
+
+    /// Statements were run: they may have changed the schema, the keyspace, and with LOGIN the connection.
+    pub fn expire(&mut self, connection: &Connection) {
+        let schema = std::mem::take(&mut self.schema);
+        *self = Self { schema, ..Self::new(connection) };
+    }
+
+    fn schema(&mut self) -> &Schema {
+        if !self.is_current {
+            // Also if the node does not tell: the user who types is not held up with every key.
+            self.is_current = true;
+            let session = &self.session;
+            let keyspaces = self
+                .runtime
+                .block_on(async { tokio::time::timeout(SCHEMA_TIMEOUT, read_schema(session)).await });
+            if let Ok(Some(keyspaces)) = keyspaces {
+                self.schema.keyspaces = keyspaces;
+            }
+            self.schema.current = session.get_keyspace().map(|name| name.as_str().to_owned());
+        }
+        &self.schema
+    }
+}
+
+/// Keyspaces with their tables with their columns; `None`: the node does not tell.
+async fn read_schema(session: &Session) -> Option<BTreeMap<String, BTreeMap<String, Vec<String>>>> {
+    let mut keyspaces: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    let statement = "SELECT keyspace_name FROM system_schema.keyspaces";
+    let answer = session.query_unpaged(statement, &[]).await.ok()?.into_rows_result().ok()?;
+    for row in answer.rows::<(String,)>().ok()? {
+        keyspaces.entry(row.ok()?.0).or_default();
+    }
+    let statement = "SELECT keyspace_name, table_name, column_name FROM system_schema.columns";
+    let answer = session.query_unpaged(statement, &[]).await.ok()?.into_rows_result().ok()?;
+    for row in answer.rows::<(String, String, String)>().ok()? {
+        let (keyspace, table, column) = row.ok()?;
+        keyspaces.entry(keyspace).or_default().entry(table).or_default().push(column);
+    }
+    Some(keyspaces)
+}
+
+/// The cache as the completer and the shell share it.
+pub type SharedSchema = Arc<Mutex<SchemaCache>>;
 
 /// The completer of the line editor.
 pub struct SchemaCompleter {
-    session: SharedSession,
+    schema: SharedSchema,
 }
 
 impl SchemaCompleter {
-    /// Completes from the schema that the session of the moment knows.
-    pub fn new(session: SharedSession) -> Self {
-        Self { session }
+    /// Completes from the schema of the moment.
+    pub fn new(schema: SharedSchema) -> Self {
+        Self { schema }
     }
 }
 
 impl Completer for SchemaCompleter {
     fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
-        let session = Arc::clone(&self.session.lock().unwrap_or_else(PoisonError::into_inner));
-        let (start, names) = candidates(line, cursor, &Schema::of(&session));
+        let mut cache = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, names) = candidates(line, cursor, cache.schema());
         let suggestion = |name| Suggestion {
             value: name,
             span: Span::new(start, cursor),

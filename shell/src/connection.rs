@@ -2,7 +2,11 @@
 //!
 //! Rows are kept as wire bytes with their CQL types, so that one formatter serves all of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::ErrorKind,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use cql_lite::{
     frame::Consistency,
@@ -11,6 +15,7 @@ use cql_lite::{
 use scylla::{
     client::session::Session,
     deserialize::row::ColumnIterator,
+    errors::{ConnectionError, ConnectionPoolError, MetadataError, NewSessionError},
     frame::{
         response::result::{CollectionType, ColumnType, NativeType},
         types::{Consistency as DriverConsistency, SerialConsistency},
@@ -18,10 +23,13 @@ use scylla::{
     response::{PagingState, PagingStateResponse, query_result::QueryResult},
     statement::Statement,
 };
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use uuid::Uuid;
 
 use crate::{contact_point, error::ShellError};
+
+/// How long after it was refused a connection is tried again.
+const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How statements are run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +51,8 @@ pub struct Target {
     pub password: Option<String>,
     pub keyspace: Option<String>,
     pub connect_timeout: Duration,
+    /// A node that refuses connections is taken for one that is starting, until the time to connect is over.
+    pub awaits_start: bool,
     pub request_timeout: Duration,
 }
 
@@ -153,6 +163,11 @@ impl Connection {
         self.runtime.block_on(future)
     }
 
+    /// The runtime that drives it.
+    pub fn runtime(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
     /// The driver's session.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
@@ -193,23 +208,46 @@ impl Connection {
     }
 }
 
-/// Tries the addresses of the host until one answers; each has the whole time.
+/// Tries the addresses of the host until one answers; each has the whole time. Where all refuse, they are tried again
+/// if the target says so.
 async fn connect(target: &Target) -> Result<Session, ShellError> {
     let place = format_address(&target.host, target.port);
     let unknown = |error: &dyn std::fmt::Display| {
         ShellError::Connection(format!("the address of {place} cannot be found: {error}"))
     };
-    let addresses =
-        in_time(target, tokio::net::lookup_host(&place)).await?.map_err(|error| unknown(&error))?;
-    let mut failure = unknown(&"it has none");
-    for address in addresses {
-        match in_time(target, contact_point::open_session(target, address)).await {
-            Ok(Ok(session)) => return Ok(session),
-            Ok(Err(error)) => failure = error.into(),
-            Err(error) => failure = error,
+    let addresses: Vec<_> =
+        in_time(target, tokio::net::lookup_host(&place)).await?.map_err(|error| unknown(&error))?.collect();
+    let begin = Instant::now();
+    loop {
+        let mut failure = unknown(&"it has none");
+        let mut refusals = 0;
+        for &address in &addresses {
+            match in_time(target, contact_point::open_session(target, address)).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => {
+                    refusals += usize::from(is_refusal(&error));
+                    failure = error.into();
+                }
+                Err(error) => failure = error,
+            }
         }
+        let is_refused = !addresses.is_empty() && refusals == addresses.len();
+        let is_over = begin.elapsed() + REFUSED_INTERVAL > target.connect_timeout;
+        if !target.awaits_start || !is_refused || is_over {
+            return Err(failure);
+        }
+        tokio::time::sleep(REFUSED_INTERVAL).await;
     }
-    Err(failure)
+}
+
+/// Whether nobody listens at the address.
+fn is_refusal(error: &NewSessionError) -> bool {
+    matches!(
+        error,
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
+            last_connection_error: ConnectionError::IoError(reason),
+        })) if reason.kind() == ErrorKind::ConnectionRefused
+    )
 }
 
 /// Waits for a part of connecting, no longer than the target allows.
@@ -349,20 +387,47 @@ mod tests {
         assert_eq!(format_address("::1", 9042), "[::1]:9042");
     }
 
-    #[test]
-    fn who_accepts_and_never_answers_is_given_up_in_time() {
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = silent.local_addr().unwrap().port();
-        let target = Target {
+    fn target(port: u16, connect_timeout: Duration, awaits_start: bool) -> Target {
+        Target {
             host: "127.0.0.1".to_owned(),
             port,
             username: None,
             password: None,
             keyspace: None,
-            connect_timeout: Duration::from_millis(500),
+            connect_timeout,
+            awaits_start,
             request_timeout: Duration::from_secs(30),
+        }
+    }
+
+    #[test]
+    fn a_node_that_starts_is_waited_for_if_that_is_wanted() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let refused = |timeout, awaits_start| {
+            let begin = Instant::now();
+            let error = Connection::open(target(port, timeout, awaits_start)).err().unwrap().to_string();
+            assert!(error.contains("refused"), "{error}");
+            begin.elapsed()
         };
-        let error = Connection::open(target).err().unwrap();
+        let long = Duration::from_mins(1);
+        assert!(refused(long, false) < long / 2);
+        let short = Duration::from_millis(500);
+        assert!(refused(short, true) >= short / 2);
+        // Who starts to listen meanwhile is found: here by the lack of an answer.
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            std::net::TcpListener::bind(("127.0.0.1", port)).unwrap().accept().unwrap()
+        });
+        let error = Connection::open(target(port, Duration::from_secs(2), true)).err().unwrap();
+        late.join().unwrap();
+        assert!(!error.to_string().contains("refused"), "{error}");
+    }
+
+    #[test]
+    fn who_accepts_and_never_answers_is_given_up_in_time() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let error = Connection::open(target(port, Duration::from_millis(500), true)).err().unwrap();
         assert_eq!(
             error.to_string(),
             format!("Connection error: no answer from 127.0.0.1:{port} within 0.5 seconds")

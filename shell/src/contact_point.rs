@@ -89,6 +89,9 @@ pub async fn open_session(target: &Target, address: SocketAddr) -> Result<Sessio
         .address_translator(Arc::new(AlwaysTo(address)))
         .host_filter(contact.clone())
         .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
+        // Nothing here needs the schema from the driver, and it fails with all else where it cannot read a type.
+        .fetch_schema_metadata(false)
+        .refresh_metadata_on_auto_schema_agreement(false)
         // The translated address has the ordinary port.
         .disallow_shard_aware_port(true)
         // The caller's limit, which is the same, comes first and is the one that is told.

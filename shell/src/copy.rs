@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! COPY [keyspace.]table [(column, …)] TO | FROM 'file' | STDOUT | STDIN
-//!     [WITH HEADER = true|false AND DELIMITER = ',' AND NULL = '']
+//!     [WITH HEADER = true|false AND DELIMITER = ',' AND ESCAPE = '\' AND NULL = '']
 //! ```
 //!
-//! Files are CSV as RFC 4180 describes it, in UTF-8.
+//! Files are CSV in UTF-8; by default that of cqlsh, where a backslash escapes quotes and backslashes. With the quote as
+//! the escape it is what RFC 4180 describes.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +20,14 @@ use cql_lite::types::{Value, cql_type::quote_identifier, literal::quote_text};
 use crate::{
     command::Token,
     connection::{Connection, Settings},
+    csv::{Dialect, QUOTE},
     error::ShellError,
+    format::SEPARATORS,
 };
 
 const USAGE: &str = "COPY [<keyspace>.]<table> [(<column>, ...)] TO|FROM '<file>'|STDOUT|STDIN \
-    [WITH HEADER = true|false AND DELIMITER = '<character>' AND NULL = '<text>']";
+    [WITH HEADER = true|false AND DELIMITER = '<character>' AND ESCAPE = '<character>' \
+    AND NULL = '<text>']";
 
 /// How often the progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -56,19 +60,13 @@ pub enum Place {
 }
 
 /// The format of the CSV.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyOptions {
     /// The first line holds the names of the columns.
     pub header: bool,
-    pub delimiter: u8,
+    pub dialect: Dialect,
     /// The text that stands for null.
     pub null: String,
-}
-
-impl Default for CopyOptions {
-    fn default() -> Self {
-        Self { header: false, delimiter: b',', null: String::new() }
-    }
 }
 
 /// Takes tokens from the front.
@@ -153,12 +151,28 @@ impl CopyCommand {
                     return Err(usage());
                 }
             }
+            options.check()?;
         }
         Ok(Self { keyspace, table, columns, direction, place, options })
     }
 }
 
 impl CopyOptions {
+    /// The text that stands for null within tuples and user types: that of NULL, as in cqlsh, unless it would structure
+    /// them.
+    pub fn inner_null(&self) -> &str {
+        let is_plain =
+            self.null.trim() == self.null && !self.null.contains(SEPARATORS) && !self.null.contains('\'');
+        if is_plain { &self.null } else { "null" }
+    }
+
+    fn check(&self) -> Result<(), ShellError> {
+        if self.dialect.delimiter == self.dialect.escape {
+            return Err(ShellError::Usage("DELIMITER and ESCAPE are the same".to_owned()));
+        }
+        Ok(())
+    }
+
     fn set(&mut self, name: &str, value: &str) -> Result<(), ShellError> {
         let refuse = |reason: String| Err(ShellError::Usage(reason));
         match name {
@@ -166,14 +180,20 @@ impl CopyOptions {
             "header" if value.eq_ignore_ascii_case("false") => self.header = false,
             "header" => return refuse(format!("HEADER is true or false, not '{value}'")),
             "delimiter" => match *value.as_bytes() {
-                [delimiter] if delimiter != b'"' && delimiter != b'\n' => self.delimiter = delimiter,
-                [b'\\', b't'] => self.delimiter = b'\t',
+                [delimiter] if !matches!(delimiter, QUOTE | b'\n' | b'\r') => {
+                    self.dialect.delimiter = delimiter;
+                }
+                [b'\\', b't'] => self.dialect.delimiter = b'\t',
                 _ => return refuse(format!("DELIMITER is one ASCII character, not '{value}'")),
+            },
+            "escape" => match *value.as_bytes() {
+                [escape] if !matches!(escape, b'\n' | b'\r') => self.dialect.escape = escape,
+                _ => return refuse(format!("ESCAPE is one ASCII character, not '{value}'")),
             },
             "null" | "nullval" => value.clone_into(&mut self.null),
             other => {
                 return refuse(format!(
-                    "The COPY option {} is not supported; supported are HEADER, DELIMITER and NULL",
+                    "The COPY option {} is not supported; supported are HEADER, DELIMITER, ESCAPE and NULL",
                     other.to_uppercase()
                 ));
             }
@@ -308,7 +328,7 @@ mod tests {
     #[test]
     fn the_whole_syntax() {
         assert_eq!(
-            parse("Ks.\"T\" (a, \"B\") TO 'x y.csv' WITH header = TRUE AND DELIMITER='|' AND null='-'")
+            parse("Ks.\"T\" (a, \"B\") TO 'x y.csv' WITH header = TRUE AND DELIMITER='|' AND null='-' AND escape='!'")
                 .unwrap(),
             CopyCommand {
                 keyspace: Some("ks".to_owned()),
@@ -316,12 +336,31 @@ mod tests {
                 columns: vec!["a".to_owned(), "B".to_owned()],
                 direction: Direction::To,
                 place: Place::File("x y.csv".into()),
-                options: CopyOptions { header: true, delimiter: b'|', null: "-".to_owned() },
+                options: CopyOptions {
+                    header: true,
+                    dialect: Dialect { delimiter: b'|', escape: b'!' },
+                    null: "-".to_owned()
+                },
             }
         );
         let short = parse("t FROM STDIN").unwrap();
         assert_eq!((short.direction, short.place), (Direction::From, Place::Standard));
-        assert_eq!(parse("t TO STDOUT WITH DELIMITER = '\\t'").unwrap().options.delimiter, b'\t');
+        assert_eq!(short.options.dialect, Dialect { delimiter: b',', escape: b'\\' });
+        assert_eq!(parse("t TO STDOUT WITH DELIMITER = '\\t'").unwrap().options.dialect.delimiter, b'\t');
+        assert_eq!(parse("t TO STDOUT WITH ESCAPE = '\\'").unwrap().options.dialect.escape, b'\\');
+        assert_eq!(parse("t TO STDOUT WITH ESCAPE = '\"'").unwrap().options.dialect.escape, QUOTE);
+    }
+
+    #[test]
+    fn null_within_values_is_told_from_what_structures_them() {
+        let inner = |null: &str| {
+            CopyOptions { null: null.to_owned(), ..CopyOptions::default() }.inner_null().to_owned()
+        };
+        assert_eq!(inner(""), "");
+        assert_eq!(inner("N/A"), "N/A");
+        for null in ["a,b", "(null)", "'", " "] {
+            assert_eq!(inner(null), "null");
+        }
     }
 
     #[test]
@@ -341,8 +380,10 @@ mod tests {
         let refused = parse("t TO 'f' WITH CHUNKSIZE = 5").unwrap_err().to_string();
         assert_eq!(
             refused,
-            "The COPY option CHUNKSIZE is not supported; supported are HEADER, DELIMITER and NULL"
+            "The COPY option CHUNKSIZE is not supported; supported are HEADER, DELIMITER, ESCAPE and NULL"
         );
+        assert!(parse("t TO 'f' WITH ESCAPE = ''").is_err());
+        assert!(parse("t TO 'f' WITH ESCAPE = '|' AND DELIMITER = '|'").is_err());
         assert!(parse("t TO 'f' WITH DELIMITER = 'ab'").is_err());
         assert!(parse("t TO 'f' WITH HEADER = maybe").is_err());
     }

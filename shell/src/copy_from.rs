@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufRead, Read},
 };
 
 use cql_lite::types::{CqlType, cql_type::quote_identifier};
@@ -22,6 +22,7 @@ use scylla::{
 use crate::{
     connection::{Connection, Settings, cql_type, driver_consistency},
     copy::{CopyCommand, CopyOptions, Place, Progress, Table},
+    csv::Records,
     error::ShellError,
     field,
 };
@@ -31,7 +32,7 @@ const ROWS_IN_FLIGHT: usize = 128;
 /// Rows whose failure is reported one by one.
 const REPORTED_FAILURES_MAX: u64 = 10;
 /// A line of standard input that ends the data.
-const END_OF_INPUT: &str = "\\.";
+const END_OF_INPUT: &[u8] = b"\\.";
 
 /// A value that is bound as it is; its type was seen to when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,9 +101,9 @@ pub fn run(
         .map(|spec| cql_type(spec.typ()))
         .collect::<Result<_, _>>()?;
     let source: Box<dyn Read> = match &command.place {
-        Place::File(path) => Box::new(BufReader::new(
-            File::open(path).map_err(|source| ShellError::File { path: path.clone(), source })?,
-        )),
+        Place::File(path) => {
+            Box::new(File::open(path).map_err(|source| ShellError::File { path: path.clone(), source })?)
+        }
         Place::Standard => Box::new(io::Cursor::new(read_standard_input()?)),
     };
     let rows = read_rows(source, &types, &import.order, &command.options);
@@ -142,15 +143,18 @@ pub fn run(
 /// All of standard input, up to a line that ends the data.
 fn read_standard_input() -> Result<Vec<u8>, ShellError> {
     let mut data = Vec::new();
-    for line in io::stdin().lines() {
-        let line = line?;
-        if line == END_OF_INPUT {
-            break;
+    let mut input = io::stdin().lock();
+    loop {
+        let start = data.len();
+        let length = input.read_until(b'\n', &mut data)?;
+        if length == 0 {
+            return Ok(data);
         }
-        data.extend_from_slice(line.as_bytes());
-        data.push(b'\n');
+        if data.get(start..).is_some_and(|line| line.trim_ascii_end() == END_OF_INPUT) {
+            data.truncate(start);
+            return Ok(data);
+        }
     }
-    Ok(data)
 }
 
 /// The rows of CSV with their lines, bound in `order`; `types` are those of the bind markers.
@@ -160,22 +164,15 @@ fn read_rows<'a>(
     order: &'a [usize],
     options: &'a CopyOptions,
 ) -> impl Iterator<Item = (u64, Result<Vec<Bound>, String>)> + 'a {
-    let reader = csv::ReaderBuilder::new()
-        .has_headers(options.header)
-        .delimiter(options.delimiter)
-        .flexible(true)
-        .from_reader(source);
-    reader.into_records().map(move |record| match record {
-        Ok(record) => {
-            let line = record.position().map_or(0, csv::Position::line);
-            (line, bind(&record, types, order, options))
-        }
-        Err(error) => (error.position().map_or(0, csv::Position::line), Err(error.to_string())),
+    let records = Records::new(source, options.dialect).skip(usize::from(options.header));
+    records.map(move |(line, record)| {
+        let row = record.map_err(|error| error.to_string());
+        (line, row.and_then(|fields| bind(&fields, types, order, options)))
     })
 }
 
 fn bind(
-    record: &csv::StringRecord,
+    record: &[String],
     types: &[CqlType],
     order: &[usize],
     options: &CopyOptions,
@@ -187,12 +184,12 @@ fn bind(
         .iter()
         .zip(types)
         .map(|(&index, cql_type)| {
-            let text = record.get(index).unwrap_or_default();
+            let text = record.get(index).map_or("", String::as_str);
             if text == options.null {
                 return Ok(Bound(None));
             }
-            let bytes =
-                field::parse(cql_type, text).map_err(|error| format!("field {}: {error}", index + 1))?;
+            let bytes = field::parse(cql_type, text, options.inner_null())
+                .map_err(|error| format!("field {}: {error}", index + 1))?;
             Ok(Bound(Some(bytes)))
         })
         .collect()
@@ -234,7 +231,7 @@ mod tests {
     #[test]
     fn csv_is_read_with_lines_and_reasons() {
         let options = CopyOptions { header: true, ..CopyOptions::default() };
-        let source = "v,n\n\"a\n\"\"b\"\"\",1\n,2\nx,no\nx\n";
+        let source = "v,n\n\"a\n\\\"b\\\"\",1\n,2\nx,no\nx\n\\d,1\n";
         let types = [CqlType::Int, CqlType::Text];
         let rows: Vec<_> = read_rows(source.as_bytes(), &types, &[1, 0], &options).collect();
         let int = |number: i32| Bound(Some(number.to_be_bytes().to_vec()));
@@ -242,5 +239,7 @@ mod tests {
         assert_eq!(rows[1], (4, Ok(vec![int(2), Bound(None)])));
         assert!(rows[2].1.as_ref().unwrap_err().starts_with("field 2: "));
         assert_eq!(rows[3], (6, Err("1 fields, but the table has 2 columns to copy".to_owned())));
+        assert_eq!(rows[4].0, 7);
+        assert!(rows[4].1.as_ref().unwrap_err().starts_with("'\\d' escapes nothing"));
     }
 }

@@ -8,6 +8,7 @@ use std::{
 use crate::{
     connection::{Column, Connection, Settings},
     copy::{CopyCommand, CopyOptions, Place, Progress, Table},
+    csv::write_record,
     error::ShellError,
     format::{Style, format_bytes},
 };
@@ -24,19 +25,19 @@ pub fn run(
     let table = Table::find(connection, settings, command)?;
     let statement = format!("SELECT {} FROM {}", table.column_names().join(", "), table.name);
     let settings = Settings { tracing: false, page_rows: PAGE_ROWS, ..settings.clone() };
-    let sink: Box<dyn Write> = match &command.place {
+    let mut sink: Box<dyn Write> = match &command.place {
         Place::File(path) => Box::new(BufWriter::new(
             File::create(path).map_err(|source| ShellError::File { path: path.clone(), source })?,
         )),
         Place::Standard => Box::new(BufWriter::new(io::stdout())),
     };
-    let failed = |error: csv::Error| match &command.place {
-        Place::File(path) => ShellError::File { path: path.clone(), source: error.into() },
-        Place::Standard => ShellError::Output(error.into()),
+    let failed = |source: io::Error| match &command.place {
+        Place::File(path) => ShellError::File { path: path.clone(), source },
+        Place::Standard => ShellError::Output(source),
     };
-    let mut writer = writer(sink, &command.options);
+    let dialect = command.options.dialect;
     if command.options.header {
-        writer.write_record(table.columns.iter().map(|column| &column.name)).map_err(failed)?;
+        write_record(&mut sink, dialect, table.columns.iter().map(|column| &column.name)).map_err(failed)?;
     }
     let mut progress = Progress::start();
     let mut page = None;
@@ -46,7 +47,7 @@ pub fn run(
         for row in &rows.rows {
             let fields = rows.columns.iter().zip(row);
             let fields = fields.map(|(column, cell)| field(column, cell.as_deref(), &command.options));
-            writer.write_record(fields).map_err(failed)?;
+            write_record(&mut sink, dialect, fields).map_err(failed)?;
         }
         progress.add(rows.rows.len() as u64);
         page = answer.next_page;
@@ -54,16 +55,13 @@ pub fn run(
             break;
         }
     }
-    writer.flush().map_err(|error| failed(error.into()))?;
+    sink.flush().map_err(failed)?;
     Ok(progress.summary("exported"))
 }
 
-fn writer<W: Write>(sink: W, options: &CopyOptions) -> csv::Writer<W> {
-    csv::WriterBuilder::new().delimiter(options.delimiter).from_writer(sink)
-}
-
 fn field(column: &Column, cell: Option<&[u8]>, options: &CopyOptions) -> String {
-    cell.map_or_else(|| options.null.clone(), |bytes| format_bytes(&column.cql_type, bytes, Style::Csv))
+    let style = Style::Csv { null: options.inner_null() };
+    cell.map_or_else(|| options.null.clone(), |bytes| format_bytes(&column.cql_type, bytes, style))
 }
 
 #[cfg(test)]
@@ -71,16 +69,16 @@ mod tests {
     use cql_lite::types::CqlType;
 
     use super::*;
+    use crate::csv::Dialect;
 
     #[test]
     fn fields_are_quoted_where_needed_and_null_has_its_text() {
-        let options = CopyOptions { delimiter: b';', null: "NULL".to_owned(), ..CopyOptions::default() };
+        let dialect = Dialect { delimiter: b';', escape: b'\\' };
+        let options = CopyOptions { header: false, dialect, null: "NULL".to_owned() };
         let column = Column { name: "v".to_owned(), cql_type: CqlType::Text };
         let mut out = Vec::new();
-        let mut writer = writer(&mut out, &options);
         let cells = [Some(&b"a;b"[..]), Some(b"say \"x\"\nthen"), None, Some(b"plain, text")];
-        writer.write_record(cells.map(|cell| field(&column, cell, &options))).unwrap();
-        drop(writer);
-        assert_eq!(String::from_utf8(out).unwrap(), "\"a;b\";\"say \"\"x\"\"\nthen\";NULL;plain, text\n");
+        write_record(&mut out, dialect, cells.map(|cell| field(&column, cell, &options))).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "\"a;b\";\"say \\\"x\\\"\nthen\";NULL;plain, text\n");
     }
 }

@@ -12,42 +12,49 @@ const FLOAT_DIGITS: usize = 5;
 /// Significant digits of `double` on the screen.
 const DOUBLE_DIGITS: usize = 12;
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
+/// Characters that structure collections, tuples and user types.
+pub const SEPARATORS: [char; 8] = [',', ':', '[', ']', '{', '}', '(', ')'];
 
 /// What the text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum Style<'a> {
     Screen,
-    Csv,
+    Csv {
+        /// What stands for null within tuples and user types.
+        null: &'a str,
+    },
 }
 
 /// The text of a value in wire format. Bytes that are not a value of the type are printed as a blob.
-pub fn format_bytes(cql_type: &CqlType, bytes: &[u8], style: Style) -> String {
+pub fn format_bytes(cql_type: &CqlType, bytes: &[u8], style: Style<'_>) -> String {
     match Value::decode(cql_type, bytes) {
         Ok(value) => format_value(cql_type, &value, style, false),
         Err(_) => literal::format_hex(bytes),
     }
 }
 
-fn format_value(cql_type: &CqlType, value: &Value, style: Style, nested: bool) -> String {
+fn format_value(cql_type: &CqlType, value: &Value, style: Style<'_>, nested: bool) -> String {
     let quoted = |text: String| if nested { literal::quote_text(&text) } else { text };
     match value {
         Value::Empty => String::new(),
         Value::Ascii(text) | Value::Text(text) => match style {
             Style::Screen => quoted(visible(text)),
-            Style::Csv => quoted(text.clone()),
+            Style::Csv { .. } => quoted(text.clone()),
         },
         Value::Bigint(number) | Value::Counter(number) => number.to_string(),
         Value::Blob(bytes) => literal::format_hex(bytes),
         Value::Boolean(truth) => if *truth { "True" } else { "False" }.to_owned(),
-        Value::Date(date) => quoted(format_date(*date)),
+        Value::Date(date) => quoted(format_date(*date, style)),
         Value::Decimal(decimal) => format_decimal(decimal),
         Value::Double(number) => match style {
             Style::Screen => format_float(*number, DOUBLE_DIGITS),
-            Style::Csv => special_float(*number).map_or_else(|| number.to_string(), str::to_owned),
+            Style::Csv { .. } => special_float(*number).map_or_else(|| number.to_string(), str::to_owned),
         },
         Value::Float(number) => match style {
             Style::Screen => format_float(f64::from(*number), FLOAT_DIGITS),
-            Style::Csv => special_float(f64::from(*number)).map_or_else(|| number.to_string(), str::to_owned),
+            Style::Csv { .. } => {
+                special_float(f64::from(*number)).map_or_else(|| number.to_string(), str::to_owned)
+            }
         },
         Value::Duration(duration) => duration.to_string(),
         Value::Inet(address) => quoted(address.to_string()),
@@ -84,6 +91,7 @@ fn format_value(cql_type: &CqlType, value: &Value, style: Style, nested: bool) -
             let CqlType::UserType { definition, .. } = cql_type else { return String::new() };
             let types = definition.field_names.iter().zip(&definition.field_types);
             let texts = types.enumerate().map(|(index, (name, field))| {
+                let name = format_field_name(name, style);
                 format!("{name}: {}", format_field(field, fields.get(index).and_then(Option::as_ref), style))
             });
             bracketed("{", "}", texts)
@@ -94,7 +102,7 @@ fn format_value(cql_type: &CqlType, value: &Value, style: Style, nested: bool) -
 fn element_texts<'a>(
     cql_type: &'a CqlType,
     elements: &'a [Value],
-    style: Style,
+    style: Style<'a>,
 ) -> impl Iterator<Item = String> + 'a {
     let element_type = match cql_type {
         CqlType::List { element, .. } | CqlType::Set { element, .. } | CqlType::Vector { element, .. } => {
@@ -105,8 +113,19 @@ fn element_texts<'a>(
     elements.iter().map(move |element| format_value(element_type, element, style, true))
 }
 
-fn format_field(cql_type: &CqlType, value: Option<&Value>, style: Style) -> String {
-    value.map_or_else(|| "null".to_owned(), |value| format_value(cql_type, value, style, true))
+fn format_field(cql_type: &CqlType, value: Option<&Value>, style: Style<'_>) -> String {
+    let null = match style {
+        Style::Screen => "null",
+        Style::Csv { null } => null,
+    };
+    value.map_or_else(|| null.to_owned(), |value| format_value(cql_type, value, style, true))
+}
+
+/// The name of a field of a user type; quoted in CSV if it could not be told from what follows.
+fn format_field_name(name: &str, style: Style<'_>) -> String {
+    let is_plain =
+        !name.is_empty() && name.trim() == name && !name.contains(SEPARATORS) && !name.contains(['\'', '"']);
+    if style == Style::Screen || is_plain { name.to_owned() } else { literal::quote_text(name) }
 }
 
 fn bracketed(open: &str, close: &str, texts: impl Iterator<Item = String>) -> String {
@@ -202,10 +221,10 @@ fn format_decimal(decimal: &Decimal) -> String {
     format!("{sign}{first}{point}{others}E{:+}", left - 1)
 }
 
-/// A date, or the days since the epoch if the year has not four digits.
-fn format_date(date: u32) -> String {
+/// A date, on the screen the days since the epoch if the year has not four digits.
+fn format_date(date: u32, style: Style<'_>) -> String {
     let days = i64::from(date) - time::DATE_EPOCH;
-    if (1..=9999).contains(&time::civil_from_days(days).0) {
+    if style != Style::Screen || (1..=9999).contains(&time::civil_from_days(days).0) {
         time::format_date(date)
     } else {
         days.to_string()
@@ -213,7 +232,7 @@ fn format_date(date: u32) -> String {
 }
 
 /// A timestamp in UTC, or milliseconds since the epoch if the year has not four digits.
-fn format_timestamp(unix_ms: i64, style: Style) -> String {
+fn format_timestamp(unix_ms: i64, style: Style<'_>) -> String {
     let days = unix_ms.div_euclid(MILLISECONDS_PER_DAY);
     let of_day = unix_ms.rem_euclid(MILLISECONDS_PER_DAY);
     let (year, month, day) = time::civil_from_days(days);
@@ -304,7 +323,7 @@ mod tests {
     #[test]
     fn csv_keeps_everything() {
         let csv = |cql_type: &CqlType, text: &str| {
-            format_bytes(cql_type, &literal::parse(cql_type, text).unwrap(), Style::Csv)
+            format_bytes(cql_type, &literal::parse(cql_type, text).unwrap(), Style::Csv { null: "" })
         };
         assert_eq!(csv(&CqlType::Text, "a\nb\\"), "a\nb\\");
         assert_eq!(csv(&CqlType::Double, "0.1234567890123456"), "0.1234567890123456");

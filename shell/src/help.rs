@@ -14,7 +14,11 @@ const TOPICS: [(&str, &str); 16] = [
         "COPY [<keyspace>.]<table> [(<column>, ...)] TO '<file>'|STDOUT [WITH <options>];\n\
             COPY [<keyspace>.]<table> [(<column>, ...)] FROM '<file>'|STDIN [WITH <options>];\n\
             exports and imports CSV. Options, joined by AND: HEADER = true|false (false), DELIMITER = '<character>' (','),\n\
-            NULL = '<text>' (''). Data from STDIN ends with a line of \\. alone.",
+            ESCAPE = '<character>' ('\\'), NULL = '<text>' (''). Data from STDIN ends with a line of \\. alone.\n\
+            The defaults are those of cqlsh: a backslash escapes quotes and backslashes. With ESCAPE = '\"' quotes are doubled\n\
+            and a backslash is itself (RFC 4180): so files of spreadsheets and of other databases are exchanged.\n\
+            A text with backslashes or control characters is changed by cqlsh when it exports it (\\ to \\\\, a line break to\n\
+            \\n); it is imported as it was written, here as in cqlsh.",
     ),
     (
         "DESCRIBE",

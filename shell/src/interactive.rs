@@ -14,7 +14,7 @@ use reedline::{
 };
 
 use crate::{
-    completion::SchemaCompleter,
+    completion::{SchemaCache, SchemaCompleter},
     error::ShellError,
     shell::{Flow, Shell},
     splitter,
@@ -62,8 +62,8 @@ impl Validator for StatementValidator {
 /// Reads and runs statements until the user leaves.
 pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
     shell.greet()?;
-    let session = Arc::new(Mutex::new(Arc::clone(shell.connection().session())));
-    let mut editor = editor(SchemaCompleter::new(Arc::clone(&session)));
+    let schema = Arc::new(Mutex::new(SchemaCache::new(shell.connection())));
+    let mut editor = editor(SchemaCompleter::new(Arc::clone(&schema)));
     loop {
         let prompt = ShellPrompt { left: shell.prompt() };
         match editor.read_line(&prompt)? {
@@ -75,8 +75,7 @@ pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
                     Err(error @ ShellError::Connection(_)) => eprintln!("{error}"),
                     Err(error) => return Err(error),
                 }
-                *session.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Arc::clone(shell.connection().session());
+                schema.lock().unwrap_or_else(PoisonError::into_inner).expire(shell.connection());
             }
             Signal::CtrlD => return Ok(()),
             _ => {}

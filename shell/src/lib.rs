@@ -5,7 +5,7 @@
 //! * [`splitter`]: input text into statements; [`command`]: the shell's own commands
 //! * [`connection`]: statements to the server and pages of rows back; [`contact_point`]: which node they go to
 //! * [`format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
-//! * [`copy`], [`copy_from`], [`copy_to`], [`field`]: CSV import and export
+//! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
 //! * [`interactive`], [`completion`]: the line editor
 //! * [`shell`]: the state that ties them together
 //!
@@ -19,6 +19,7 @@ mod contact_point;
 mod copy;
 mod copy_from;
 mod copy_to;
+mod csv;
 mod describe;
 mod error;
 mod field;

@@ -11,7 +11,7 @@ use std::{
 use cql_lite::frame::Consistency;
 
 use crate::{
-    args::Args,
+    args::{Args, DEFAULT_CONNECT_TIMEOUT},
     command::{self, Capture, Command, Paging},
     connection::{Connection, Rows, Settings, Target, format_address},
     copy::{CopyCommand, Direction, Place},
@@ -128,7 +128,12 @@ fn target(args: &Args) -> Result<Target, ShellError> {
         username: args.username.clone(),
         password,
         keyspace: args.keyspace.clone(),
-        connect_timeout: Duration::from_secs(args.connect_timeout),
+        connect_timeout: Duration::from_secs(match args.connect_timeout {
+            // No time at all for an answer is of no use to anybody.
+            0 => DEFAULT_CONNECT_TIMEOUT,
+            seconds => seconds,
+        }),
+        awaits_start: args.connect_timeout > 0,
         request_timeout: Duration::from_secs(args.request_timeout),
     })
 }
@@ -422,15 +427,21 @@ impl Shell {
 
     fn show_host(&mut self) -> Result<(), ShellError> {
         let target = self.connection.target();
-        let cluster = self.connection.session().get_cluster_state().cluster_name().to_owned();
         let address = format_address(&target.host, target.port);
+        let rows = self.read_local("cluster_name")?;
+        let cluster = rows.text(0, "cluster_name");
         self.output.line(&format!("Connected to {cluster} at {address}"))
     }
 
-    fn show_version(&mut self) -> Result<(), ShellError> {
-        let statement = "SELECT release_version, cql_version FROM system.local WHERE key = 'local'";
+    /// Columns of what the node says of itself.
+    fn read_local(&self, columns: &str) -> Result<Rows, ShellError> {
+        let statement = format!("SELECT {columns} FROM system.local WHERE key = 'local'");
         let settings = Settings { consistency: Consistency::One, tracing: false, ..self.settings.clone() };
-        let rows = self.connection.run_to_end(statement, &settings)?;
+        self.connection.run_to_end(&statement, &settings)
+    }
+
+    fn show_version(&mut self) -> Result<(), ShellError> {
+        let rows = self.read_local("release_version, cql_version")?;
         self.output.line(&format!(
             "[helenus shell {} | Cassandra {} | CQL spec {} | Native protocol v4]",
             env!("CARGO_PKG_VERSION"),

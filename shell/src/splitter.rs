@@ -18,6 +18,8 @@ pub struct Split {
     pub pieces: Vec<Piece>,
     /// What follows the last complete statement, if it is more than blanks and comments.
     pub rest: Option<Rest>,
+    /// The text ends in a comment that is not ended.
+    pub in_comment: bool,
 }
 
 /// Text that is not ended.
@@ -217,16 +219,18 @@ impl Splitter {
     fn finish(mut self, text: &str) -> Split {
         self.end_word();
         let is_open = !matches!(self.inside, Inside::Code | Inside::LineComment) || self.in_batch();
+        self.split.in_comment = self.inside == Inside::BlockComment;
         self.split.rest = self.piece(text, text.len()).map(|piece| Rest { piece, is_open });
         self.split
     }
 }
 
-/// Whether what was typed so far can be run: every statement is ended, or the last is a command that ends with its
-/// line.
+/// Whether what was typed so far can be run: every statement and comment is ended, or the last is a command that ends
+/// with its line.
 pub fn is_complete(text: &str) -> bool {
     // A line break ends the shell's commands.
-    split(&format!("{text}\n")).rest.is_none()
+    let split = split(&format!("{text}\n"));
+    split.rest.is_none() && !split.in_comment
 }
 
 #[cfg(test)]
@@ -277,6 +281,16 @@ mod tests {
         assert!(!is_complete("SELECT 1"));
         assert!(is_complete("SELECT 1;"));
         assert!(is_complete("  "));
+    }
+
+    #[test]
+    fn a_comment_goes_on_until_it_is_ended() {
+        for text in ["/* comment", "/*", "SELECT 1; /* then", "HELP\n/* a; */ /* b;", "/* a\nb;"] {
+            assert!(!is_complete(text), "{text}");
+        }
+        assert!(is_complete("/* comment\nover lines */"));
+        assert!(is_complete("/* a */ SELECT 1;"));
+        assert!(is_complete("-- comment"));
     }
 
     #[test]

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import wire
 from conftest import driver_session, new_node, program
+from node import Node, NodeError, free_port
 from wire import QUERY, Client, frame
 
 # Generous: these bound a hang, not a speed.
@@ -52,6 +54,7 @@ def count(session):
         ("memtable_bytes = 3", "setting 'memtable_bytes': must be at least 8 MiB"),
         ("memtable_bytes = 'much'", "memtable_bytes"),
         ("authenticator = 'PasswordAuthenticator'", "only AllowAllAuthenticator is supported"),
+        ("log_filter = 'loud=very'", "setting 'log_filter': is no filter of logs"),
         ("= 3", "helenus.toml"),
     ],
 )
@@ -167,6 +170,23 @@ def test_a_signal_right_behind_the_address_stops_the_node_in_order(number):
         with new_node() as node:
             node.process.send_signal(number)
             assert node.process.wait(RUN_SECONDS) == 0
+
+
+def test_sigterm_stops_a_node_that_waits_for_its_cluster():
+    own, nobody = free_port(), free_port()
+    waiting = Node(program(), settings={"internode": f"127.0.0.1:{own}", "seeds": [f"127.0.0.1:{nobody}"]})
+    try:
+        with ThreadPoolExecutor() as pool:
+            starting = pool.submit(waiting.start)
+            deadline = time.monotonic() + RUN_SECONDS
+            while "a seed did not answer" not in waiting.log_tail(1000) and time.monotonic() < deadline:
+                threading.Event().wait(0.01)
+            waiting.process.send_signal(signal.SIGTERM)
+            with pytest.raises(NodeError):
+                starting.result()
+        assert waiting.ended() == 0
+    finally:
+        waiting.__exit__(None)
 
 
 def test_the_address_is_the_only_line_on_standard_output():

@@ -146,13 +146,14 @@ class Node:
         killer = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
         killer.start()
         line = self.process.stdout.readline()
-        killer.cancel()
         told = re.fullmatch(r"listening on (\S+)\n", line)
         if not told:
-            # Nothing at all: it is ending, and its exit status says how.
+            # Nothing at all: it is ending, and its exit status says how. One that does not end is killed with the same time limit.
             if line:
                 self.process.kill()
             self.process.wait()
+        killer.cancel()
+        if not told:
             raise NodeError(f"the node said {line!r} instead of its address\n{self.log_tail()}")
         self.listen = told.group(1)
 

@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 use serde_json::Value as Json;
 
+use super::canonical::{sort_elements, sort_entries};
 use super::codec;
-use super::compare::compare;
 use super::cql_type::{CqlType, UserType};
 use super::duration::Duration;
 use super::literal::{self, LiteralError};
@@ -290,8 +290,7 @@ fn value_from(ty: &CqlType, json: &Json) -> Result<Vec<u8>, JsonError> {
         }
         CqlType::Set { element, .. } => {
             let mut elements = elements_from(element, json, "a list (representing a set)", "set")?;
-            elements.sort_by(|a, b| compare(element, a, b));
-            elements.dedup_by(|a, b| compare(element, a, b).is_eq());
+            sort_elements(element, &mut elements);
             Ok(codec::encode_elements(elements.iter().map(Vec::as_slice)))
         }
         CqlType::Map { key, value, .. } => map_from(key, value, json),
@@ -393,15 +392,8 @@ fn map_from(key: &CqlType, value: &CqlType, json: &Json) -> Result<Vec<u8>, Json
             .ok_or_else(|| JsonError::Invalid("Invalid null value in map".to_owned()))?;
         entries.push((key_bytes, value_bytes));
     }
-    entries.sort_by(|a, b| compare(key, &a.0, &b.0));
-    entries.dedup_by(|later, earlier| {
-        // Two spellings of one key: the later one counts.
-        let same = compare(key, &later.0, &earlier.0).is_eq();
-        if same {
-            std::mem::swap(later, earlier);
-        }
-        same
-    });
+    // Two spellings of one key: the later one counts.
+    sort_entries(key, &mut entries);
     Ok(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))))
 }
 

@@ -6,12 +6,14 @@
 //! * [`cql_type`]: the types themselves, their names in CQL and in the schema tables
 //! * [`value`]: decoded values; [`validate`](validate::validate) and [`compare`](compare::compare) work on
 //!   wire bytes without decoding
+//! * [`canonical`]: sets and maps in order, as they are compared and stored
 //! * [`codec`]: the framing of collections, tuples and vectors, read without allocation
 //! * [`ordered`]: wire bytes to and from byte-comparable clustering components
 //! * [`literal`], [`json`]: text to and from wire bytes
 //! * [`number`], [`time`], [`duration`], [`timeuuid`]: arithmetic the types need
 //! * [`token`]: partition keys to tokens to shards
 
+pub mod canonical;
 pub mod codec;
 pub mod compare;
 pub mod cql_type;

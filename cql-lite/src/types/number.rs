@@ -273,7 +273,8 @@ impl Decimal {
             return Ok(Decimal { unscaled: self.digits_at(scale)?, scale });
         }
         let dropped = i64::from(self.scale) - i64::from(scale);
-        if dropped > MAXIMUM_SCALE_GAP {
+        // What has fewer digits than are dropped is less than half a unit; what has more is as large as the number itself.
+        if dropped > MAXIMUM_SCALE_GAP && dropped.unsigned_abs() > digit_count(&self.unscaled) {
             return Ok(Decimal { unscaled: BigInt::zero(), scale });
         }
         let divisor = power_of_ten(dropped.unsigned_abs());

@@ -53,6 +53,14 @@ fn arithmetic_keeps_scales_as_java() {
 }
 
 #[test]
+fn rounding_keeps_numbers_of_more_digits_than_are_ever_added() {
+    let long = |text: &str| decimal(&format!("{text}{}1", "0".repeat(110_000)));
+    assert_eq!(long("5.7").rounded(0).unwrap().to_string(), "6");
+    assert_eq!(long("-2.5").rounded(1).unwrap().to_string(), "-2.5");
+    assert_eq!(decimal("777").rounded(-200_000).unwrap().unscaled, 0.into());
+}
+
+#[test]
 fn scales_of_billions_do_not_cost_billions() {
     let (huge, tiny) = (Decimal::new(1, i32::MIN), Decimal::new(1, i32::MAX));
     assert!(huge > tiny);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
@@ -166,12 +167,18 @@ fn pairs(pairs: &[(&str, String)]) -> String {
 }
 
 pub fn info(node: &NodeReport) -> String {
+    // As the others see it, and as it serves clients.
+    let state = if node.state == node.serving {
+        node.state.clone()
+    } else {
+        format!("{}, {}", node.state, node.serving)
+    };
     pairs(&[
         ("ID", node.host_id.clone()),
         ("Cluster", node.cluster_name.clone()),
         ("Address", node.address.clone()),
         ("Address for clients", node.native_address.clone()),
-        ("State", format!("{}, {}", node.state, node.serving)),
+        ("State", state),
         ("Data center", node.data_center.clone()),
         ("Rack", node.rack.clone()),
         ("Version", node.version.clone()),
@@ -186,6 +193,13 @@ pub fn info(node: &NodeReport) -> String {
     ])
 }
 
+/// Addresses in their order: by their numbers, where they are some.
+fn sorted(addresses: &[String]) -> String {
+    let mut sorted: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    sorted.sort_by_key(|address| (address.parse::<SocketAddr>().ok(), *address));
+    sorted.join(", ")
+}
+
 pub fn description(cluster: &ClusterDescription) -> String {
     let mut text = format!(
         "Cluster: {}\nSnitch: {}\nPartitioner: {}\nMembers and schema at version {}, ownership at {}; features of version {}\n",
@@ -198,10 +212,10 @@ pub fn description(cluster: &ClusterDescription) -> String {
     );
     text.push_str("Schema versions:\n");
     for (version, addresses) in &cluster.schema_versions {
-        let _ = writeln!(text, "  {version}: {}", addresses.join(", "));
+        let _ = writeln!(text, "  {version}: {}", sorted(addresses));
     }
     if !cluster.unreachable.is_empty() {
-        let _ = writeln!(text, "  UNREACHABLE: {}", cluster.unreachable.join(", "));
+        let _ = writeln!(text, "  UNREACHABLE: {}", sorted(&cluster.unreachable));
     }
     text.push_str("Data centers:\n");
     for (name, count) in &cluster.data_centers {
@@ -301,6 +315,32 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
     }
 
     #[test]
+    fn info_says_once_what_the_others_and_the_node_agree_on() {
+        let node = |serving: &str| NodeReport {
+            host_id: "host-1".to_owned(),
+            cluster_name: "c".to_owned(),
+            data_center: "dc1".to_owned(),
+            rack: "r1".to_owned(),
+            address: "10.0.0.1:7000".to_owned(),
+            native_address: "10.0.0.1:9042".to_owned(),
+            state: "normal".to_owned(),
+            serving: serving.to_owned(),
+            version: "1".to_owned(),
+            shard_count: 1,
+            token_count: 16,
+            started_at_seconds: 0,
+            uptime_seconds: 0,
+            connections: 0,
+            data_bytes: 0,
+            memtable_bytes: 0,
+            commit_log_bytes: 0,
+            schema_version: "v".to_owned(),
+        };
+        assert!(info(&node("normal")).contains(": normal\n"));
+        assert!(info(&node("draining")).contains(": normal, draining\n"));
+    }
+
+    #[test]
     fn who_has_no_part_in_a_change_says_so() {
         let (member, peer) = (uuid::Uuid::from_u128(9), uuid::Uuid::from_u128(7));
         let transfer = TransferProgress {
@@ -338,7 +378,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
             partitioner: "p".to_owned(),
             snitch: "s".to_owned(),
             schema_versions: BTreeMap::from([
-                ("v1".to_owned(), vec!["a".to_owned(), "b".to_owned()]),
+                ("v1".to_owned(), vec!["10.0.0.12:7000".to_owned(), "10.0.0.2:7000".to_owned()]),
                 ("v2".to_owned(), vec!["c".to_owned()]),
             ]),
             unreachable: vec!["d".to_owned()],
@@ -354,7 +394,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
         };
         let text = description(&report);
         for line in [
-            "  v1: a, b\n",
+            "  v1: 10.0.0.2:7000, 10.0.0.12:7000\n",
             "  v2: c\n",
             "  UNREACHABLE: d\n",
             "  dc1: 4 members\n",

@@ -12,6 +12,7 @@ use openraft::EmptyNode;
 
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
 use super::metadata::{self, Command, Outcome, Refusal};
+use super::notices::Notices;
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::{own_member, resolve};
 use crate::config::Endpoint;
@@ -68,13 +69,16 @@ pub async fn join(
     let member = own_member(context, MemberState::Joining(Phase::WriteBoth));
     let mut last = "there are no seeds".to_owned();
     let mut pause = RETRY_PAUSE;
+    let mut notices = Notices::default();
     loop {
         let mut asked = Vec::new();
         for seed in seeds {
             match resolve(context, seed).await {
                 Ok(addresses) => asked.extend(addresses),
                 Err(error) => {
-                    tracing::warn!(%error, "it is asked for again");
+                    if notices.is_due(seed, &error, context.clock.monotonic()) {
+                        tracing::warn!(%error, "it is asked for again");
+                    }
                     last = error.to_string();
                 }
             }
@@ -112,21 +116,29 @@ pub async fn join(
                 ) => return version_as_member(context).ok_or_else(|| refusal.into()),
                 Ok(ClusterResponse::Outcome(Outcome::Busy { host_id })) => {
                     last = format!("{seed}: member {host_id} is joining or leaving");
-                    tracing::info!(%host_id, "another member is joining or leaving; waiting for its end");
+                    if notices.is_due(&"busy", &host_id, context.clock.monotonic()) {
+                        tracing::info!(%host_id, "another member is joining or leaving; waiting for its end");
+                    }
                 }
                 Ok(ClusterResponse::NoLeader) => {
                     last = format!("{seed}: the metadata log has no leader");
                 }
                 Ok(_) => last = format!("{seed}: an answer to another question"),
                 Err(error) => {
-                    tracing::warn!(%seed, %error, "a seed did not answer");
+                    if notices.is_due(&seed, &error, context.clock.monotonic()) {
+                        tracing::warn!(%seed, %error, "a seed did not answer");
+                    }
                     // Addresses may change hands while machines come up; the rest stays as it is.
-                    let is_final = match error {
-                        SeedError::Call(CallError::Refused { code, .. }) => code != OTHER_HOST_CODE,
+                    let is_final = match &error {
+                        SeedError::Call(CallError::Refused { code, .. }) => *code != OTHER_HOST_CODE,
                         _ => false,
                     };
                     refusals += usize::from(is_final);
-                    last = format!("{seed}: {error}");
+                    last = match error {
+                        // It names the address itself.
+                        SeedError::Call(error) => error.to_string(),
+                        error => format!("{seed}: {error}"),
+                    };
                 }
             }
         }

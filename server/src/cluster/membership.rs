@@ -7,20 +7,28 @@
 //!
 //! * A joining member drives its own join, a leaving one its own leaving; a dead one that is removed is driven by the node
 //!   where an operator has asked for it (and again, when that node was started anew and the operator asks again).
+//! * A removed member that turns out to be alive stays: it takes its removal back itself, and so does who drives it. Its
+//!   proposal may have been carried out long after it was reported as failed. From `ReadNew` on it goes: the others have
+//!   its ranges then.
 //! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all who gain something have fetched it.
 //! * `ReadNew` → the end: every live member has applied `ReadNew`, who leaves votes no more in the metadata log, and has
 //!   handed over the hints and batches that it keeps.
 //! * A step that is proposed twice has one effect: it names the state that it leads away from.
+//!
+//! What operators ask for is in `requests`.
+
+mod requests;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::departure::Departure;
+pub use self::requests::{abort_join, decommission, removenode};
 use super::join::{JoinError, join, version_as_member};
 use super::liveness::ServingState;
-use super::metadata::{Command, MemberUpdate, Outcome, Refusal};
+use super::metadata::{ClusterState, Command, MemberUpdate, Outcome, Refusal};
+use super::notices::Notices;
 use super::propose::propose;
 use super::start::own_member;
 use super::wait_applied_everywhere;
@@ -67,6 +75,8 @@ pub enum MembershipError {
     JoinAborted,
     #[error("the leaving of {host_id} was aborted")]
     LeaveAborted { host_id: HostId },
+    #[error("node {host_id} stays a member: it is alive, or its removal was aborted")]
+    RemovalTakenBack { host_id: HostId },
     #[error("no other normal nodes in the ring; decommission would be pointless")]
     LastMember,
     #[error(
@@ -122,6 +132,8 @@ async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Du
 /// Fetches whatever this node gains.
 async fn receive(context: Rc<ShardContext>) {
     let mut is_clear = false;
+    let mut notices = Notices::default();
+    let mut estimates = receiver::Estimates::default();
     loop {
         let view = context.cluster();
         let topology = &view.topology;
@@ -132,11 +144,13 @@ async fn receive(context: Rc<ShardContext>) {
                 if !transfers.is_done(topology.epoch) =>
             {
                 is_clear = false;
-                match receiver::run(&context).await {
+                match receiver::run(&context, &mut estimates).await {
                     Ok(()) => continue,
                     Err(error) => {
                         transfers.note_waiting(topology.epoch, Some(error.to_string()));
-                        tracing::warn!(%error, "ranges have not been fetched yet; another attempt follows");
+                        if notices.is_due(&"receiving", &error, context.clock.monotonic()) {
+                            tracing::warn!(%error, "ranges have not been fetched yet; another attempt follows");
+                        }
                         patience = RETRY_PAUSE;
                     }
                 }
@@ -161,16 +175,18 @@ async fn receive(context: Rc<ShardContext>) {
 /// Takes the steps of the transition that is this node's to drive.
 async fn drive(context: Rc<ShardContext>) {
     let mut pause = POLL_PAUSE;
+    let mut notices = Notices::default();
     loop {
-        let view = context.cluster();
-        let topology = &view.topology;
-        let driven = topology.in_transition().filter(|member| is_driver(&context, member));
+        // Not the shard's view: that is of the next version a little earlier, and does not say what is a removal.
+        let Ok(state) = context.metadata_log().map(|log| log.state()) else { return };
+        let topology = &state.topology;
+        let driven = topology.in_transition().filter(|member| is_driver(&context, &state, member));
         let patience = match driven {
             None => {
                 pause = POLL_PAUSE;
                 IDLE_PAUSE
             }
-            Some(member) => match step(&context, topology, member).await {
+            Some(member) => match step(&context, &state, member).await {
                 Ok(true) => {
                     pause = POLL_PAUSE;
                     continue;
@@ -180,7 +196,9 @@ async fn drive(context: Rc<ShardContext>) {
                     pause
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the next step of a transition was not taken; another attempt follows");
+                    if notices.is_due(&"step", &error, context.clock.monotonic()) {
+                        tracing::warn!(%error, "the next step of a transition was not taken; another attempt follows");
+                    }
                     RETRY_PAUSE
                 }
             },
@@ -191,15 +209,27 @@ async fn drive(context: Rc<ShardContext>) {
     }
 }
 
-fn is_driver(context: &ShardContext, member: &Member) -> bool {
-    let is_own = member.host_id == context.node.host_id;
+fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> bool {
+    let is_removal = state.is_removal(&member.host_id);
+    if member.host_id == context.node.host_id {
+        // Who serves nothing any more, though it runs, is dead for the others, and may be removed.
+        return !is_removal || context.node.board.state() < ServingState::Failed;
+    }
     let is_asked = matches!(member.state, MemberState::Leaving(_))
         && context.node.transfers.is_removal_asked(&member.host_id);
-    is_own || is_asked
+    // Who was asked to leave, and is back, does it itself.
+    is_asked && (is_removal || !context.cluster_view().is_alive(&member.host_id))
 }
 
 /// Takes the next step if everything for it is there; whether it has been taken.
-async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
+async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member) -> Result<bool> {
+    let topology = &state.topology;
+    if member.state == MemberState::Leaving(Phase::WriteBoth)
+        && state.is_removal(&member.host_id)
+        && context.cluster_view().is_alive(&member.host_id)
+    {
+        return take_back_removal(context, topology, member).await;
+    }
     if !wait_applied_everywhere(context, topology.version, APPLIED_PATIENCE).await.is_empty() {
         return Ok(false);
     }
@@ -228,6 +258,20 @@ async fn step(context: &Rc<ShardContext>, topology: &Topology, member: &Member) 
         | Outcome::Busy { .. }
         | Outcome::Conflict { .. } => Ok(false),
         Outcome::Refused(refusal) => Err(refusal.into()),
+    }
+}
+
+/// A member that is alive is not removed: its removal was asked for when it was down, and its ranges have not been handed over.
+async fn take_back_removal(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
+    let host_id = member.host_id;
+    let command = Command::TakeBackRemoval { host_id, epoch: topology.epoch };
+    match propose(context, command, PROPOSAL_DEADLINE).await? {
+        Outcome::Applied { .. } => {
+            tracing::warn!(%host_id, "a removal was taken back: the member is alive");
+            Ok(true)
+        }
+        // It has gone on, or has ended: the state will say so.
+        Outcome::Refused(_) | Outcome::Busy { .. } | Outcome::Conflict { .. } => Ok(false),
     }
 }
 
@@ -426,158 +470,4 @@ async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
             .await??;
     }
     Ok(())
-}
-
-/// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
-/// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.
-pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
-    let host_id = context.node.host_id;
-    let view = context.cluster();
-    check_removed(context)?;
-    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
-    match member.state {
-        MemberState::Leaving(_) => {}
-        MemberState::Joining(_) => {
-            return Err(MembershipError::NotNormal { host_id, state: member.state });
-        }
-        MemberState::Normal => {
-            let mode = context.node.board.state();
-            if mode > ServingState::Serving {
-                return Err(MembershipError::NotServing { mode: mode.name() });
-            }
-            let check = || {
-                let topology = context.cluster_view().topology.clone();
-                match topology.member(&host_id) {
-                    Some(member) if member.state == MemberState::Normal => {
-                        check_remaining(&topology, member, &context.catalog(), force)
-                    }
-                    // Asked for twice: the other one has come first.
-                    _ => Ok(()),
-                }
-            };
-            start_leave(context, host_id, check).await?;
-        }
-    }
-    wait_until_gone(context, host_id).await
-}
-
-/// Refuses a leaving after which a keyspace would have fewer members than replicas (as Cassandra does).
-fn check_remaining(topology: &Topology, member: &Member, catalog: &Catalog, force: bool) -> Result<()> {
-    let normal = || topology.members.values().filter(|member| member.state == MemberState::Normal);
-    if normal().all(|other| other.host_id == member.host_id) {
-        return Err(MembershipError::LastMember);
-    }
-    if force {
-        return Ok(());
-    }
-    for keyspace in catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual) {
-        let (factor, members) = match &keyspace.replication {
-            Replication::Local => continue,
-            Replication::Simple { replication_factor } => (*replication_factor, normal().count()),
-            Replication::NetworkTopology { data_centers } => {
-                let local = normal().filter(|other| other.data_center == member.data_center);
-                (data_centers.get(&member.data_center).copied().unwrap_or(0), local.count())
-            }
-        };
-        let members = u32::try_from(members).unwrap_or(u32::MAX);
-        if factor > 0 && members <= factor {
-            return Err(MembershipError::TooFewMembers { keyspace: keyspace.name.clone(), factor, members });
-        }
-    }
-    Ok(())
-}
-
-/// Proposes the leaving until it is the member's turn; `check`: whether it may, looked at each time.
-async fn start_leave(
-    context: &Rc<ShardContext>,
-    host_id: HostId,
-    check: impl Fn() -> Result<()>,
-) -> Result<()> {
-    loop {
-        check()?;
-        match propose(context, Command::StartLeave { host_id }, PROPOSAL_DEADLINE).await? {
-            Outcome::Applied { .. } => return Ok(()),
-            Outcome::Refused(refusal) => return Err(refusal.into()),
-            Outcome::Busy { host_id: other } => {
-                tracing::info!(host_id = %other, "another member is joining or leaving; waiting for its end");
-                let version = context.cluster_view().topology.version;
-                if !wait_for_change(context, version, RETRY_PAUSE).await {
-                    return Err(RequestError::Server("the node is shutting down".to_owned()).into());
-                }
-            }
-            Outcome::Conflict { .. } => {}
-        }
-    }
-}
-
-async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
-    loop {
-        let (version, state) = {
-            let view = context.cluster_view();
-            (view.topology.version, view.topology.member(&host_id).map(|member| member.state))
-        };
-        match state {
-            None => {
-                tracing::info!(%host_id, "the member has left the cluster");
-                return Ok(());
-            }
-            Some(MemberState::Normal) => return Err(MembershipError::LeaveAborted { host_id }),
-            Some(_) => {}
-        }
-        if !wait_for_change(context, version, IDLE_PAUSE).await {
-            // Others may have told this node that it has left before the log did.
-            let has_left = *context.node.departure.borrow() != Departure::Staying;
-            if has_left && host_id == context.node.host_id {
-                return Ok(());
-            }
-            return Err(RequestError::Server("the node is shutting down".to_owned()).into());
-        }
-    }
-}
-
-/// Removes a dead member, and resolves when the others have its ranges. From any shard of any other member. A member that died
-/// while it joined is taken back at once.
-pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
-    let view = context.cluster();
-    if view.topology.removed.contains(&host_id) {
-        return Ok(());
-    }
-    if host_id == context.node.host_id {
-        return Err(MembershipError::OwnRemoval);
-    }
-    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
-    if view.is_alive(&host_id) {
-        return Err(MembershipError::StillAlive { host_id });
-    }
-    if matches!(member.state, MemberState::Joining(_)) {
-        return abort_join(context, host_id).await;
-    }
-    if member.state == MemberState::Normal {
-        // It may come back while its turn is waited for.
-        let check = || {
-            let is_back = context.cluster_view().is_alive(&host_id);
-            if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
-        };
-        start_leave(context, host_id, check).await?;
-    }
-    context.node.transfers.ask_removal(host_id);
-    let outcome = wait_until_gone(context, host_id).await;
-    context.node.transfers.forget_removal(&host_id);
-    outcome
-}
-
-/// Takes a transition back, from any shard of any member: who joins is no member any more, who leaves stays. One that waits for
-/// a dead member keeps that one's removal waiting.
-pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
-    let view = context.cluster();
-    match view.topology.member(&host_id).map(|member| member.state) {
-        None => return Err(MembershipError::UnknownMember { host_id }),
-        Some(MemberState::Joining(_) | MemberState::Leaving(_)) => {}
-        Some(MemberState::Normal) => return Err(MembershipError::NotInTransition { host_id }),
-    }
-    match propose(context, Command::Abort { host_id }, PROPOSAL_DEADLINE).await? {
-        Outcome::Applied { .. } => Ok(()),
-        Outcome::Refused(refusal) => Err(refusal.into()),
-        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotInTransition { host_id }),
-    }
 }

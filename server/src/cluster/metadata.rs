@@ -42,6 +42,8 @@ pub struct ClusterState {
     seniority: Arc<Vec<HostId>>,
     /// Versions of the last schema changes with the indexes of their entries, oldest first.
     recent_changes: Arc<Vec<(Uuid, u64)>>,
+    /// The member whose leaving is a removal: others have asked for it, because it is dead.
+    removal: Option<HostId>,
 }
 
 /// A [`ClusterState`] for the disk and for other members.
@@ -51,6 +53,8 @@ pub struct StateDocument {
     catalog: CatalogDocument,
     seniority: Vec<HostId>,
     recent_changes: Vec<(Uuid, u64)>,
+    #[serde(default)]
+    removal: Option<HostId>,
 }
 
 /// An entry of the metadata log.
@@ -76,9 +80,19 @@ pub enum Command {
     Abort {
         host_id: HostId,
     },
-    /// A member begins to give its ranges up: it becomes `Leaving(WriteBoth)`. It need not be alive.
+    /// A member begins to give its ranges up, as it was asked to: it becomes `Leaving(WriteBoth)`.
     StartLeave {
         host_id: HostId,
+    },
+    /// The same of a dead member, whom others want to be rid of.
+    StartRemoval {
+        host_id: HostId,
+    },
+    /// The removal that began at this epoch is taken back, as its member is alive: it is `Normal` again. The proposal may reach
+    /// the log late, and must not take a later leaving back.
+    TakeBackRemoval {
+        host_id: HostId,
+        epoch: u64,
     },
     /// A member that has been started again is reached elsewhere or runs another program.
     Update(MemberUpdate),
@@ -185,6 +199,10 @@ impl fmt::Display for Command {
             Self::Advance { host_id, from } => write!(formatter, "advance {host_id} from {from:?}"),
             Self::Abort { host_id } => write!(formatter, "abort {host_id}"),
             Self::StartLeave { host_id } => write!(formatter, "leave {host_id}"),
+            Self::StartRemoval { host_id } => write!(formatter, "remove {host_id}"),
+            Self::TakeBackRemoval { host_id, epoch } => {
+                write!(formatter, "take back the removal of {host_id} at epoch {epoch}")
+            }
             Self::Update(update) => write!(formatter, "update {}", update.host_id),
         }
     }
@@ -198,11 +216,17 @@ impl ClusterState {
             catalog: Arc::new(initial_catalog(Uuid::nil())),
             seniority: Arc::default(),
             recent_changes: Arc::default(),
+            removal: None,
         }
     }
 
     pub fn is_founded(&self) -> bool {
         self.topology.version > 0
+    }
+
+    /// Whether a member leaves because others remove it, not because it was asked to.
+    pub fn is_removal(&self, host_id: &HostId) -> bool {
+        self.removal.as_ref() == Some(host_id)
     }
 
     /// The members that should vote: the first five `Normal` ones in the order of their joining.
@@ -219,6 +243,7 @@ impl ClusterState {
             catalog: CatalogDocument::of(&self.catalog),
             seniority: self.seniority.to_vec(),
             recent_changes: self.recent_changes.to_vec(),
+            removal: self.removal,
         }
     }
 }
@@ -230,6 +255,7 @@ impl StateDocument {
             topology: Arc::new(self.topology),
             seniority: Arc::new(self.seniority),
             recent_changes: Arc::new(self.recent_changes),
+            removal: self.removal,
         })
     }
 }
@@ -257,7 +283,9 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Result<Option
         Command::Join { member } => join(state, index, member),
         Command::Advance { host_id, from } => advance(state, index, *host_id, *from),
         Command::Abort { host_id } => abort(state, index, *host_id),
-        Command::StartLeave { host_id } => start_leave(state, index, *host_id),
+        Command::StartLeave { host_id } => start_leave(state, index, *host_id, false),
+        Command::StartRemoval { host_id } => start_leave(state, index, *host_id, true),
+        Command::TakeBackRemoval { host_id, epoch } => take_back_removal(state, index, *host_id, *epoch),
         Command::Update(update) => update_member(state, index, update),
     }
 }
@@ -285,6 +313,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
     Ok(Some(ClusterState {
         seniority: Arc::new(vec![member.host_id]),
         recent_changes: Arc::default(),
+        removal: None,
         catalog: Arc::new(catalog),
         topology: Arc::new(Topology {
             version: index,
@@ -335,6 +364,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
         catalog: Arc::new(catalog),
         seniority: state.seniority.clone(),
         recent_changes: Arc::new(recent_changes),
+        removal: state.removal,
     }))
 }
 
@@ -440,16 +470,39 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
         MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
             topology.members.remove(&host_id);
         }))),
-        MemberState::Leaving(Phase::WriteBoth) => {
-            let stays = Arc::new(Member { state: MemberState::Normal, ..Member::clone(member) });
-            Ok(Some(with_topology(state, index, true, |topology| {
-                topology.members.insert(host_id, stays);
-            })))
-        }
+        MemberState::Leaving(Phase::WriteBoth) => Ok(Some(with_member_staying(state, index, member))),
     }
 }
 
-fn start_leave(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
+/// A member that was leaving is `Normal` again.
+fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> ClusterState {
+    let stays = Arc::new(Member { state: MemberState::Normal, ..member.clone() });
+    with_topology(state, index, true, |topology| {
+        topology.members.insert(stays.host_id, stays);
+    })
+}
+
+fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u64) -> Changed {
+    let topology = &state.topology;
+    let Some(member) = topology.member(&host_id) else {
+        return refuse(if topology.removed.contains(&host_id) {
+            Refusal::Removed { host_id }
+        } else {
+            Refusal::UnknownMember { host_id }
+        });
+    };
+    match member.state {
+        // Another has taken it back.
+        MemberState::Normal => Ok(None),
+        // While a member leaves nothing else changes the epoch: it is that of its beginning.
+        MemberState::Leaving(Phase::WriteBoth) if state.is_removal(&host_id) && topology.epoch == epoch => {
+            Ok(Some(with_member_staying(state, index, member)))
+        }
+        found => refuse(Refusal::WrongState { host_id, found }),
+    }
+}
+
+fn start_leave(state: &ClusterState, index: u64, host_id: HostId, is_removal: bool) -> Changed {
     let topology = &state.topology;
     let Some(member) = topology.member(&host_id) else {
         return if topology.removed.contains(&host_id) {
@@ -468,9 +521,10 @@ fn start_leave(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
         return refuse(Refusal::LastOwner { host_id });
     }
     let leaving = Arc::new(Member { state: MemberState::Leaving(Phase::WriteBoth), ..Member::clone(member) });
-    Ok(Some(with_topology(state, index, true, |topology| {
+    let changed = with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, leaving);
-    })))
+    });
+    Ok(Some(ClusterState { removal: is_removal.then_some(host_id), ..changed }))
 }
 
 fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Changed {
@@ -531,7 +585,12 @@ fn with_topology(
     }
     change(&mut topology);
     topology.feature_level = topology.raised_feature_level();
-    ClusterState { topology: Arc::new(topology), ..state.clone() }
+    let is_leaving = |host_id: &HostId| {
+        topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
+    };
+    // It ends with the leaving, whatever ended that.
+    let removal = state.removal.filter(is_leaving);
+    ClusterState { topology: Arc::new(topology), removal, ..state.clone() }
 }
 
 #[cfg(test)]

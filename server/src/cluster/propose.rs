@@ -194,6 +194,14 @@ fn no_leader(deadline: Duration) -> RequestError {
     ))
 }
 
+/// What became of a proposal is not known: a leader that has lost its majority may have it in its log, and go on from there.
+fn outcome_unknown(deadline: Duration) -> RequestError {
+    RequestError::Server(format!(
+        "{}; the change may still be carried out once they are: see whether it was before asking for it again",
+        no_leader(deadline)
+    ))
+}
+
 /// Puts a command into the metadata log and resolves with what it came to. From any shard of any member. When it is `Applied`,
 /// this node has applied it as well.
 pub async fn propose(context: &Rc<ShardContext>, command: Command, deadline: Duration) -> Result<Outcome> {
@@ -220,7 +228,7 @@ async fn propose_here(
     loop {
         let left = end.saturating_sub(context.clock.monotonic());
         if left.is_zero() {
-            return Err(no_leader(deadline));
+            return Err(outcome_unknown(deadline));
         }
         let patience = left.min(ANSWER_PATIENCE);
         let leader = context.metadata_log()?.leader();

@@ -21,6 +21,7 @@ use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Operation, Verdict, agree};
+use super::replica::write::check_alive_among;
 use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows, row_range};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
@@ -162,6 +163,11 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let (key, ranges, max_rows) = reads_of(transaction)?;
+    // What is agreed cannot be taken back: whether enough replicas are there to have it is asked before.
+    let replicas = context.cluster_view().placement(&table.keyspace).map(|it| it.replicas(key.token).clone());
+    if let Some(replicas) = replicas {
+        check_alive_among(context, &table.keyspace, &replicas, options.consistency)?;
+    }
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     let mut operation = Operation {

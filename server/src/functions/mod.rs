@@ -30,4 +30,6 @@ pub use aggregate::{AggregateFunction, AggregateState, is_aggregate, resolve_agg
 pub use cast::resolve_cast;
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
-pub use registry::{NEGATION, operator_name, qualified_name, resolve_described, resolve_with_literals};
+pub use registry::{
+    NEGATION, exists, operator_name, qualified_name, resolve_described, resolve_with_literals,
+};

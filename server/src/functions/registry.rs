@@ -48,7 +48,8 @@ pub(super) fn native_name(name: &str) -> Option<String> {
     }
 }
 
-fn exists(name: &str) -> bool {
+/// Whether there is a function of that name, whatever its arguments.
+pub fn exists(name: &str) -> bool {
     super::is_aggregate(name)
         || native_name(name).is_some_and(|plain| !matches!(candidates(&plain), Candidates::None))
 }

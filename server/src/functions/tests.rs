@@ -354,6 +354,10 @@ fn mathematics() {
     assert!(call("log", &[(Decimal, "0")]).unwrap_err().ends_with("Natural log of number zero or less"));
     assert!(call("exp", &[(Decimal, "1e20")]).is_err());
     assert_eq!(call("exp", &[(Decimal, "0")]).unwrap(), "1");
+    let (sevens, long) = ("7".repeat(102_200), format!("1.5{}1", "0".repeat(110_000)));
+    assert!(call("log", &[(Decimal, &sevens)]).unwrap().starts_with("235323.945"));
+    assert!(call("log10", &[(Decimal, &long)]).unwrap().starts_with("0.17609125905568"));
+    assert!(call("exp", &[(Decimal, &long)]).unwrap().starts_with("4.48168907033806"));
 }
 
 #[test]

@@ -64,22 +64,22 @@ pub const REMOVED_CODE: u16 = 4;
 /// The number of [`Refusal::SameHost`].
 pub const SAME_HOST_CODE: u16 = 6;
 
-/// Why a node wants no link with another.
+/// Why a node wants no link with another. Both sides read it: the texts do not say "this node".
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    #[error("it belongs to the cluster '{theirs}', this node to '{ours}'")]
+    #[error("a node of the cluster '{theirs}' is refused by one of the cluster '{ours}'")]
     Cluster { theirs: String, ours: String },
     #[error(
-        "it speaks versions {theirs_min} to {theirs_max} of the protocol, this node {ours_min} to {ours_max}"
+        "a node that speaks versions {theirs_min} to {theirs_max} of the internode protocol is refused by one that speaks {ours_min} to {ours_max}"
     )]
     Version { theirs_min: u16, theirs_max: u16, ours_min: u16, ours_max: u16 },
-    #[error("it is node {found}, not {expected}")]
+    #[error("node {found} is there, not {expected}")]
     Host { expected: HostId, found: HostId },
     #[error("node {0} has left the cluster or was removed from it and cannot come back with its old data")]
     Removed(HostId),
-    #[error("its clock is {seconds} s away from this node's")]
+    #[error("the clocks of the two nodes are {seconds} s apart")]
     Clock { seconds: u64 },
-    #[error("it has the host id of this node, {0}: a copied data directory?")]
+    #[error("two nodes have the host id {0}: a copied data directory?")]
     SameHost(HostId),
 }
 
@@ -110,7 +110,7 @@ pub enum HandshakeError {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The other node refuses this one.
-    #[error("it refuses this node (code {code}): {text}")]
+    #[error("the other node says (code {code}): {text}")]
     RefusedByPeer { code: u16, text: String },
 }
 
@@ -368,7 +368,7 @@ mod tests {
         let wrong = Greeting { cluster_name: "vineyard".to_owned(), ..other.clone() };
         assert_eq!(
             refused(&wrong).to_string(),
-            "it belongs to the cluster 'vineyard', this node to 'orchard'"
+            "a node of the cluster 'vineyard' is refused by one of the cluster 'orchard'"
         );
         let removed = Greeting { host_id: Uuid::from_u128(9), ..other.clone() };
         assert_eq!(refused(&removed), Refusal::Removed(Uuid::from_u128(9)));

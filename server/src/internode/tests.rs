@@ -358,9 +358,12 @@ fn nodes_that_do_not_belong_together_have_no_link() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let strangers = [
-            (Local { cluster_name: "vineyard".to_owned(), ..local(1) }, "code 1): it belongs to the cluster"),
+            (
+                Local { cluster_name: "vineyard".to_owned(), ..local(1) },
+                "code 1): a node of the cluster 'vineyard' is refused",
+            ),
             (local(99), "code 4): node"),
-            (Local { run_id: 8, ..local(2) }, "code 6): it has the host id"),
+            (Local { run_id: 8, ..local(2) }, "code 6): two nodes have the host id"),
         ];
         for (stranger, expected) in strangers {
             let (transport, _) = transport_of(stranger, options());

@@ -449,6 +449,9 @@ impl<'a> SelectionResolver<'a> {
         let is_open = |argument: &&ast::Selector| {
             matches!(argument, ast::Selector::Literal(_) | ast::Selector::Marker(_))
         };
+        if !functions::exists(name) {
+            return Err(RequestError::invalid(format!("Unknown function '{name}'")));
+        }
         let is_aggregate = functions::is_aggregate(name);
         if is_aggregate && self.inside_aggregate {
             return Err(RequestError::invalid(

@@ -11,7 +11,7 @@ mod resolve;
 use std::borrow::Cow;
 
 use cql_lite::syntax::ast;
-use cql_lite::types::{CqlType, codec, compare};
+use cql_lite::types::{CqlType, canonical, codec};
 
 pub use self::literals::{is_assignable, literal_type, own_type};
 pub use self::resolve::{operator_name, resolve};
@@ -125,11 +125,11 @@ impl<'a> Bound<'a> {
 }
 
 /// One bind value as it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindValue<'a> {
     Null,
     Unset,
-    Bytes(&'a [u8]),
+    Bytes(Cow<'a, [u8]>),
 }
 
 /// What terms are evaluated with: one bind value a marker (already checked), and the moment of the request.
@@ -175,8 +175,7 @@ impl Term {
             }
             Self::Set(element_type, items) => {
                 let Some(mut items) = evaluate_items(items, bindings)? else { return Ok(Bound::Unset) };
-                items.sort_by(|a, b| compare::compare(element_type, a, b));
-                items.dedup();
+                canonical::sort_elements(element_type, &mut items);
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Map(key_type, entries) => {
@@ -184,11 +183,9 @@ impl Term {
                 for (key, value) in entries {
                     let Some(key) = element(key.evaluate(bindings)?)? else { return Ok(Bound::Unset) };
                     let Some(value) = element(value.evaluate(bindings)?)? else { return Ok(Bound::Unset) };
-                    // The last entry of a key wins, as when a Java map is filled.
-                    evaluated.retain(|(other, _)| *other != key);
                     evaluated.push((key, value));
                 }
-                evaluated.sort_by(|a, b| compare::compare(key_type, &a.0, &b.0));
+                canonical::sort_entries(key_type, &mut evaluated);
                 Ok(owned(codec::encode_entries(
                     evaluated.iter().map(|(key, value)| (key.as_ref(), value.as_ref())),
                 )))

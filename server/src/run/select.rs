@@ -116,9 +116,9 @@ impl<'p> SelectRun<'p> {
         cursor: Option<&Cursor>,
     ) -> Result<Self> {
         let filters = BoundFilters::bind(&plan.restrictions.filters, &plan.table, &plan.fetched, &bindings)?;
-        let limit = limit_value(plan.limit.as_ref(), "LIMIT", &bindings)?;
+        let limit = limit_value(plan.limit.as_ref(), "limit", &bindings)?;
         let per_partition_limit =
-            limit_value(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", &bindings)?;
+            limit_value(plan.per_partition_limit.as_ref(), "per partition limit", &bindings)?;
         if !plan.result_order.is_empty() && bounds.rows.is_some() && plan.restrictions.has_partition_in() {
             return Err(RequestError::invalid(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
@@ -573,16 +573,16 @@ fn limit_value(term: Option<&Term>, name: &str, bindings: &Bindings<'_>) -> Resu
     let Some(term) = term else { return Ok(None) };
     match term.evaluate(bindings)? {
         Bound::Unset => Ok(None),
-        Bound::Null => Err(RequestError::invalid(format!("Invalid null value of {}", name.to_lowercase()))),
+        Bound::Null => Err(RequestError::invalid(format!("Invalid null value of {name}"))),
         Bound::Bytes(bytes) => {
             let value = bytes
                 .as_ref()
                 .try_into()
                 .map(i32::from_be_bytes)
-                .map_err(|_| RequestError::invalid(format!("Invalid {} value", name.to_lowercase())))?;
+                .map_err(|_| RequestError::invalid(format!("Invalid {name} value")))?;
             match u64::try_from(value) {
                 Ok(value) if value > 0 => Ok(Some(value)),
-                _ => Err(RequestError::invalid(format!("{name} must be strictly positive"))),
+                _ => Err(RequestError::invalid("LIMIT must be strictly positive")),
             }
         }
     }

@@ -9,7 +9,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use cql_lite::frame::{ColumnSpec, ColumnsMetadata, ProtocolVersion};
+use bytes::BytesMut;
+use cql_lite::frame::{ColumnSpec, ColumnsMetadata, ProtocolVersion, type_codes};
 use cql_lite::syntax;
 use hashbrown::HashMap;
 use md5::{Digest, Md5};
@@ -65,13 +66,6 @@ impl Statement {
             _ => Vec::new(),
         };
         let id = statement_id(text, keyspace);
-        let mut digest = Md5::new();
-        for column in &result_columns {
-            digest.update(column.name.as_bytes());
-            digest.update([0]);
-            digest.update(column.column_type.to_string().as_bytes());
-            digest.update([0]);
-        }
         Ok(Self {
             fingerprint: u32::from_be_bytes([id[0], id[1], id[2], id[3]]),
             id,
@@ -80,8 +74,8 @@ impl Statement {
             plan: planned.plan,
             markers: planned.markers,
             partition_key_markers: planned.partition_key_markers,
+            metadata_id: metadata_id(&result_columns),
             result_columns,
-            metadata_id: digest.finalize().into(),
             generation: catalog.generation,
             encoded: [OnceLock::new(), OnceLock::new(), OnceLock::new()],
         })
@@ -138,6 +132,17 @@ pub fn columns_metadata(
         .map(|column| ColumnSpec { keyspace, table, name: &column.name, cql_type: &column.column_type })
         .collect();
     ColumnsMetadata::new(version, &specs)
+}
+
+/// A digest of names and types as clients are told them: it changes with the fields of a user type, not only with its name.
+fn metadata_id(columns: &[ResultColumn]) -> StatementId {
+    let mut described = BytesMut::new();
+    for column in columns {
+        described.extend_from_slice(column.name.as_bytes());
+        described.extend_from_slice(&[0]);
+        type_codes::put_type(&mut described, ProtocolVersion::V5, &column.column_type);
+    }
+    Md5::digest(&described).into()
 }
 
 /// The id of a statement text in a keyspace.

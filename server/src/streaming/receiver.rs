@@ -90,9 +90,40 @@ pub(super) struct Attempt {
     pub rate: Option<u64>,
 }
 
-/// Fetches everything that this node gains at the present epoch. On the first shard. Returns when all of it is durable and
+/// What holders have said that there is to fetch, kept from attempt to attempt: who does not answer any more has said it before.
+#[derive(Debug, Default)]
+pub struct Estimates {
+    epoch: u64,
+    units: BTreeMap<UnitKey, Estimate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Estimate {
+    source: HostId,
+    bytes: u64,
+}
+
+impl Estimates {
+    /// Takes in what was said of an attempt's units.
+    fn learn(&mut self, epoch: u64, lanes: &[Lane], said: &BTreeMap<UnitKey, u64>) {
+        if self.epoch != epoch {
+            *self = Self { epoch, units: BTreeMap::new() };
+        }
+        for lane in lanes {
+            let source = lane.source.host_id;
+            let known = lane.units.iter().filter_map(|unit| Some((unit.key, *said.get(&unit.key)?)));
+            self.units.extend(known.map(|(key, bytes)| (key, Estimate { source, bytes })));
+        }
+    }
+
+    fn bytes(&self, unit: &UnitKey) -> u64 {
+        self.units.get(unit).map_or(0, |estimate| estimate.bytes)
+    }
+}
+
+/// Fetches everything that this node gains at the present epoch. On the first shard. `estimates`: of earlier attempts. Returns when all of it is durable and
 /// stored as done; at once when it was already, or there is nothing.
-pub async fn run(context: &Rc<ShardContext>) -> Result<(), TransferError> {
+pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Result<(), TransferError> {
     let view = context.cluster();
     let topology = &view.topology;
     let (Some(sides), Some(member)) = (Sides::of(topology), topology.in_transition()) else { return Ok(()) };
@@ -107,17 +138,32 @@ pub async fn run(context: &Rc<ShardContext>) -> Result<(), TransferError> {
     }
     progress::forget_others(context, epoch).await?;
     let Planned { lanes, blocked, lost } = planned(context, &sides)?;
-    let estimates = estimate(context, &lanes).await;
+    estimates.learn(epoch, &lanes, &estimate(context, &lanes).await);
     let mut stored_units = stored.units;
     let (mut states, mut units) = (BTreeMap::new(), BTreeMap::new());
     for (source, unit) in
         lanes.iter().flat_map(|lane| lane.units.iter().map(|unit| (lane.source.host_id, unit)))
     {
         let known = stored_units.remove(&unit.key).unwrap_or_default().towards(&intervals(&unit.ranges));
-        let estimated_bytes = estimates.get(&unit.key).copied().unwrap_or(0);
+        let estimated_bytes = estimates.bytes(&unit.key);
         let (bytes, share_done, is_done) = (known.bytes, known.share_done(), known.is_done);
         states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
         units.insert(unit.key, known);
+    }
+    if blocked > 0 || lost > 0 {
+        // The plan leaves out what only a dead member has; it is to come still.
+        for (key, estimate) in estimates.units.iter().filter(|(_, known)| !view.is_alive(&known.source)) {
+            states.entry(*key).or_insert_with(|| {
+                let known = stored_units.remove(key).unwrap_or_default();
+                UnitState {
+                    source: estimate.source,
+                    bytes: known.bytes,
+                    estimated_bytes: estimate.bytes,
+                    share_done: known.share_done(),
+                    is_done: known.is_done,
+                }
+            });
+        }
     }
     transfers.begin(member.host_id, epoch, states, now);
     fetch_all(context, epoch, units, lanes).await?;

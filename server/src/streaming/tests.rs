@@ -5,7 +5,7 @@ mod cluster;
 use helenus_engine::io::CrashStyle;
 
 use self::cluster::{Cluster, run_local};
-use super::receiver::{self, TransferError};
+use super::receiver::{self, Estimates, TransferError};
 use crate::ring::member::{MemberState, Phase};
 
 const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
@@ -13,7 +13,7 @@ const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);
 
 /// The joiner, or whoever gains something, fetches until it has everything.
 async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {
-    receiver::run(&cluster.first_shard(number)).await
+    receiver::run(&cluster.first_shard(number), &mut Estimates::default()).await
 }
 
 /// The same where a dead member was the only replica of some system tables' ranges.
@@ -98,6 +98,30 @@ fn with_one_replica_nobody_takes_a_dead_members_place() {
         }
         fetch(&cluster, joiner).await.unwrap();
         cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn what_a_dead_holder_was_to_send_is_still_to_come() {
+    run_local(async {
+        let mut cluster = Cluster::new(10, 1);
+        for _ in 0..2 {
+            cluster.add(1, MemberState::Normal).await;
+        }
+        cluster.write(400, 10).await;
+        let joiner = cluster.add(1, WRITE_BOTH).await;
+        let mut estimates = Estimates::default();
+        let mut expected = Vec::new();
+        for dead in [0, 1] {
+            cluster.stop(dead);
+            receiver::run(&cluster.first_shard(joiner), &mut estimates).await.unwrap_err();
+            let report = super::progress(&cluster.first_shard(joiner)).receiving.unwrap();
+            expected.push(report);
+        }
+        // The one that died first was never asked; the other one has said how much it has, and sent it.
+        let [first, second] = &expected[..] else { panic!("{expected:?}") };
+        assert!(first.estimated_bytes > 0, "{first:?}");
+        assert_eq!((first.bytes, first.estimated_bytes), (second.bytes, second.estimated_bytes));
     });
 }
 

@@ -65,7 +65,7 @@ fn exit_codes_tell_what_failed() {
     assert_eq!(run(&node, &["-e", "EXPAND MAYBE"]), ExitCode::from(1));
     assert_eq!(run(&node, &["-f", "/nowhere/script.cql"]), ExitCode::from(1));
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let line = ["shell", "127.0.0.1", &unused.to_string(), "-e", "SELECT 1"];
+    let line = ["shell", "127.0.0.1", &unused.to_string(), "--connect-timeout", "0", "-e", "SELECT 1"];
     assert_eq!(helenus_shell::main_with_args(&CommandLine::parse_from(line).args), ExitCode::from(2));
 }
 
@@ -83,6 +83,18 @@ fn settings_reach_the_node() {
         "{:?}",
         node.requests()
     );
+}
+
+/// The driver gives up all that it learns of the cluster where it cannot read one type, such as `frozen<"MyType">`.
+#[test]
+fn the_driver_is_kept_from_the_schema() {
+    let node = ScriptedNode::start();
+    assert_eq!(
+        printed(&node, "SHOW HOST", &[]),
+        format!("Connected to scripted at 127.0.0.1:{}\n", node.port())
+    );
+    let requests = node.requests();
+    assert!(!requests.iter().any(|request| request.contains("system_schema")), "{requests:?}");
 }
 
 #[test]

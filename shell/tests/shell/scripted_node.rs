@@ -223,32 +223,6 @@ fn table(statement: &str) -> Option<Table> {
             ("position", CqlType::Int, vec![Some(Value::Int(-1)), Some(Value::Int(0))]),
             ("type", CqlType::Text, vec![text("text"), text("int")]),
         ],
-        "system_schema.tables" => vec![
-            ("keyspace_name", CqlType::Text, vec![text("demo")]),
-            ("table_name", CqlType::Text, vec![text("people")]),
-        ],
-        "system_schema.keyspaces" => {
-            let replication = CqlType::map(CqlType::Text, CqlType::Text, true);
-            let entry = |key: &str, value: &str| (Value::Text(key.to_owned()), Value::Text(value.to_owned()));
-            let options = vec![entry("class", "SimpleStrategy"), entry("replication_factor", "1")];
-            vec![
-                ("keyspace_name", CqlType::Text, vec![text("demo")]),
-                ("replication", replication, vec![Some(Value::Map(options))]),
-                ("durable_writes", CqlType::Boolean, vec![Some(Value::Boolean(true))]),
-            ]
-        }
-        "system_schema.types" => {
-            let names = CqlType::list(CqlType::Text, true);
-            vec![
-                ("keyspace_name", CqlType::Text, vec![]),
-                ("type_name", CqlType::Text, vec![]),
-                ("field_names", names.clone(), vec![]),
-                ("field_types", names, vec![]),
-            ]
-        }
-        "system_schema.views" => ["keyspace_name", "view_name", "base_table_name"]
-            .map(|column| (column, CqlType::Text, vec![]))
-            .into(),
         "people" | "demo.people" => vec![
             ("id", CqlType::Int, vec![Some(Value::Int(1)), Some(Value::Int(2))]),
             ("name", CqlType::Text, vec![text("Ann"), None]),

@@ -292,6 +292,31 @@ def test_altered_table_is_seen_by_prepared_statements(session):
     assert (row.id, row.a, row.b) == (1, 2, "new")
 
 
+def test_altered_type_is_seen_by_prepared_statements(session):
+    session.execute("CREATE TYPE growing (a int)")
+    session.execute("CREATE TABLE grown (id int PRIMARY KEY, u frozen<growing>)")
+    select = session.prepare("SELECT u FROM grown WHERE id = ?")
+    session.execute("INSERT INTO grown (id, u) VALUES (1, {a: 1})")
+    assert session.execute(select, [1]).one().u.a == 1
+    session.execute("ALTER TYPE growing ADD b text")
+    session.execute("INSERT INTO grown (id, u) VALUES (1, {a: 1, b: 'new'})")
+    found = session.execute(select, [1]).one().u
+    assert (found.a, found.b) == (1, "new")
+
+
+def test_sets_and_maps_are_equal_in_whatever_order_they_were_sent(session):
+    session.execute("CREATE TABLE ordered (k frozen<set<text>>, c frozen<map<text, int>>, s set<int>, PRIMARY KEY (k, c))")
+    insert = session.prepare("INSERT INTO ordered (k, c, s) VALUES (?, ?, ?)")
+    for key, clustering in [("ba", "yx"), ("ab", "xy"), ("aba", "yx")]:
+        session.execute(insert, [list(key), {name: 1 for name in clustering}, [3, 1, 2]])
+    assert len(list(session.execute("SELECT * FROM ordered"))) == 1
+    found = session.execute("SELECT toJson(k) FROM ordered WHERE k = {'a', 'b'} AND c = {'x': 1, 'y': 1}").one()
+    assert found[0] == '["a", "b"]'
+    update = session.prepare("UPDATE ordered SET s = ? WHERE k = ? AND c = ? IF s = ?")
+    applied = session.execute(update, [[9], ["b", "a"], {"y": 1, "x": 1}, [2, 3, 1]])
+    assert applied.was_applied
+
+
 def test_a_column_that_comes_back_shows_what_is_newer_than_its_drop(session):
     session.execute("DROP TABLE IF EXISTS dropped")
     session.execute("CREATE TABLE dropped (k int, c int, v int, s int STATIC, m map<int, int>, PRIMARY KEY (k, c))")

@@ -213,6 +213,74 @@ fn leaving_can_be_taken_back_and_the_last_owner_stays() {
 }
 
 #[test]
+fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
+    let mut log = Log::of(3);
+    let host_id = id(2);
+    log.done(&Command::StartRemoval { host_id });
+    assert!(log.state.is_removal(&host_id) && !log.state.is_removal(&id(1)));
+    log.again(&Command::StartRemoval { host_id });
+    // What happens meanwhile leaves it a removal.
+    log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    log.done(&Command::Update(MemberUpdate { shard_count: 7, ..MemberUpdate::of(&member(2)) }));
+    assert!(log.state.is_removal(&host_id));
+    let epoch = log.state.topology.epoch;
+    log.done(&Command::TakeBackRemoval { host_id, epoch });
+    assert_eq!(log.state_of(2), Some(MemberState::Normal));
+    assert!(!log.state.is_removal(&host_id));
+    log.again(&Command::TakeBackRemoval { host_id, epoch });
+    // One that comes late takes neither a later removal back nor what a member was asked for.
+    let write_both = MemberState::Leaving(Phase::WriteBoth);
+    log.done(&Command::StartRemoval { host_id });
+    log.refused(
+        &Command::TakeBackRemoval { host_id, epoch },
+        Refusal::WrongState { host_id, found: write_both },
+    );
+    log.done(&Command::Abort { host_id });
+    assert!(!log.state.is_removal(&host_id), "an operator may take it back, too");
+    log.done(&Command::StartLeave { host_id });
+    log.again(&Command::StartRemoval { host_id });
+    assert!(!log.state.is_removal(&host_id), "it was asked to leave before it died");
+    let epoch = log.state.topology.epoch;
+    log.refused(
+        &Command::TakeBackRemoval { host_id, epoch },
+        Refusal::WrongState { host_id, found: write_both },
+    );
+}
+
+#[test]
+fn a_removal_whose_ranges_were_handed_over_goes_to_its_end() {
+    let mut log = Log::of(3);
+    let host_id = id(2);
+    log.done(&Command::StartRemoval { host_id });
+    let epoch = log.state.topology.epoch;
+    log.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
+    let found = MemberState::Leaving(Phase::ReadNew);
+    assert!(log.state.is_removal(&host_id));
+    for epoch in [epoch, log.state.topology.epoch] {
+        let take_back = Command::TakeBackRemoval { host_id, epoch };
+        log.refused(&take_back, Refusal::WrongState { host_id, found });
+    }
+    log.done(&Command::Advance { host_id, from: found });
+    assert!(!log.state.is_removal(&host_id));
+    log.refused(&Command::TakeBackRemoval { host_id, epoch }, Refusal::Removed { host_id });
+    log.refused(
+        &Command::TakeBackRemoval { host_id: id(9), epoch },
+        Refusal::UnknownMember { host_id: id(9) },
+    );
+    log.refused(&Command::Join { member: member(2) }, Refusal::Removed { host_id });
+}
+
+#[test]
+fn a_state_from_before_removals_were_told_apart_is_read() {
+    let mut log = Log::of(2);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    let mut document = serde_json::to_value(log.state.document()).unwrap();
+    assert!(document.as_object_mut().unwrap().remove("removal").is_some());
+    let state = serde_json::from_value::<StateDocument>(document).unwrap().state().unwrap();
+    assert_eq!(format!("{state:?}"), format!("{:?}", log.state));
+}
+
+#[test]
 fn addresses_and_tokens_of_others_are_refused() {
     let mut log = Log::founded();
     let first = member(1);

@@ -8,7 +8,11 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 
 use super::harness::{World, simulate};
+use crate::cluster::departure::Departure;
+use crate::cluster::liveness::ServingState;
 use crate::cluster::membership::{self, MembershipError};
+use crate::cluster::metadata::{Command, Outcome};
+use crate::cluster::propose;
 use crate::coordinator::paxos;
 use crate::node::StartError;
 use crate::ring::member::{MemberState, Phase};
@@ -264,6 +268,149 @@ fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
         // One replica is not enough to survive its node.
         load.acknowledged.borrow_mut().remove("one");
         load.check(&[0, 1, 3], Consistency::One).await;
+    });
+}
+
+async fn removenode(world: &World, by: usize, dead: usize) -> Result<(), MembershipError> {
+    let id = world.host_id(dead);
+    let removed = world.on(by, move |context| async move { membership::removenode(&context, id).await });
+    removed.await.unwrap()
+}
+
+fn is_staying(world: &World, index: usize) -> bool {
+    let node = world.node(index);
+    let departure = *node.node.departure.borrow();
+    departure == Departure::Staying && node.node.board.state() < ServingState::Leaving
+}
+
+#[test]
+fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_later() {
+    simulate(61, |world| async move {
+        for index in 0..3 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Load::new(&world).await;
+        load.write(&[0, 1, 2], 50, Consistency::Quorum).await;
+        world.settle().await;
+        let leader = world.leader().unwrap();
+        let (other, dead) = ((leader + 1) % 3, (leader + 2) % 3);
+        let epoch = world.node(leader).cluster().topology.epoch;
+        world.crash(dead);
+        world.settle().await;
+        // The leader does not know yet that it has lost its majority: the removal gets into its log.
+        world.crash(other);
+        let error = removenode(&world, leader, dead).await.unwrap_err();
+        assert!(error.to_string().contains("may still be carried out"), "{error}");
+        for index in [other, dead] {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        world.settle().await;
+        for asked in 0..3 {
+            assert!(
+                world.node(asked).cluster().topology.epoch >= epoch + 2,
+                "it was carried out, and taken back"
+            );
+            assert_eq!(state_of(&world, asked, dead), Some(MemberState::Normal));
+        }
+        assert!(is_staying(&world, dead));
+        load.check(&[0, 1, 2], Consistency::Quorum).await;
+    });
+}
+
+#[test]
+fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
+    simulate(62, |world| async move {
+        for index in 0..5 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Load::new(&world).await;
+        load.write(&[0, 1, 2, 3, 4], 100, Consistency::Quorum).await;
+        world.settle().await;
+        // Who was asked for it dies when it has begun; the dead one comes back before another one is asked.
+        world.crash(2);
+        let host_id = world.host_id(2);
+        let begun = world.on(0, move |context| async move {
+            propose(&context, Command::StartRemoval { host_id }, Duration::from_secs(30)).await
+        });
+        assert!(matches!(begun.await, Some(Ok(Outcome::Applied { .. }))));
+        world.crash(0);
+        world.settle().await;
+        assert_eq!(state_of(&world, 1, 2), Some(MemberState::Leaving(Phase::WriteBoth)));
+        world.enter(0).await.unwrap().unwrap();
+        world.enter(2).await.unwrap().unwrap();
+        wait_until(|| state_of(&world, 1, 2) == Some(MemberState::Normal)).await;
+        assert!(is_staying(&world, 2));
+        world.settle().await;
+        // Now it is dead for good. Another one goes on.
+        world.crash(2);
+        let remove_by = |by: usize| {
+            let world = world.clone();
+            let removing = move |context| async move { membership::removenode(&context, host_id).await };
+            tokio::task::spawn_local(async move { world.on(by, removing).await })
+        };
+        let removing = remove_by(0);
+        wait_until(|| state_of(&world, 1, 2) != Some(MemberState::Normal)).await;
+        world.crash(0);
+        let ended = removing.await.unwrap();
+        assert!(matches!(ended, None | Some(Ok(()))), "{ended:?}");
+        let removing = remove_by(1);
+        // It takes some of the ranges over.
+        world.enter(0).await.unwrap().unwrap();
+        removing.await.unwrap().unwrap().unwrap();
+        world.settle().await;
+        assert!([0, 1, 3, 4].iter().all(|asked| state_of(&world, *asked, 2).is_none()));
+        let _ = world.enter(2).await;
+        wait_until(|| world.node(2).node.board.state() == ServingState::Removed).await;
+        load.acknowledged.borrow_mut().remove("one");
+        load.check(&[0, 1, 3, 4], Consistency::Quorum).await;
+    });
+}
+
+#[test]
+fn a_removal_that_waits_ends_when_its_member_is_back() {
+    simulate(63, |world| async move {
+        for index in 0..5 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Load::new(&world).await;
+        load.write(&[0, 1, 2, 3, 4], 100, Consistency::Quorum).await;
+        world.settle().await;
+        // Of the two, each takes over from the other: neither removal can be carried out.
+        world.crash(3);
+        world.crash(4);
+        let removing = {
+            let world = world.clone();
+            tokio::task::spawn_local(async move { removenode(&world, 0, 4).await })
+        };
+        wait_until(|| state_of(&world, 1, 4) == Some(MemberState::Leaving(Phase::WriteBoth))).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!removing.is_finished());
+        world.enter(4).await.unwrap().unwrap();
+        let error = removing.await.unwrap().unwrap_err();
+        assert!(matches!(error, MembershipError::RemovalTakenBack { .. }), "{error}");
+        assert!(is_staying(&world, 4));
+        world.enter(3).await.unwrap().unwrap();
+        world.settle().await;
+        assert_eq!(state_of(&world, 2, 4), Some(MemberState::Normal));
+        load.check(&[0, 1, 2, 3, 4], Consistency::Quorum).await;
+    });
+}
+
+#[test]
+fn the_removal_of_a_member_without_data_is_not_waited_for() {
+    simulate(64, |world| async move {
+        for index in 0..3 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        // All of them vote.
+        world.settle().await;
+        let asked = world.leader().unwrap();
+        let dead = (asked + 1) % 3;
+        world.crash(dead);
+        world.settle().await;
+        let begun = tokio::time::Instant::now();
+        removenode(&world, asked, dead).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     });
 }
 

@@ -138,7 +138,7 @@ impl Distribution {
         }
         let mut sent = sent;
         loop {
-            self.tell_if_decided(demand, &acknowledged, &failed, replicas, waiting);
+            self.tell_if_decided(demand, &acknowledged, &failed, sent.is_empty(), waiting);
             match sent.next().await {
                 None => break,
                 Some((member, Ok(()))) => acknowledged.push(member),
@@ -187,21 +187,20 @@ impl Distribution {
         RequestError::WriteTimeout { consistency: self.level, received, required, write_type, contentions }
     }
 
-    /// Tells the client when the level is reached, or as soon as it cannot be.
+    /// Tells the client when the level is reached, or that it is not when all have answered: only then is it true how many have it.
     fn tell_if_decided(
         &self,
         demand: &Demand,
         acknowledged: &[Arc<Member>],
         failed: &[(Arc<Member>, FailureReason)],
-        replicas: &Replicas,
+        have_all_answered: bool,
         waiting: &mut Waiting,
     ) {
         if demand.is_met(acknowledged.iter().map(|member| &**member)) {
             tell(waiting, Ok(()));
             return;
         }
-        let may_come = |member: &&Arc<Member>| failed.iter().all(|(gone, _)| gone.host_id != member.host_id);
-        if demand.is_met(replicas.all().filter(may_come).map(|member| &**member)) {
+        if !have_all_answered {
             return;
         }
         let received = demand.count(acknowledged.iter().map(|member| &**member));

@@ -15,13 +15,12 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
-use cql_lite::types::validate::validate;
 use serde::{Deserialize, Serialize};
 
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, WriteOptions};
 use super::{epoch, failure_reason};
-use crate::bind::OwnedBindings;
+use crate::bind::{OwnedBindings, checked_bytes};
 use crate::coordinator::RequestOptions;
 use crate::coordinator::transaction::TransactionStatement;
 use crate::coordinator::write::apply_statements;
@@ -490,11 +489,7 @@ fn values(statement: &Statement, values: &[ForwardedValue]) -> Result<OwnedBindi
         bound.push(match value {
             ForwardedValue::Null => BindValue::Null,
             ForwardedValue::Unset => BindValue::Unset,
-            ForwardedValue::Bytes(bytes) => {
-                validate(&marker.value_type, bytes)
-                    .map_err(|error| RequestError::invalid(error.to_string()))?;
-                BindValue::Bytes(bytes)
-            }
+            ForwardedValue::Bytes(bytes) => checked_bytes(marker, bytes)?,
         });
     }
     Ok(OwnedBindings::new(&bound))

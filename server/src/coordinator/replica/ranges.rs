@@ -1,5 +1,8 @@
 //! Which replicas answer which part of a range of keys: the ranges of the placement in token order, neighbours that the
 //! same replicas can answer joined.
+//!
+//! Invariant: joining leaves a replica to spare where the ranges have one. Otherwise the first replica that fails, and is not
+//! known to be down yet, would fail reads of ranges whose other replicas are there.
 
 use std::sync::Arc;
 
@@ -37,6 +40,14 @@ fn segments(placement: &Placement) -> impl Iterator<Item = (Vec<u8>, &Replicas)>
     ranges.chain(first.map(|replicas| (RING_END.to_vec(), replicas)))
 }
 
+/// Whether the level can be reached without any one of these members.
+fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
+    members.iter().all(|missing| {
+        demand
+            .is_met(members.iter().filter(|member| member.host_id != missing.host_id).map(|member| &**member))
+    })
+}
+
 /// The part from its start of `[start, end)` that one set of live replicas can answer at the level; an error where the
 /// live replicas of the very first keys cannot.
 pub fn first_group(
@@ -68,7 +79,8 @@ pub fn first_group(
             Some(group) => {
                 let mut common = alive(replicas);
                 common.retain(|member| group.members.iter().any(|known| known.host_id == member.host_id));
-                if !demand.is_met(common.iter().map(|member| &**member)) {
+                let is_enough = demand.is_met(common.iter().map(|member| &**member));
+                if !is_enough || (has_spare(demand, &group.members) && !has_spare(demand, &common)) {
                     break;
                 }
                 group.end = segment_end;
@@ -165,6 +177,19 @@ mod tests {
             (RING_END.to_vec(), vec![1, 2]),
         ];
         assert_eq!(groups, expected);
+    }
+
+    #[test]
+    fn joined_ranges_keep_a_replica_to_spare() {
+        let view = view(&[-100, 0, 100, 200, 300], &[1, 2, 3, 4, 5]);
+        for (level, most) in [(Consistency::One, 3), (Consistency::Quorum, 5)] {
+            let groups = groups(&view, 3, level).unwrap();
+            let required = if level == Consistency::One { 1 } else { 2 };
+            assert!(groups.iter().all(|(_, members)| members.len() > required), "{level:?}: {groups:?}");
+            assert!(groups.len() <= most + 1, "{level:?}: {groups:?}");
+        }
+        // Nothing is kept to spare where nothing is.
+        assert_eq!(groups(&view, 3, Consistency::All).unwrap().len(), 6);
     }
 
     #[test]

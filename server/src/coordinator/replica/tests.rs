@@ -108,6 +108,18 @@ fn a_silent_replica_holds_up_only_levels_that_need_it() {
 }
 
 #[test]
+fn a_replica_that_is_down_has_not_failed_where_another_is_silent() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.set_alive(1, false);
+        cluster.set_silent(2, true);
+        match cluster.execute(0, INSERT, Consistency::Quorum).await {
+            Err(RequestError::WriteTimeout { received: 1, required: 2, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
 fn what_a_replica_missed_is_given_to_it_when_it_is_back() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);

@@ -354,6 +354,7 @@ impl Write {
             replicas: &replicas,
             demand,
             acknowledged: SmallVec::new(),
+            down: SmallVec::new(),
             failed: Vec::new(),
             asked: FuturesUnordered::new(),
             hinting: FuturesUnordered::new(),
@@ -377,7 +378,7 @@ impl Write {
                 let sent = send(context.clone(), member.clone(), token, request.clone(), options.deadline);
                 round.asked.push(Box::pin(sent));
             } else {
-                round.failed.push((member.clone(), FailureReason::NodeDown));
+                round.down.push(member.clone());
                 round.hint(member);
             }
         }
@@ -393,6 +394,8 @@ struct Round<'a> {
     replicas: &'a Replicas,
     demand: Demand,
     acknowledged: SmallVec<[Arc<Member>; 4]>,
+    /// Known to be down: not asked, and so no failures of this write.
+    down: SmallVec<[Arc<Member>; 4]>,
     failed: Vec<(Arc<Member>, FailureReason)>,
     asked: Asked,
     hinting: Hinting,
@@ -425,9 +428,8 @@ impl Round<'_> {
                 () = &mut timer, if !self.asked.is_empty() => {
                     self.asked.clear();
                     for member in self.replicas.all() {
-                        let is_known = self.acknowledged.iter().any(|known| known.host_id == member.host_id)
-                            || self.failed.iter().any(|(known, _)| known.host_id == member.host_id);
-                        if !is_known {
+                        let has_answered = self.acknowledged.iter().any(|known| known.host_id == member.host_id);
+                        if !has_answered && !self.is_lost(member) {
                             self.failed.push((member.clone(), FailureReason::TimedOut));
                             self.hint(member);
                         }
@@ -462,14 +464,19 @@ impl Round<'_> {
         }
         let is_any = self.demand.consistency() == Consistency::Any;
         let can_hint = is_any && !self.hinting.is_empty();
+        let none_is_lost = self.failed.is_empty() && self.down.is_empty();
         let is_possible =
-            can_hint || (!self.asked.is_empty() && (self.failed.is_empty() || is_any || self.may_be_met()));
+            can_hint || (!self.asked.is_empty() && (none_is_lost || is_any || self.may_be_met()));
         if !is_possible {
+            // With ANY, a hint for one that is down would have been enough, and could not be stored.
+            let without_hint = self.down.iter().filter(|_| is_any);
+            let without_hint = without_hint.map(|member| (member.clone(), FailureReason::NodeDown));
             let asked_and_failed: Vec<_> = self
                 .failed
                 .iter()
                 .filter(|(member, _)| is_any || self.demand.counts(member))
                 .cloned()
+                .chain(without_hint)
                 .collect();
             answer.give_failure(self.demand.count(acknowledged()), self.demand.required(), &asked_and_failed);
         }
@@ -477,13 +484,15 @@ impl Round<'_> {
 
     /// Whether the level is reached if all that have not answered acknowledge.
     fn may_be_met(&self) -> bool {
-        let open: SmallVec<[&Member; 4]> = self
-            .replicas
-            .all()
-            .filter(|member| self.failed.iter().all(|(failed, _)| failed.host_id != member.host_id))
-            .map(|member| &**member)
-            .collect();
+        let open: SmallVec<[&Member; 4]> =
+            self.replicas.all().filter(|member| !self.is_lost(member)).map(|member| &**member).collect();
         self.demand.is_met(open.iter().copied())
+    }
+
+    /// Whether the member will not acknowledge any more.
+    fn is_lost(&self, member: &Member) -> bool {
+        self.down.iter().any(|down| down.host_id == member.host_id)
+            || self.failed.iter().any(|(failed, _)| failed.host_id == member.host_id)
     }
 }
 

@@ -20,7 +20,10 @@ const MORE_REPLICAS: &str = "When increasing replication factor you need to run 
 impl Ddl<'_> {
     pub(super) fn create_keyspace(&self, create: &CreateKeyspace) -> Result<Change> {
         let name = create.keyspace.as_str();
-        refuse_system_keyspace(name)?;
+        if system_keyspaces::is_system(name) {
+            // Not a matter of rights, as it is for a keyspace that is there.
+            return invalid(format!("System keyspace '{name}' is not user-modifiable"));
+        }
         let properties = Properties::from_ast(&create.properties)?;
         let options = KeyspaceOptions::from_properties(&properties, name, None, &self.context.data_centers)?;
         let Some(replication) = options.replication else {

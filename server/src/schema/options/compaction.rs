@@ -16,7 +16,7 @@ const DEFAULT_MIN_THRESHOLD: u32 = 4;
 const DEFAULT_MAX_THRESHOLD: u32 = 32;
 const MIN_UNIFIED_TARGET_SIZE_BYTES: f64 = 1_048_576.0;
 
-/// Sub-options that advise, or that are checked to have the only value that Helenus has.
+/// Sub-options that are checked to have the only value that Helenus has; how often expired tables are looked for only advises.
 const NO_EFFECT: [&str; 4] = [
     "expired_sstable_check_frequency_seconds",
     "provide_overlapping_tombstones",
@@ -132,6 +132,7 @@ impl Check<'_> {
             CompactionClass::Leveled => {
                 self.leveled()?;
                 self.size_tiered()?;
+                self.size_tiers_of_level_0()?;
             }
             CompactionClass::TimeWindow => {
                 self.time_window()?;
@@ -259,12 +260,26 @@ impl Check<'_> {
     }
 
     fn leveled(&mut self) -> Result<()> {
-        self.boolean("single_sstable_uplevel")?;
+        if self.boolean("single_sstable_uplevel")? == Some(false) {
+            return not_supported("single_sstable_uplevel");
+        }
         for name in ["sstable_size_in_mb", "fanout_size"] {
             if let Some(size) = self.integer(name)?
                 && !(1..=i64::from(i32::MAX)).contains(&size)
             {
                 return configuration(format!("{name} must be larger than 0, but was {size}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Level 0 is compacted as a whole: its size tiers have Cassandra's defaults, or are refused.
+    fn size_tiers_of_level_0(&self) -> Result<()> {
+        const DEFAULTS: [f64; 3] = [1.5, 0.5, 52_428_800.0];
+        for (name, default) in SIZE_TIERED.into_iter().zip(DEFAULTS) {
+            let number: Option<f64> = self.options.get(name).and_then(|text| text.parse().ok());
+            if number.is_some_and(|number| number.total_cmp(&default).is_ne()) {
+                return not_supported(name);
             }
         }
         Ok(())
@@ -387,6 +402,10 @@ fn data_size_bytes(text: &str) -> Option<f64> {
     (size.is_finite() && size >= 0.0).then_some(size)
 }
 
+fn not_supported<T>(name: &str) -> Result<T> {
+    configuration(format!("The compaction sub-option '{name}' is supported by Helenus with its default only"))
+}
+
 fn configuration<T>(message: impl Into<String>) -> Result<T> {
     Err(RequestError::Configuration(message.into()))
 }
@@ -422,7 +441,7 @@ mod tests {
     fn the_engine_takes_what_is_accepted() {
         let window = [("compaction_window_unit", "HOURS"), ("compaction_window_size", "6")];
         let leveled =
-            [("sstable_size_in_mb", "10"), ("bucket_low", "0.3"), ("single_sstable_uplevel", "true")];
+            [("sstable_size_in_mb", "10"), ("bucket_low", "0.5"), ("single_sstable_uplevel", "true")];
         let unified = [("scaling_parameters", "T4, L8, N, -2"), ("target_sstable_size", "256MiB")];
         let expired = [("unsafe_aggressive_sstable_expiration", "false")];
         let cases: [(&str, &[(&str, &str)]); 6] = [
@@ -473,6 +492,16 @@ mod tests {
                 "LeveledCompactionStrategy",
                 ("unchecked_tombstone_compaction", "maybe"),
                 "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'maybe'",
+            ),
+            (
+                "LeveledCompactionStrategy",
+                ("single_sstable_uplevel", "false"),
+                "The compaction sub-option 'single_sstable_uplevel' is supported by Helenus with its default only",
+            ),
+            (
+                "LeveledCompactionStrategy",
+                ("bucket_low", "0.3"),
+                "The compaction sub-option 'bucket_low' is supported by Helenus with its default only",
             ),
             (
                 "TimeWindowCompactionStrategy",

@@ -120,6 +120,12 @@ fn a_majority_goes_on_and_a_minority_does_not() {
         cluster.set_alive(2, false);
         assert!(swap(&cluster, 0, 1, 2).await);
         assert_eq!(serial_read(&cluster, 1).await, Some(2));
+        // A level that the live replicas cannot give is refused before anything is agreed.
+        match cluster.query(0, "UPDATE three.t SET v = 9 WHERE k = 1 IF v = 2", Consistency::All).await {
+            Err(RequestError::Unavailable { required: 3, alive: 2, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(serial_read(&cluster, 1).await, Some(2));
         cluster.set_alive(1, false);
         match cluster.query(0, "UPDATE three.t SET v = 3 WHERE k = 1 IF v = 2", Consistency::One).await {
             Err(RequestError::Unavailable { required: 2, alive: 1, .. }) => {}

@@ -1,0 +1,180 @@
+//! Sets and maps in their canonical form: ascending in the type's order, no element and no key twice.
+//!
+//! Clients send sets and maps in the order of their own hash tables. Values of a type are compared, stored and used as
+//! keys by their bytes, so equal values must have equal bytes: whatever comes from outside passes here once. Sets and
+//! maps inside other values are put in order as well.
+
+use std::borrow::Cow;
+
+use super::codec::{self, CodecError};
+use super::compare::compare;
+use super::cql_type::CqlType;
+
+/// Sorts the elements of a set; of equal ones the first stays.
+pub fn sort_elements<T: AsRef<[u8]>>(element: &CqlType, elements: &mut Vec<T>) {
+    elements.sort_by(|a, b| compare(element, a.as_ref(), b.as_ref()));
+    elements.dedup_by(|later, earlier| compare(element, later.as_ref(), earlier.as_ref()).is_eq());
+}
+
+/// Sorts the entries of a map; of those with equal keys the first key stays, with the last value, as when a Java map is filled.
+pub fn sort_entries<K: AsRef<[u8]>, V>(key: &CqlType, entries: &mut Vec<(K, V)>) {
+    entries.sort_by(|a, b| compare(key, a.0.as_ref(), b.0.as_ref()));
+    entries.dedup_by(|later, earlier| {
+        let same = compare(key, later.0.as_ref(), earlier.0.as_ref()).is_eq();
+        if same {
+            std::mem::swap(&mut later.1, &mut earlier.1);
+        }
+        same
+    });
+}
+
+/// The canonical form of a [valid](super::validate::validate) value; borrowed if it has that form already.
+pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, CodecError> {
+    if bytes.is_empty() || !holds_sorted(ty) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let rewritten = match ty {
+        CqlType::Set { element, .. } => {
+            let mut elements = all_canonical(element, codec::elements(bytes)?)?;
+            let in_order = elements.is_sorted_by(|a, b| compare(element, a, b).is_lt());
+            if in_order && all_borrowed(&elements) {
+                None
+            } else {
+                sort_elements(element, &mut elements);
+                Some(codec::encode_elements(elements.iter().map(AsRef::as_ref)))
+            }
+        }
+        CqlType::Map { key, value, .. } => {
+            let mut entries = codec::entries(bytes)?
+                .map(|entry| {
+                    let (key_bytes, value_bytes) = entry?;
+                    Ok((canonical(key, key_bytes)?, canonical(value, value_bytes)?))
+                })
+                .collect::<Result<Vec<_>, CodecError>>()?;
+            let in_order = entries.is_sorted_by(|a, b| compare(key, &a.0, &b.0).is_lt());
+            if in_order && all_borrowed(entries.iter().flat_map(|(key, value)| [key, value])) {
+                None
+            } else {
+                sort_entries(key, &mut entries);
+                Some(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
+            }
+        }
+        CqlType::List { element, .. } => {
+            let elements = all_canonical(element, codec::elements(bytes)?)?;
+            (!all_borrowed(&elements)).then(|| codec::encode_elements(elements.iter().map(AsRef::as_ref)))
+        }
+        CqlType::Vector { element, dimension } => {
+            let elements = all_canonical(element, codec::vector_elements(element, *dimension, bytes))?;
+            (!all_borrowed(&elements)).then(|| {
+                let mut out = Vec::new();
+                for item in &elements {
+                    codec::write_vector_element(element, item, &mut out);
+                }
+                out
+            })
+        }
+        CqlType::Tuple(types) => canonical_fields(types, bytes)?,
+        CqlType::UserType { definition, .. } => canonical_fields(&definition.field_types, bytes)?,
+        _ => None,
+    };
+    Ok(rewritten.map_or(Cow::Borrowed(bytes), Cow::Owned))
+}
+
+/// Whether none of the values had to be rewritten.
+fn all_borrowed<'v>(values: impl IntoIterator<Item = &'v Cow<'v, [u8]>>) -> bool {
+    values.into_iter().all(|value| matches!(value, Cow::Borrowed(_)))
+}
+
+fn all_canonical<'a>(
+    element: &CqlType,
+    elements: impl Iterator<Item = Result<&'a [u8], CodecError>>,
+) -> Result<Vec<Cow<'a, [u8]>>, CodecError> {
+    elements.map(|item| canonical(element, item?)).collect()
+}
+
+/// `None`: nothing was out of order.
+fn canonical_fields(types: &[CqlType], bytes: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
+    let fields = codec::fields(bytes)
+        .zip(types)
+        .map(|(field, ty)| field?.map(|field| canonical(ty, field)).transpose())
+        .collect::<Result<Vec<_>, CodecError>>()?;
+    if all_borrowed(fields.iter().flatten()) {
+        return Ok(None);
+    }
+    Ok(Some(codec::encode_fields(fields.iter().map(Option::as_deref))))
+}
+
+/// Whether a value of the type is, or has in it, a set or a map.
+fn holds_sorted(ty: &CqlType) -> bool {
+    match ty {
+        CqlType::Set { .. } | CqlType::Map { .. } => true,
+        CqlType::List { element, .. } | CqlType::Vector { element, .. } => holds_sorted(element),
+        CqlType::Tuple(types) => types.iter().any(holds_sorted),
+        CqlType::UserType { definition, .. } => definition.field_types.iter().any(holds_sorted),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(ty: &CqlType, text: &[u8]) -> Vec<u8> {
+        canonical(ty, text).unwrap().into_owned()
+    }
+
+    fn texts(items: &[&str]) -> Vec<u8> {
+        codec::encode_elements(items.iter().map(|item| item.as_bytes()))
+    }
+
+    fn parsed(name: &str) -> CqlType {
+        CqlType::parse(name, &|_| None).unwrap()
+    }
+
+    #[test]
+    fn a_set_is_sorted_and_holds_nothing_twice() {
+        let ty = parsed("frozen<set<text>>");
+        assert_eq!(value(&ty, &texts(&["b", "a", "b"])), texts(&["a", "b"]));
+        assert!(matches!(canonical(&ty, &texts(&["a", "b"])).unwrap(), Cow::Borrowed(_)));
+        assert_eq!(value(&ty, &texts(&[])), texts(&[]));
+    }
+
+    #[test]
+    fn equal_elements_of_different_bytes_are_one() {
+        let ty = parsed("set<decimal>");
+        // 1.0 and 1.00: scale, then the unscaled number.
+        let (short, long) = ([0, 0, 0, 1, 10], [0, 0, 0, 2, 100]);
+        let set = codec::encode_elements([&short[..], &long[..]].into_iter());
+        assert_eq!(value(&ty, &set), codec::encode_elements([&short[..]].into_iter()));
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_counts() {
+        let ty = parsed("map<text, text>");
+        let map = |entries: &[(&str, &str)]| {
+            codec::encode_entries(entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())))
+        };
+        let sent = map(&[("b", "1"), ("a", "2"), ("b", "3"), ("b", "4")]);
+        assert_eq!(value(&ty, &sent), map(&[("a", "2"), ("b", "4")]));
+    }
+
+    #[test]
+    fn sets_inside_other_values_are_sorted() {
+        let (sent, sorted) = (texts(&["b", "a"]), texts(&["a", "b"]));
+        let list = |set: &[u8]| codec::encode_elements([set].into_iter());
+        assert_eq!(value(&parsed("list<frozen<set<text>>>"), &list(&sent)), list(&sorted));
+        // Two spellings of one set are one element.
+        let both = codec::encode_elements([&sent[..], &sorted[..]].into_iter());
+        assert_eq!(value(&parsed("set<frozen<set<text>>>"), &both), list(&sorted));
+        let tuple = |set: &[u8]| codec::encode_fields([None, Some(set)].into_iter());
+        assert_eq!(value(&parsed("frozen<tuple<int, set<text>>>"), &tuple(&sent)), tuple(&sorted));
+        let map = |set: &[u8]| codec::encode_entries([(set, &b"v"[..])].into_iter());
+        assert_eq!(value(&parsed("map<frozen<set<text>>, text>"), &map(&sent)), map(&sorted));
+        let mut vectors = [Vec::new(), Vec::new()];
+        let ty = parsed("vector<frozen<set<text>>, 1>");
+        for (vector, set) in vectors.iter_mut().zip([&sent, &sorted]) {
+            codec::write_vector_element(&parsed("frozen<set<text>>"), set, vector);
+        }
+        assert_eq!(value(&ty, &vectors[0]), vectors[1]);
+    }
+}

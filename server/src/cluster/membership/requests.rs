@@ -1,0 +1,192 @@
+//! What operators ask for: that a member leaves, that a dead one is removed, that a transition is taken back.
+
+use std::rc::Rc;
+
+use super::{
+    IDLE_PAUSE, MembershipError, PROPOSAL_DEADLINE, RETRY_PAUSE, Result, check_removed, wait_for_change,
+};
+use crate::cluster::departure::Departure;
+use crate::cluster::liveness::ServingState;
+use crate::cluster::metadata::{Command, Outcome};
+use crate::cluster::notices::Notices;
+use crate::cluster::propose::propose;
+use crate::error::RequestError;
+use crate::ring::HostId;
+use crate::ring::member::{Member, MemberState};
+use crate::ring::topology::Topology;
+use crate::schema::catalog::{Catalog, Replication};
+use crate::shard_thread::ShardContext;
+
+/// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
+/// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.
+pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
+    let host_id = context.node.host_id;
+    let view = context.cluster();
+    check_removed(context)?;
+    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
+    match member.state {
+        MemberState::Leaving(_) => {}
+        MemberState::Joining(_) => {
+            return Err(MembershipError::NotNormal { host_id, state: member.state });
+        }
+        MemberState::Normal => {
+            let mode = context.node.board.state();
+            if mode > ServingState::Serving {
+                return Err(MembershipError::NotServing { mode: mode.name() });
+            }
+            let check = || {
+                let topology = context.cluster_view().topology.clone();
+                match topology.member(&host_id) {
+                    Some(member) if member.state == MemberState::Normal => {
+                        check_remaining(&topology, member, &context.catalog(), force)
+                    }
+                    // Asked for twice: the other one has come first.
+                    _ => Ok(()),
+                }
+            };
+            start_leave(context, &Command::StartLeave { host_id }, check).await?;
+        }
+    }
+    if wait_until_gone(context, host_id).await? {
+        Ok(())
+    } else {
+        Err(MembershipError::LeaveAborted { host_id })
+    }
+}
+
+/// Refuses a leaving after which a keyspace would have fewer members than replicas (as Cassandra does).
+fn check_remaining(topology: &Topology, member: &Member, catalog: &Catalog, force: bool) -> Result<()> {
+    let normal = || topology.members.values().filter(|member| member.state == MemberState::Normal);
+    if normal().all(|other| other.host_id == member.host_id) {
+        return Err(MembershipError::LastMember);
+    }
+    if force {
+        return Ok(());
+    }
+    for keyspace in catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual) {
+        let (factor, members) = match &keyspace.replication {
+            Replication::Local => continue,
+            Replication::Simple { replication_factor } => (*replication_factor, normal().count()),
+            Replication::NetworkTopology { data_centers } => {
+                let local = normal().filter(|other| other.data_center == member.data_center);
+                (data_centers.get(&member.data_center).copied().unwrap_or(0), local.count())
+            }
+        };
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        if factor > 0 && members <= factor {
+            return Err(MembershipError::TooFewMembers { keyspace: keyspace.name.clone(), factor, members });
+        }
+    }
+    Ok(())
+}
+
+/// Proposes a leaving or a removal until it is the member's turn; `check`: whether it may, looked at each time.
+async fn start_leave(
+    context: &Rc<ShardContext>,
+    command: &Command,
+    check: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let mut notices = Notices::default();
+    loop {
+        check()?;
+        match propose(context, command.clone(), PROPOSAL_DEADLINE).await? {
+            Outcome::Applied { .. } => return Ok(()),
+            Outcome::Refused(refusal) => return Err(refusal.into()),
+            Outcome::Busy { host_id: other } => {
+                if notices.is_due(&"busy", &other, context.clock.monotonic()) {
+                    tracing::info!(host_id = %other, "another member is joining or leaving; waiting for its end");
+                }
+                let version = context.cluster_view().topology.version;
+                if !wait_for_change(context, version, RETRY_PAUSE).await {
+                    return Err(RequestError::Server("the node is shutting down".to_owned()).into());
+                }
+            }
+            Outcome::Conflict { .. } => {}
+        }
+    }
+}
+
+/// Waits for the end of a leaving; false: it was taken back.
+async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<bool> {
+    loop {
+        let (version, state) = {
+            let view = context.cluster_view();
+            (view.topology.version, view.topology.member(&host_id).map(|member| member.state))
+        };
+        match state {
+            None => {
+                tracing::info!(%host_id, "the member has left the cluster");
+                return Ok(true);
+            }
+            Some(MemberState::Normal) => return Ok(false),
+            Some(_) => {}
+        }
+        if !wait_for_change(context, version, IDLE_PAUSE).await {
+            // Others may have told this node that it has left before the log did.
+            let has_left = *context.node.departure.borrow() != Departure::Staying;
+            if has_left && host_id == context.node.host_id {
+                return Ok(true);
+            }
+            return Err(RequestError::Server("the node is shutting down".to_owned()).into());
+        }
+    }
+}
+
+/// Removes a dead member, and resolves when the others have its ranges. From any shard of any other member. A member that died
+/// while it joined is taken back at once.
+pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    let view = context.cluster();
+    if view.topology.removed.contains(&host_id) {
+        return Ok(());
+    }
+    if host_id == context.node.host_id {
+        return Err(MembershipError::OwnRemoval);
+    }
+    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
+    if view.is_alive(&host_id) {
+        return Err(MembershipError::StillAlive { host_id });
+    }
+    if matches!(member.state, MemberState::Joining(_)) {
+        return abort_join(context, host_id).await;
+    }
+    let is_begun = member.state != MemberState::Normal;
+    // Before the log says that the member leaves: whoever learns of it there has to know that it is this node's to drive.
+    context.node.transfers.ask_removal(host_id);
+    let outcome = carry_out_removal(context, host_id, is_begun).await;
+    context.node.transfers.forget_removal(&host_id);
+    outcome
+}
+
+async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun: bool) -> Result<()> {
+    if !is_begun {
+        // It may come back while its turn is waited for.
+        let check = || {
+            let is_back = context.cluster_view().is_alive(&host_id);
+            if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
+        };
+        start_leave(context, &Command::StartRemoval { host_id }, check).await?;
+        // Another request for the same, which has failed meanwhile, has it forgotten.
+        context.node.transfers.ask_removal(host_id);
+    }
+    if wait_until_gone(context, host_id).await? {
+        Ok(())
+    } else {
+        Err(MembershipError::RemovalTakenBack { host_id })
+    }
+}
+
+/// Takes a transition back, from any shard of any member: who joins is no member any more, who leaves stays. One that waits for
+/// a dead member keeps that one's removal waiting.
+pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+    let view = context.cluster();
+    match view.topology.member(&host_id).map(|member| member.state) {
+        None => return Err(MembershipError::UnknownMember { host_id }),
+        Some(MemberState::Joining(_) | MemberState::Leaving(_)) => {}
+        Some(MemberState::Normal) => return Err(MembershipError::NotInTransition { host_id }),
+    }
+    match propose(context, Command::Abort { host_id }, PROPOSAL_DEADLINE).await? {
+        Outcome::Applied { .. } => Ok(()),
+        Outcome::Refused(refusal) => Err(refusal.into()),
+        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotInTransition { host_id }),
+    }
+}
