@@ -97,7 +97,7 @@ impl RequestError {
 impl From<EngineError> for RequestError {
     fn from(error: EngineError) -> Self {
         match error {
-            // The client's fault: another node would refuse it as well.
+            // The client's fault, where this node is the replica that finds out: another coordinator could not do it either.
             EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit }) => {
                 Self::Invalid(format!(
                     "Rejected an oversized mutation ({bytes}/{limit}): {bytes} bytes are more than half of a commit-log segment"

@@ -173,8 +173,8 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return fail(&error),
     };
-    let node = match runtime.block_on(start_node(config, &mut signals)) {
-        Ok(Ok(node)) => node,
+    let (node, is_stopped) = match runtime.block_on(start_node(config, &mut signals)) {
+        Ok(Ok(started)) => started,
         Ok(Err(StartError::Interrupted)) => return ExitCode::SUCCESS,
         Ok(Err(error @ StartError::Removed { .. })) => {
             fail(&error);
@@ -191,12 +191,13 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         address = %node.address(), shard_aware = %node.shard_aware_address(), shards = node.shared().shard_count(),
         host_id = %node.shared().host_id, "ready"
     );
-    let is_removed = runtime.block_on(async {
-        tokio::select! {
-            () = signals.next() => false,
-            () = node.removed() => true,
-        }
-    });
+    let is_removed = !is_stopped
+        && runtime.block_on(async {
+            tokio::select! {
+                () = signals.next() => false,
+                () = node.removed() => true,
+            }
+        });
     if is_removed {
         tracing::warn!(
             status = STATUS_REMOVED,
@@ -215,27 +216,23 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     }
 }
 
-/// Starts the node, unless a signal comes first: a start may wait for a cluster and fetch data for a long time.
+/// Starts the node, unless a signal comes first: a start may wait for a cluster and fetch data for a long time. True: one came when the
+/// start was done already; the node is to be stopped.
 #[allow(clippy::disallowed_methods, reason = "a program waits for its node to start")]
 async fn start_node(
     config: Config,
     signals: &mut Signals,
-) -> Result<Result<Node, StartError>, tokio::task::JoinError> {
+) -> Result<Result<(Node, bool), StartError>, tokio::task::JoinError> {
     let (interrupt, interrupted) = oneshot::channel();
     let mut starting = tokio::task::spawn_blocking(move || Node::start_unless(config, interrupted));
     tokio::select! {
-        started = &mut starting => started,
+        started = &mut starting => started.map(|started| started.map(|node| (node, false))),
         () = signals.next() => {
             tracing::info!("stopping before the start is done");
             // It may be done by now.
             let _ = interrupt.send(());
             tokio::select! {
-                started = starting => match started {
-                    Ok(Ok(node)) => {
-                        tokio::task::spawn_blocking(move || drop(node)).await.map(|()| Err(StartError::Interrupted))
-                    }
-                    failed => failed,
-                },
+                started = starting => started.map(|started| started.map(|node| (node, true))),
                 () = signals.next() => std::process::exit(1),
             }
         }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{Either, Fuse, FutureExt, select};
 use helenus_engine::io::{BackgroundPool, Clock, DiskError, Environment, RealClock, ThreadedDisk};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -87,6 +87,8 @@ pub enum StartError {
     NoInternode { members: usize },
     #[error("the start was interrupted")]
     Interrupted,
+    #[error("the start was interrupted, and the node did not stop cleanly: {0}")]
+    NotStopped(String),
     #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
     Removed { host_id: Uuid },
 }
@@ -113,10 +115,7 @@ impl Node {
 
     /// The same, but that it ends with [`StartError::Interrupted`] when it is told to meanwhile: waiting for a cluster and
     /// fetching data may take hours. What the node has by then is flushed, and a later start goes on from there.
-    pub fn start_unless(
-        mut config: Config,
-        mut interrupted: oneshot::Receiver<()>,
-    ) -> Result<Self, StartError> {
+    pub fn start_unless(mut config: Config, interrupted: oneshot::Receiver<()>) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
         let file_error =
@@ -187,7 +186,13 @@ impl Node {
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
-        node.finish_start(client_port, shard_aware_port, &mut interrupted)?;
+        match node.finish_start(client_port, shard_aware_port, interrupted.fuse()) {
+            Err(StartError::Interrupted) => {
+                node.stop().map_err(StartError::NotStopped)?;
+                return Err(StartError::Interrupted);
+            }
+            finished => finished?,
+        }
         Ok(node)
     }
 
@@ -207,13 +212,13 @@ impl Node {
         &self,
         client_port: BoundPort,
         shard_aware_port: BoundPort,
-        interrupted: &mut oneshot::Receiver<()>,
+        mut interrupted: Fuse<oneshot::Receiver<()>>,
     ) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
             let begun = shard_thread::run_on(&self.shared.links[shard], |context| {
                 Box::pin(async move { assembly::begin(&context).await })
             });
-            let begun = match futures::executor::block_on(select(pin!(begun), &mut *interrupted)) {
+            let begun = match futures::executor::block_on(select(pin!(begun), &mut interrupted)) {
                 Either::Left((begun, _)) => begun,
                 Either::Right((Ok(()), _)) => return Err(StartError::Interrupted),
                 // Nobody is left who could interrupt.

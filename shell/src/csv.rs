@@ -180,10 +180,16 @@ impl<R: Read> Records<R> {
                     }
                 }
                 _ if byte == escape && escape != QUOTE => match self.take()? {
-                    Some(escaped) if escaped.is_ascii_alphanumeric() => {
+                    Some(escaped)
+                        if matches!(escaped, QUOTE | b'\n' | b'\r')
+                            || escaped == delimiter
+                            || escaped == escape =>
+                    {
+                        field.push(escaped);
+                    }
+                    Some(escaped) => {
                         problem.get_or_insert(RecordError::NoEscape { escape, escaped });
                     }
-                    Some(escaped) => field.push(escaped),
                     None => {
                         problem.get_or_insert(RecordError::OpenEscape { escape });
                     }
@@ -265,7 +271,7 @@ mod tests {
             "\u{feff}é",
             "\\n",
         ];
-        for dialect in [Dialect::default(), RFC_4180, Dialect { delimiter: b'|', escape: b'!' }] {
+        for dialect in [Dialect::default(), RFC_4180, Dialect { delimiter: b'|', escape: b'x' }] {
             assert_eq!(read(dialect, &write(dialect, &fields)), [fields], "{dialect:?}");
             for field in fields {
                 assert_eq!(read(dialect, &write(dialect, &[field])), [[field]], "{dialect:?}");
@@ -304,6 +310,7 @@ mod tests {
             problem(b"x,C:\\dir\n"),
             "'\\d' escapes nothing (where '\\' stands for itself: WITH ESCAPE = '\"')"
         );
+        assert!(problem(b"C:\\_tmp\n").starts_with("'\\_' escapes nothing"));
         assert_eq!(problem(b"a,\"b\nc\n"), "the data ends within quotes");
         assert_eq!(problem(b"a\\"), "the data ends after '\\'");
         assert_eq!(problem(b"a,\xff\n"), "the text is not UTF-8");

@@ -145,6 +145,8 @@ impl<'a> Parser<'a> {
                     fields.push(parser.nullable(field, depth)?);
                     Ok(())
                 })?;
+                // `()` of one field: it is null.
+                fields.resize(types.len(), None);
                 Ok(Value::Tuple(fields))
             }
             CqlType::UserType { definition, .. } => {

@@ -6,9 +6,13 @@
 
 use std::borrow::Cow;
 
-use super::codec::{self, CodecError};
+use super::codec::{self, CodecError, Elements};
 use super::compare::compare;
 use super::cql_type::CqlType;
+
+/// Elements that are sorted at most: each takes more memory then than it may have on the wire. More than a mutation has room for,
+/// unless they are empty.
+const ELEMENTS_MAX: usize = 4 << 20;
 
 /// Sorts the elements of a set; of equal ones the first stays.
 pub fn sort_elements<T: AsRef<[u8]>>(element: &CqlType, elements: &mut Vec<T>) {
@@ -33,34 +37,33 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Cod
     if bytes.is_empty() || !holds_sorted(ty) {
         return Ok(Cow::Borrowed(bytes));
     }
-    let rewritten = match ty {
+    let rewritten: Option<Vec<u8>> = match ty {
         CqlType::Set { element, .. } => {
-            let mut elements = all_canonical(element, codec::elements(bytes)?)?;
-            let in_order = elements.is_sorted_by(|a, b| compare(element, a, b).is_lt());
-            if in_order && all_borrowed(&elements) {
-                None
-            } else {
-                sort_elements(element, &mut elements);
-                Some(codec::encode_elements(elements.iter().map(AsRef::as_ref)))
+            if are_ascending(element, codec::elements(bytes)?)? && !holds_sorted(element) {
+                return Ok(Cow::Borrowed(bytes));
             }
+            let mut elements = all_canonical(element, bounded(codec::elements(bytes)?)?)?;
+            sort_elements(element, &mut elements);
+            Some(codec::encode_elements(elements.iter().map(AsRef::as_ref)))
         }
         CqlType::Map { key, value, .. } => {
-            let mut entries = codec::entries(bytes)?
+            let keys = codec::entries(bytes)?.map(|entry| entry.map(|(key, _)| key));
+            if are_ascending(key, keys)? && !holds_sorted(key) && !holds_sorted(value) {
+                return Ok(Cow::Borrowed(bytes));
+            }
+            let entries = codec::entries(bytes)?;
+            check_count(entries.remaining())?;
+            let mut entries = entries
                 .map(|entry| {
                     let (key_bytes, value_bytes) = entry?;
                     Ok((canonical(key, key_bytes)?, canonical(value, value_bytes)?))
                 })
                 .collect::<Result<Vec<_>, CodecError>>()?;
-            let in_order = entries.is_sorted_by(|a, b| compare(key, &a.0, &b.0).is_lt());
-            if in_order && all_borrowed(entries.iter().flat_map(|(key, value)| [key, value])) {
-                None
-            } else {
-                sort_entries(key, &mut entries);
-                Some(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
-            }
+            sort_entries(key, &mut entries);
+            Some(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
         }
         CqlType::List { element, .. } => {
-            let elements = all_canonical(element, codec::elements(bytes)?)?;
+            let elements = all_canonical(element, bounded(codec::elements(bytes)?)?)?;
             (!all_borrowed(&elements)).then(|| codec::encode_elements(elements.iter().map(AsRef::as_ref)))
         }
         CqlType::Vector { element, dimension } => {
@@ -77,7 +80,35 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Cod
         CqlType::UserType { definition, .. } => canonical_fields(&definition.field_types, bytes)?,
         _ => None,
     };
-    Ok(rewritten.map_or(Cow::Borrowed(bytes), Cow::Owned))
+    Ok(rewritten.filter(|rewritten| rewritten != bytes).map_or(Cow::Borrowed(bytes), Cow::Owned))
+}
+
+fn check_count(count: usize) -> Result<(), CodecError> {
+    if count > ELEMENTS_MAX {
+        return Err(CodecError::TooManyElements { count, limit: ELEMENTS_MAX });
+    }
+    Ok(())
+}
+
+fn bounded(elements: Elements<'_>) -> Result<Elements<'_>, CodecError> {
+    check_count(elements.remaining())?;
+    Ok(elements)
+}
+
+/// Whether each is greater than the one before.
+fn are_ascending<'a>(
+    element: &CqlType,
+    elements: impl Iterator<Item = Result<&'a [u8], CodecError>>,
+) -> Result<bool, CodecError> {
+    let mut last: Option<&[u8]> = None;
+    for item in elements {
+        let item = item?;
+        if last.is_some_and(|last| compare(element, last, item).is_ge()) {
+            return Ok(false);
+        }
+        last = Some(item);
+    }
+    Ok(true)
 }
 
 /// Whether none of the values had to be rewritten.
@@ -146,6 +177,15 @@ mod tests {
         let (short, long) = ([0, 0, 0, 1, 10], [0, 0, 0, 2, 100]);
         let set = codec::encode_elements([&short[..], &long[..]].into_iter());
         assert_eq!(value(&ty, &set), codec::encode_elements([&short[..]].into_iter()));
+    }
+
+    #[test]
+    fn more_elements_than_are_ever_sorted_are_refused() {
+        let mut set = ((ELEMENTS_MAX + 1) as i32).to_be_bytes().to_vec();
+        set.resize(4 + 4 * (ELEMENTS_MAX + 1), 0);
+        let ty = parsed("set<text>");
+        let refused = CodecError::TooManyElements { count: ELEMENTS_MAX + 1, limit: ELEMENTS_MAX };
+        assert_eq!(canonical(&ty, &set), Err(refused));
     }
 
     #[test]

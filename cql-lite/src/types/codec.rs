@@ -31,6 +31,14 @@ pub enum CodecError {
     /// An element is null where only values may be.
     #[error("null is not supported inside collections")]
     NullElement,
+    /// More elements than are put in order.
+    #[error("a collection of {count} elements is larger than the limit of {limit}")]
+    TooManyElements {
+        /// The number found.
+        count: usize,
+        /// The largest that is taken.
+        limit: usize,
+    },
     /// A negative number of elements.
     #[error("The data cannot be deserialized as a {what}")]
     NegativeCount {

@@ -169,6 +169,7 @@ fn malformed(text: impl Into<String>) -> ValueError {
 fn framing(error: &CodecError, what: &str) -> ValueError {
     malformed(match error {
         CodecError::NullElement => "Null value read when not allowed".to_owned(),
+        CodecError::TooManyElements { .. } => error.to_string(),
         CodecError::NegativeCount { .. } => format!("The data cannot be deserialized as a {what}"),
         CodecError::Truncated { .. } => format!("Not enough bytes to read a {what}"),
         CodecError::TrailingBytes { .. } => format!("Unexpected extraneous bytes after {what} value"),

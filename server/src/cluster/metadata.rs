@@ -27,7 +27,11 @@ use crate::schema::system_keyspaces::initial_catalog;
 
 /// The newest features that this program knows: what is stored, sent or agreed on in a way that older programs do not
 /// understand. Raised with each such change, which may then be used only where [`Topology::feature_level`] has come so far.
-pub const FEATURE_VERSION: u16 = 1;
+///
+/// * 2: removals that are told from leavings ([`Command::StartRemoval`], [`Command::TakeBackRemoval`], `removal` of the state).
+pub const FEATURE_VERSION: u16 = REMOVALS;
+/// The level from which on removals are told from leavings.
+pub const REMOVALS: u16 = 2;
 /// Members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
 /// Schema changes that are remembered, so that one which is proposed again is known to be done.

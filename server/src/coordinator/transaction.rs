@@ -163,11 +163,6 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let (key, ranges, max_rows) = reads_of(transaction)?;
-    // What is agreed cannot be taken back: whether enough replicas are there to have it is asked before.
-    let replicas = context.cluster_view().placement(&table.keyspace).map(|it| it.replicas(key.token).clone());
-    if let Some(replicas) = replicas {
-        check_alive_among(context, &table.keyspace, &replicas, options.consistency)?;
-    }
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     let mut operation = Operation {
@@ -194,6 +189,7 @@ async fn decide_by_agreement(
     };
     // Who has waited long has time enough all the same, now that nobody of this node is in the way.
     operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
+    let token = operation.key.token;
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut turn, &mut |ballot, reads| {
@@ -208,6 +204,12 @@ async fn decide_by_agreement(
         let evaluation = evaluate(transaction, &moment, &rows)?;
         // One partition of one table: there is one mutation at most.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
+            // What is agreed cannot be taken back: whether enough replicas are there to have it is asked before the first proposal.
+            // Once there was one, the client must hear what became of it.
+            let replicas = context.cluster().placement(&table.keyspace).map(|it| it.replicas(token).clone());
+            if let Some(replicas) = replicas.filter(|_| applied_outcome.is_none()) {
+                check_alive_among(context, &table.keyspace, &replicas, options.consistency)?;
+            }
             applied_outcome = Some(evaluation.outcome);
             Verdict::Write(change.mutation)
         } else {

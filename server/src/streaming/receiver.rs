@@ -7,7 +7,7 @@
 //! Invariant: a transfer that fails has lost nothing. The next attempt plans anew, with whoever is alive then, and goes on with
 //! what is not there yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +100,7 @@ pub struct Estimates {
 #[derive(Debug, Clone, Copy)]
 struct Estimate {
     source: HostId,
+    table: TableId,
     bytes: u64,
 }
 
@@ -111,8 +112,9 @@ impl Estimates {
         }
         for lane in lanes {
             let source = lane.source.host_id;
-            let known = lane.units.iter().filter_map(|unit| Some((unit.key, *said.get(&unit.key)?)));
-            self.units.extend(known.map(|(key, bytes)| (key, Estimate { source, bytes })));
+            let said = lane.units.iter().filter_map(|unit| Some((unit, *said.get(&unit.key)?)));
+            self.units
+                .extend(said.map(|(unit, bytes)| (unit.key, Estimate { source, table: unit.table, bytes })));
         }
     }
 
@@ -137,7 +139,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
         return Ok(());
     }
     progress::forget_others(context, epoch).await?;
-    let Planned { lanes, blocked, lost } = planned(context, &sides)?;
+    let Planned { lanes, blocked, lost, waiting } = planned(context, &sides)?;
     estimates.learn(epoch, &lanes, &estimate(context, &lanes).await);
     let mut stored_units = stored.units;
     let (mut states, mut units) = (BTreeMap::new(), BTreeMap::new());
@@ -150,20 +152,19 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
         states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
         units.insert(unit.key, known);
     }
-    if blocked > 0 || lost > 0 {
-        // The plan leaves out what only a dead member has; it is to come still.
-        for (key, estimate) in estimates.units.iter().filter(|(_, known)| !view.is_alive(&known.source)) {
-            states.entry(*key).or_insert_with(|| {
-                let known = stored_units.remove(key).unwrap_or_default();
-                UnitState {
-                    source: estimate.source,
-                    bytes: known.bytes,
-                    estimated_bytes: estimate.bytes,
-                    share_done: known.share_done(),
-                    is_done: known.is_done,
-                }
-            });
-        }
+    // The plan leaves out what only a dead member has; it is to come still.
+    let is_to_come = |known: &Estimate| waiting.contains(&known.table) && !view.is_alive(&known.source);
+    for (key, estimate) in estimates.units.iter().filter(|(_, known)| is_to_come(known)) {
+        states.entry(*key).or_insert_with(|| {
+            let known = stored_units.remove(key);
+            UnitState {
+                source: estimate.source,
+                bytes: known.as_ref().map_or(0, |known| known.bytes),
+                estimated_bytes: estimate.bytes,
+                share_done: known.as_ref().map_or(0.0, UnitProgress::share_done),
+                is_done: known.is_some_and(|known| known.is_done),
+            }
+        });
     }
     transfers.begin(member.host_id, epoch, states, now);
     fetch_all(context, epoch, units, lanes).await?;
@@ -189,12 +190,14 @@ struct Planned {
     blocked: usize,
     /// Ranges that nobody who is alive has ever had.
     lost: usize,
+    /// The tables that have such ranges.
+    waiting: BTreeSet<TableId>,
 }
 
 fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferError> {
     let view = context.cluster();
     let mut lanes: BTreeMap<(HostId, u16), Lane> = BTreeMap::new();
-    let mut planned = Planned { lanes: Vec::new(), blocked: 0, lost: 0 };
+    let mut planned = Planned { lanes: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
     let mut known: Vec<(&crate::schema::catalog::Replication, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
     for keyspace in catalog.keyspaces.values().filter(|keyspace| view.placement(&keyspace.name).is_some()) {
@@ -214,6 +217,9 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
         }
         planned.blocked += plan.blocked.len();
         planned.lost += plan.lost.len();
+        if !plan.blocked.is_empty() || !plan.lost.is_empty() {
+            planned.waiting.extend(&tables);
+        }
         for (source, ranges) in plan.sources {
             let Some(member) = view.topology.member(&source) else { return Err(TransferError::RingChanged) };
             for shard in 0..member.shard_count {

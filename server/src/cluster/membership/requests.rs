@@ -7,7 +7,7 @@ use super::{
 };
 use crate::cluster::departure::Departure;
 use crate::cluster::liveness::ServingState;
-use crate::cluster::metadata::{Command, Outcome};
+use crate::cluster::metadata::{Command, Outcome, REMOVALS};
 use crate::cluster::notices::Notices;
 use crate::cluster::propose::propose;
 use crate::error::RequestError;
@@ -164,7 +164,12 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
             let is_back = context.cluster_view().is_alive(&host_id);
             if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
         };
-        start_leave(context, &Command::StartRemoval { host_id }, check).await?;
+        let command = if context.cluster_view().topology.feature_level >= REMOVALS {
+            Command::StartRemoval { host_id }
+        } else {
+            Command::StartLeave { host_id }
+        };
+        start_leave(context, &command, check).await?;
         // Another request for the same, which has failed meanwhile, has it forgotten.
         context.node.transfers.ask_removal(host_id);
     }

@@ -1,7 +1,7 @@
 //! Which replicas answer which part of a range of keys: the ranges of the placement in token order, neighbours that the
 //! same replicas can answer joined.
 //!
-//! Invariant: joining leaves a replica to spare where the ranges have one. Otherwise the first replica that fails, and is not
+//! Invariant: joining leaves a replica to spare where the first of the ranges has one. Otherwise the first replica that fails, and is not
 //! known to be down yet, would fail reads of ranges whose other replicas are there.
 
 use std::sync::Arc;
