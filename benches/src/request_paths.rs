@@ -1,6 +1,5 @@
 //! The server's hot paths: from the bytes of an EXECUTE to a plan with its values, and from stored rows to an answer.
 
-use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use cql_lite::frame::{
     Consistency, Decoder, Execute, Flags, ProtocolVersion, QueryParameters, Request, Role, decode_request,
 };
 use cql_lite::syntax;
-use helenus::bind::bind;
+use helenus::bind::{Rewritten, bind};
 use helenus::coordinator::Outcome;
 use helenus::functions::CallContext;
 use helenus::plan::Plan;
@@ -95,7 +94,9 @@ impl Workload for FrameToPlan {
         let decoded = decode_request(&envelope.header, envelope.body, false)?;
         let Request::Execute(execute) = &decoded.request else { return Err("not an EXECUTE".into()) };
         let statement = self.statements.get(&self.registry, execute.id, &self.catalog)?;
-        let values = bind(&statement.markers, &execute.parameters.values, &execute.parameters.names)?;
+        let rewritten = Rewritten::default();
+        let values =
+            bind(&statement.markers, &execute.parameters.values, &execute.parameters.names, &rewritten)?;
         black_box((statement, values));
         Ok(())
     }
@@ -140,7 +141,7 @@ impl Workload for RowsToAnswer {
         let Plan::Select { select, layout } = &self.statement.plan else {
             return Err("not a SELECT".into());
         };
-        let values = [BindValue::Bytes(Cow::Borrowed(&self.partition_key))];
+        let values = [BindValue::Bytes(&self.partition_key)];
         let call = CallContext::at(NOW_MICROS);
         let bindings = Bindings { values: &values, call: &call };
         let mut run = SelectRun::new(select, layout, bindings, NOW_SECONDS, PAGE, None)?;

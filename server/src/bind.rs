@@ -2,10 +2,11 @@
 //! any order), and owned where they must outlive the frame.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use bytes::Bytes;
 use cql_lite::frame::request::Value;
-use cql_lite::types::canonical::canonical;
+use cql_lite::types::canonical::{canonical, holds_sorted};
 use cql_lite::types::validate::validate;
 use smallvec::SmallVec;
 
@@ -15,47 +16,82 @@ use crate::plan::term::{BindValue, MarkerSpec};
 /// Values that live as long as the frame they came in.
 pub type BorrowedValues<'a> = SmallVec<[BindValue<'a>; 8]>;
 
+/// Room for the values of one statement whose bytes had to be rewritten: mostly there are none.
+#[derive(Debug, Default)]
+pub struct Rewritten(OnceCell<Vec<(usize, Vec<u8>)>>);
+
 /// Puts values into the order of the markers and checks them. `names` is empty for positional values.
-pub fn bind<'a>(markers: &[MarkerSpec], values: &[Value<'a>], names: &[&str]) -> Result<BorrowedValues<'a>> {
-    let amount = |given: usize| {
-        RequestError::invalid(format!(
-            "Invalid amount of bind variables: there were {} markers(?) in CQL but {given} bound variables",
-            markers.len(),
-        ))
-    };
+pub fn bind<'a>(
+    markers: &[MarkerSpec],
+    values: &[Value<'a>],
+    names: &[&str],
+    rewritten: &'a Rewritten,
+) -> Result<BorrowedValues<'a>> {
+    let mut bound = BorrowedValues::with_capacity(markers.len());
     if names.is_empty() {
-        if values.len() != markers.len() {
-            return Err(amount(values.len()));
+        bound.extend(values.iter().map(convert));
+    } else {
+        // Names of columns reach the server as drivers know them. One that is asked for and not given is no unset value.
+        for marker in markers {
+            let position = names.iter().position(|name| *name == marker.name);
+            bound.extend(position.and_then(|position| values.get(position)).map(convert));
         }
-        return markers.iter().zip(values).map(|(marker, value)| checked(marker, value)).collect();
     }
-    // Names of columns reach the server as drivers know them. One that is asked for and not given is no unset value.
-    let value_of = |marker: &MarkerSpec| {
-        let position = names.iter().position(|name| *name == marker.name)?;
-        values.get(position)
-    };
-    let given = markers.iter().filter_map(|marker| Some((marker, value_of(marker)?)));
-    let bound =
-        given.map(|(marker, value)| checked(marker, value)).collect::<Result<BorrowedValues<'a>>>()?;
     if bound.len() != markers.len() {
-        return Err(amount(bound.len()));
+        return Err(RequestError::invalid(format!(
+            "Invalid amount of bind variables: there were {} markers(?) in CQL but {} bound variables",
+            markers.len(),
+            bound.len()
+        )));
     }
+    check(markers, &mut bound, rewritten)?;
     Ok(bound)
 }
 
-fn checked<'a>(marker: &MarkerSpec, value: &Value<'a>) -> Result<BindValue<'a>> {
+fn convert<'a>(value: &Value<'a>) -> BindValue<'a> {
     match value {
-        Value::Null => Ok(BindValue::Null),
-        Value::Unset => Ok(BindValue::Unset),
-        Value::Bytes(bytes) => checked_bytes(marker, bytes),
+        Value::Null => BindValue::Null,
+        Value::Unset => BindValue::Unset,
+        Value::Bytes(bytes) => BindValue::Bytes(bytes),
     }
 }
 
-/// A value that is not null, if it is one of the marker's type.
-pub fn checked_bytes<'a>(marker: &MarkerSpec, bytes: &'a [u8]) -> Result<BindValue<'a>> {
-    let invalid = |error: &dyn std::fmt::Display| RequestError::invalid(error.to_string());
-    validate(&marker.value_type, bytes).map_err(|error| invalid(&error))?;
-    canonical(&marker.value_type, bytes).map(BindValue::Bytes).map_err(|error| invalid(&error))
+/// Refuses what is no value of its marker's type, and puts sets and maps in order.
+pub fn check<'a>(
+    markers: &[MarkerSpec],
+    bound: &mut [BindValue<'a>],
+    rewritten: &'a Rewritten,
+) -> Result<()> {
+    let mut may_need_order = false;
+    for (value, marker) in bound.iter().zip(markers) {
+        if let BindValue::Bytes(bytes) = value {
+            validate(&marker.value_type, bytes).map_err(|error| RequestError::invalid(error.to_string()))?;
+            may_need_order |= holds_sorted(&marker.value_type);
+        }
+    }
+    if may_need_order { put_in_order(markers, bound, rewritten) } else { Ok(()) }
+}
+
+fn put_in_order<'a>(
+    markers: &[MarkerSpec],
+    bound: &mut [BindValue<'a>],
+    rewritten: &'a Rewritten,
+) -> Result<()> {
+    let mut sorted = Vec::new();
+    for (index, (value, marker)) in bound.iter().zip(markers).enumerate() {
+        if let BindValue::Bytes(bytes) = value {
+            let bytes = canonical(&marker.value_type, bytes);
+            if let Cow::Owned(bytes) = bytes.map_err(|error| RequestError::invalid(error.to_string()))? {
+                sorted.push((index, bytes));
+            }
+        }
+    }
+    for (index, bytes) in rewritten.0.get_or_init(|| sorted) {
+        if let Some(value) = bound.get_mut(*index) {
+            *value = BindValue::Bytes(bytes);
+        }
+    }
+    Ok(())
 }
 
 /// Values that can be sent to another shard or kept over an await.
@@ -93,7 +129,7 @@ impl OwnedBindings {
         self.values
             .iter()
             .map(|value| match value {
-                Ok((start, end)) => BindValue::Bytes(Cow::Borrowed(&self.buffer[*start..*end])),
+                Ok((start, end)) => BindValue::Bytes(&self.buffer[*start..*end]),
                 Err(true) => BindValue::Null,
                 Err(false) => BindValue::Unset,
             })
@@ -103,7 +139,7 @@ impl OwnedBindings {
 
 #[cfg(test)]
 mod tests {
-    use cql_lite::types::CqlType;
+    use cql_lite::types::{CqlType, codec};
 
     use super::*;
 
@@ -119,10 +155,25 @@ mod tests {
     fn every_named_marker_needs_its_value() {
         let markers = markers(&[("p", CqlType::Text), ("v", CqlType::Text)]);
         let values = [Value::Bytes(b"1"), Value::Unset, Value::Bytes(b"3")];
-        let bound = bind(&markers, &values, &["more", "v", "p"]).unwrap();
-        assert_eq!(bound[..], [BindValue::Bytes(Cow::Borrowed(b"3")), BindValue::Unset]);
-        let told = bind(&markers, &values[..2], &["p", "vv"]).unwrap_err().to_string();
+        let rewritten = Rewritten::default();
+        let bound = bind(&markers, &values, &["more", "v", "p"], &rewritten).unwrap();
+        assert_eq!(bound[..], [BindValue::Bytes(b"3"), BindValue::Unset]);
+        let told = bind(&markers, &values[..2], &["p", "vv"], &rewritten).unwrap_err().to_string();
         assert!(told.starts_with("Invalid amount of bind variables"), "{told}");
-        assert!(bind(&markers, &values, &[]).is_err());
+        assert!(bind(&markers, &values, &[], &rewritten).is_err());
+    }
+
+    #[test]
+    fn only_what_is_out_of_order_is_rewritten() {
+        let set = CqlType::set(CqlType::Text, false);
+        let markers = markers(&[("a", set.clone()), ("b", CqlType::Int), ("c", set)]);
+        let encode = |items: [&'static str; 2]| codec::encode_elements(items.into_iter().map(str::as_bytes));
+        let (sorted, sent) = (encode(["x", "y"]), encode(["y", "x"]));
+        let values = [Value::Bytes(&sorted), Value::Bytes(&[0, 0, 0, 1]), Value::Bytes(&sent)];
+        let rewritten = Rewritten::default();
+        let bound = bind(&markers, &values, &[], &rewritten).unwrap();
+        let expected = [&sorted[..], &[0, 0, 0, 1], &sorted[..]].map(BindValue::Bytes);
+        assert_eq!(bound[..], expected);
+        assert_eq!(rewritten.0.get().map(Vec::len), Some(1));
     }
 }

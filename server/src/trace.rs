@@ -1,7 +1,6 @@
 //! Traces of requests that asked for one: written to `system_traces` before the request is answered, so that a client that
 //! looks for its trace at once finds it whole.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -135,8 +134,7 @@ impl Trace {
 async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Result<()> {
     let mutations = {
         let statement = Statement::new(text, None, &context.catalog_view())?;
-        let values: Vec<BindValue<'_>> =
-            values.iter().map(|bytes| BindValue::Bytes(Cow::Borrowed(bytes))).collect();
+        let values: Vec<BindValue<'_>> = values.iter().map(|bytes| BindValue::Bytes(bytes)).collect();
         let owned = OwnedBindings::new(&values);
         let values = owned.borrow();
         let call = context.call_context();

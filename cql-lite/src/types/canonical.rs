@@ -135,10 +135,21 @@ fn canonical_fields(types: &[CqlType], bytes: &[u8]) -> Result<Option<Vec<u8>>, 
     Ok(Some(codec::encode_fields(fields.iter().map(Option::as_deref))))
 }
 
-/// Whether a value of the type is, or has in it, a set or a map.
-fn holds_sorted(ty: &CqlType) -> bool {
+/// Whether a value of the type is, or has in it, a set or a map: the others are canonical as they come.
+#[inline]
+pub fn holds_sorted(ty: &CqlType) -> bool {
     match ty {
         CqlType::Set { .. } | CqlType::Map { .. } => true,
+        CqlType::List { .. } | CqlType::Vector { .. } | CqlType::Tuple(_) | CqlType::UserType { .. } => {
+            has_part_that_holds_sorted(ty)
+        }
+        _ => false,
+    }
+}
+
+/// Apart, so that the answer for most types is found where it is asked for.
+fn has_part_that_holds_sorted(ty: &CqlType) -> bool {
+    match ty {
         CqlType::List { element, .. } | CqlType::Vector { element, .. } => holds_sorted(element),
         CqlType::Tuple(types) => types.iter().any(holds_sorted),
         CqlType::UserType { definition, .. } => definition.field_types.iter().any(holds_sorted),

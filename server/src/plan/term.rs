@@ -125,11 +125,11 @@ impl<'a> Bound<'a> {
 }
 
 /// One bind value as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindValue<'a> {
     Null,
     Unset,
-    Bytes(Cow<'a, [u8]>),
+    Bytes(&'a [u8]),
 }
 
 /// What terms are evaluated with: one bind value a marker (already checked), and the moment of the request.

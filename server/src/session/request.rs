@@ -12,7 +12,7 @@ use cql_lite::syntax::ast;
 use super::connection::Connection;
 use super::prepared::Statement;
 use super::respond::Responder;
-use crate::bind::{BorrowedValues, OwnedBindings, bind};
+use crate::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use crate::coordinator::batch::{BatchRequest, batch};
 use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
@@ -199,7 +199,9 @@ fn run(
     responder: &mut Responder,
 ) -> Result<Execution> {
     let context = &connection.context;
-    let values: BorrowedValues<'_> = bind(&statement.markers, &parameters.values, &parameters.names)?;
+    let rewritten = Rewritten::default();
+    let values: BorrowedValues<'_> =
+        bind(&statement.markers, &parameters.values, &parameters.names, &rewritten)?;
     let options = options(context, parameters);
     execute(context, statement, &values, &options, &mut responder.warnings)
 }
@@ -305,7 +307,8 @@ fn run_batch(
             }
         };
         write::plan_of(&statement)?;
-        let bound = bind(&statement.markers, values, &[])?;
+        let rewritten = Rewritten::default();
+        let bound = bind(&statement.markers, values, &[], &rewritten)?;
         let owned = OwnedBindings::new(&bound);
         statements.push((TransactionStatement::Statement(statement), owned));
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, WriteOptions};
 use super::{epoch, failure_reason};
-use crate::bind::{OwnedBindings, checked_bytes};
+use crate::bind::{OwnedBindings, Rewritten, check};
 use crate::coordinator::RequestOptions;
 use crate::coordinator::transaction::TransactionStatement;
 use crate::coordinator::write::apply_statements;
@@ -484,13 +484,15 @@ fn values(statement: &Statement, values: &[ForwardedValue]) -> Result<OwnedBindi
     if values.len() != statement.markers.len() {
         return Err(RequestError::invalid("The forwarded values do not fit the statement"));
     }
-    let mut bound = Vec::with_capacity(values.len());
-    for (value, marker) in values.iter().zip(&statement.markers) {
-        bound.push(match value {
+    let mut bound: Vec<BindValue<'_>> = values
+        .iter()
+        .map(|value| match value {
             ForwardedValue::Null => BindValue::Null,
             ForwardedValue::Unset => BindValue::Unset,
-            ForwardedValue::Bytes(bytes) => checked_bytes(marker, bytes)?,
-        });
-    }
+            ForwardedValue::Bytes(bytes) => BindValue::Bytes(bytes),
+        })
+        .collect();
+    let rewritten = Rewritten::default();
+    check(&statement.markers, &mut bound, &rewritten)?;
     Ok(OwnedBindings::new(&bound))
 }
