@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::codec::{self, CodecError, Elements};
+use super::codec::{self, CodecError};
 use super::compare::compare;
 use super::cql_type::CqlType;
 
@@ -42,7 +42,9 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Cod
             if are_ascending(element, codec::elements(bytes)?)? && !holds_sorted(element) {
                 return Ok(Cow::Borrowed(bytes));
             }
-            let mut elements = all_canonical(element, bounded(codec::elements(bytes)?)?)?;
+            let elements = codec::elements(bytes)?;
+            check_count(elements.remaining())?;
+            let mut elements = all_canonical(element, elements)?;
             sort_elements(element, &mut elements);
             Some(codec::encode_elements(elements.iter().map(AsRef::as_ref)))
         }
@@ -63,7 +65,9 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Cod
             Some(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
         }
         CqlType::List { element, .. } => {
-            let elements = all_canonical(element, bounded(codec::elements(bytes)?)?)?;
+            let elements = codec::elements(bytes)?;
+            check_count(elements.remaining())?;
+            let elements = all_canonical(element, elements)?;
             (!all_borrowed(&elements)).then(|| codec::encode_elements(elements.iter().map(AsRef::as_ref)))
         }
         CqlType::Vector { element, dimension } => {
@@ -88,11 +92,6 @@ fn check_count(count: usize) -> Result<(), CodecError> {
         return Err(CodecError::TooManyElements { count, limit: ELEMENTS_MAX });
     }
     Ok(())
-}
-
-fn bounded(elements: Elements<'_>) -> Result<Elements<'_>, CodecError> {
-    check_count(elements.remaining())?;
-    Ok(elements)
 }
 
 /// Whether each is greater than the one before.
@@ -141,18 +140,9 @@ pub fn holds_sorted(ty: &CqlType) -> bool {
     match ty {
         CqlType::Set { .. } | CqlType::Map { .. } => true,
         CqlType::List { .. } | CqlType::Vector { .. } | CqlType::Tuple(_) | CqlType::UserType { .. } => {
-            has_part_that_holds_sorted(ty)
+            // Apart, so that the answer for most types is found where it is asked for.
+            ty.any(&|part| matches!(part, CqlType::Set { .. } | CqlType::Map { .. }))
         }
-        _ => false,
-    }
-}
-
-/// Apart, so that the answer for most types is found where it is asked for.
-fn has_part_that_holds_sorted(ty: &CqlType) -> bool {
-    match ty {
-        CqlType::List { element, .. } | CqlType::Vector { element, .. } => holds_sorted(element),
-        CqlType::Tuple(types) => types.iter().any(holds_sorted),
-        CqlType::UserType { definition, .. } => definition.field_types.iter().any(holds_sorted),
         _ => false,
     }
 }

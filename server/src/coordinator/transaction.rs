@@ -21,7 +21,7 @@ use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Operation, Verdict, agree};
-use super::replica::write::check_alive_among;
+use super::replica::write::check_alive;
 use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows, row_range};
 use super::{Outcome, RequestOptions};
 use crate::bind::OwnedBindings;
@@ -189,7 +189,6 @@ async fn decide_by_agreement(
     };
     // Who has waited long has time enough all the same, now that nobody of this node is in the way.
     operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
-    let token = operation.key.token;
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut turn, &mut |ballot, reads| {
@@ -206,9 +205,8 @@ async fn decide_by_agreement(
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // What is agreed cannot be taken back: whether enough replicas are there to have it is asked before the first proposal.
             // Once there was one, the client must hear what became of it.
-            let replicas = context.cluster().placement(&table.keyspace).map(|it| it.replicas(token).clone());
-            if let Some(replicas) = replicas.filter(|_| applied_outcome.is_none()) {
-                check_alive_among(context, &table.keyspace, &replicas, options.consistency)?;
+            if applied_outcome.is_none() {
+                check_alive(context, &change, options.consistency)?;
             }
             applied_outcome = Some(evaluation.outcome);
             Verdict::Write(change.mutation)

@@ -47,6 +47,16 @@ impl Load {
         })
     }
 
+    /// That of a cluster of so many members, which all have written so many rows at QUORUM.
+    async fn of_members(world: &Rc<World>, members: usize, rows: u32) -> Rc<Self> {
+        for index in 0..members {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        let load = Self::new(world).await;
+        load.write(&(0..members).collect::<Vec<_>>(), rows, Consistency::Quorum).await;
+        load
+    }
+
     /// Writes so many rows through these nodes in turn.
     async fn write(&self, nodes: &[usize], count: u32, consistency: Consistency) {
         for _ in 0..count {
@@ -209,11 +219,7 @@ fn a_join_waits_for_the_one_that_has_the_data() {
 fn a_leaving_member_that_dies_goes_on_when_it_is_back() {
     for seed in 0..3 {
         simulate(50 + seed, |world| async move {
-            for index in 0..4 {
-                world.enter(index).await.unwrap().unwrap();
-            }
-            let load = Load::new(&world).await;
-            load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
+            let load = Load::of_members(&world, 4, 150).await;
             let leaving = {
                 let world = world.clone();
                 tokio::task::spawn_local(async move { decommission(&world, 3, false).await })
@@ -245,24 +251,13 @@ fn a_leaving_member_that_dies_goes_on_when_it_is_back() {
 #[test]
 fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
     simulate(60, |world| async move {
-        for index in 0..4 {
-            world.enter(index).await.unwrap().unwrap();
-        }
-        let load = Load::new(&world).await;
-        load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
-        let id = world.host_id(2);
-        let remove = |world: Rc<World>, by: usize| async move {
-            world
-                .on(by, move |context| async move { membership::removenode(&context, id).await })
-                .await
-                .unwrap()
-        };
-        let error = remove(world.clone(), 0).await.unwrap_err();
+        let load = Load::of_members(&world, 4, 150).await;
+        let error = removenode(&world, 0, 2).await.unwrap_err();
         assert!(matches!(error, MembershipError::StillAlive { .. }), "{error}");
-        let error = remove(world.clone(), 2).await.unwrap_err();
+        let error = removenode(&world, 2, 2).await.unwrap_err();
         assert!(matches!(error, MembershipError::OwnRemoval), "{error}");
         world.crash(2);
-        remove(world.clone(), 0).await.unwrap();
+        removenode(&world, 0, 2).await.unwrap();
         world.settle().await;
         assert_eq!(state_of(&world, 1, 2), None);
         // One replica is not enough to survive its node.
@@ -286,11 +281,7 @@ fn is_staying(world: &World, index: usize) -> bool {
 #[test]
 fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_later() {
     simulate(61, |world| async move {
-        for index in 0..3 {
-            world.enter(index).await.unwrap().unwrap();
-        }
-        let load = Load::new(&world).await;
-        load.write(&[0, 1, 2], 50, Consistency::Quorum).await;
+        let load = Load::of_members(&world, 3, 50).await;
         world.settle().await;
         let leader = world.leader().unwrap();
         let (other, dead) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -320,11 +311,7 @@ fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_late
 #[test]
 fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
     simulate(62, |world| async move {
-        for index in 0..5 {
-            world.enter(index).await.unwrap().unwrap();
-        }
-        let load = Load::new(&world).await;
-        load.write(&[0, 1, 2, 3, 4], 100, Consistency::Quorum).await;
+        let load = Load::of_members(&world, 5, 100).await;
         world.settle().await;
         // Who was asked for it dies when it has begun; the dead one comes back before another one is asked.
         world.crash(2);
@@ -369,11 +356,7 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
 #[test]
 fn a_removal_that_waits_ends_when_its_member_is_back() {
     simulate(63, |world| async move {
-        for index in 0..5 {
-            world.enter(index).await.unwrap().unwrap();
-        }
-        let load = Load::new(&world).await;
-        load.write(&[0, 1, 2, 3, 4], 100, Consistency::Quorum).await;
+        let load = Load::of_members(&world, 5, 100).await;
         world.settle().await;
         // Of the two, each takes over from the other: neither removal can be carried out.
         world.crash(3);
@@ -461,11 +444,7 @@ fn a_joiner_that_was_away_for_long_learns_that_its_join_was_aborted() {
 #[test]
 fn a_leaving_that_waits_for_a_dead_member_can_be_taken_back() {
     simulate(90, |world| async move {
-        for index in 0..4 {
-            world.enter(index).await.unwrap().unwrap();
-        }
-        let load = Load::new(&world).await;
-        load.write(&[0, 1, 2, 3], 150, Consistency::Quorum).await;
+        let load = Load::of_members(&world, 4, 150).await;
         // It is to take some of the ranges over.
         world.crash(2);
         let leaving = {

@@ -40,12 +40,14 @@ fn segments(placement: &Placement) -> impl Iterator<Item = (Vec<u8>, &Replicas)>
     ranges.chain(first.map(|replicas| (RING_END.to_vec(), replicas)))
 }
 
-/// Whether the level can be reached without any one of these members.
+/// Whether the level can be reached without any one of these members: then also with all of them.
 fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
-    members.iter().all(|missing| {
-        demand
-            .is_met(members.iter().filter(|member| member.host_id != missing.host_id).map(|member| &**member))
-    })
+    !members.is_empty()
+        && members.iter().all(|missing| {
+            demand.is_met(
+                members.iter().filter(|member| member.host_id != missing.host_id).map(|member| &**member),
+            )
+        })
 }
 
 /// The part from its start of `[start, end)` that one set of live replicas can answer at the level; an error where the
@@ -66,6 +68,8 @@ pub fn first_group(
         return Ok(Group { end: end.to_vec(), members });
     }
     let mut group: Option<Group> = None;
+    // Of the first range; what is joined keeps it.
+    let mut keeps_spare = false;
     for (segment_end, replicas) in segments(placement) {
         if segment_end.as_slice() <= start {
             continue;
@@ -74,13 +78,18 @@ pub fn first_group(
             None => {
                 let members = alive(replicas);
                 demand.check_alive(members.iter().map(|member| &**member))?;
+                keeps_spare = has_spare(demand, &members);
                 group = Some(Group { end: segment_end, members });
             }
             Some(group) => {
                 let mut common = alive(replicas);
                 common.retain(|member| group.members.iter().any(|known| known.host_id == member.host_id));
-                let is_enough = demand.is_met(common.iter().map(|member| &**member));
-                if !is_enough || (has_spare(demand, &group.members) && !has_spare(demand, &common)) {
+                let is_enough = if keeps_spare {
+                    has_spare(demand, &common)
+                } else {
+                    demand.is_met(common.iter().map(|member| &**member))
+                };
+                if !is_enough {
                     break;
                 }
                 group.end = segment_end;
