@@ -44,6 +44,7 @@ pub mod io;
 pub mod key;
 pub mod memtable;
 pub mod mutation;
+mod prefetch;
 pub mod read;
 pub mod reconcile;
 pub mod row;

@@ -63,6 +63,10 @@ impl CompactionTask {
                 cursors.push(cursor);
             }
         }
+        let mut task = self;
+        // Where nothing is deleted and nothing expires, nothing can be forgotten, and the other files need not be asked.
+        task.purge =
+            task.purge.filter(|_| task.inputs.iter().any(|input| input.statistics().has_deletions()));
         let mut merge = Merge {
             next_output: 0,
             writer: None,
@@ -70,8 +74,8 @@ impl CompactionTask {
             paced_bytes: 0,
             prefix: Vec::new(),
             purpose: Purpose::Keep,
-            next_span: vec![0; self.inputs.len()],
-            task: self,
+            next_span: vec![0; task.inputs.len()],
+            task,
             context,
         };
         merge.merge(&mut cursors).await?;

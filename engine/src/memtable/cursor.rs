@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::rows::{Entry, RowIndex, Rows};
+use super::rows::{Entry, ROWS_AHEAD, RowIndex, Rows};
 use super::tails::Tail;
 use super::{Memtable, Partition};
 use crate::cell::Deletion;
@@ -15,9 +15,13 @@ use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::key;
 use crate::mutation::MutationRef;
+use crate::prefetch::prefetch;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::span::Span;
+
+/// How many partitions ahead of a walk over all of them the processor is asked for them.
+const PARTITIONS_AHEAD: usize = 4;
 
 #[derive(Debug)]
 enum State {
@@ -110,6 +114,7 @@ impl<'a> PartitionView<'a> {
         let mut index = RowIndex::default();
         std::iter::from_fn(move || {
             let entry = rows.get(index)?;
+            rows.prefetch(arena, index, ROWS_AHEAD, false);
             index = rows.after(index);
             Some((entry.position(arena), RowRef::new(entry.row(arena), 0), memtable.tail_of(entry)))
         })
@@ -119,10 +124,18 @@ impl<'a> PartitionView<'a> {
 impl Memtable {
     /// The partitions in key order. Complete for a frozen memtable.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
-        self.ordered
-            .iter()
-            .filter_map(|&id| self.partitions.get(id as usize))
-            .map(|partition| PartitionView { memtable: self, partition })
+        let partition = |rank: usize| self.partitions.get(*self.ordered.get(rank)? as usize);
+        (0..self.ordered.len()).filter_map(move |rank| {
+            // In the order of keys they lie anywhere in memory.
+            if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
+                prefetch(std::slice::from_ref(later));
+            }
+            if let Some(next) = partition(rank + PARTITIONS_AHEAD) {
+                prefetch(self.arena.get(next.prefix));
+                next.rows.prefetch(&self.arena, RowIndex::default(), 0, false);
+            }
+            Some(PartitionView { memtable: self, partition: partition(rank)? })
+        })
     }
 
     /// The changes that are still to be merged with a row.
@@ -298,6 +311,9 @@ impl MemtableCursor {
                 let bound = if self.reversed { end } else { start };
                 let bound = bound.get(self.prefix_length..).unwrap_or_default();
                 self.index = rows.lower_bound(&memtable.arena, bound);
+                for distance in 1..ROWS_AHEAD {
+                    rows.prefetch(&memtable.arena, self.index, distance, self.reversed);
+                }
             } else if self.reversed {
                 let rank = memtable.ordered.partition_point(|&id| memtable.prefix(id) < end);
                 let Some(rank) = rank.checked_sub(1) else { return };
@@ -366,7 +382,9 @@ impl MemtableCursor {
     /// Copies the row at the present index; false when there is none.
     #[inline]
     fn load(&mut self, memtable: &Memtable, id: u32) -> bool {
-        let Some(entry) = memtable.rows_of(id).get(self.index) else { return false };
+        let rows = memtable.rows_of(id);
+        let Some(entry) = rows.get(self.index) else { return false };
+        rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD, self.reversed);
         let CursorBuffers { key, row } = &mut self.buffers;
         if key.is_empty() {
             let prefix = memtable.prefix(id);

@@ -8,8 +8,12 @@ use std::cmp::Ordering;
 
 use super::arena::Arena;
 use crate::key::REGULAR_TAG;
+use crate::prefetch::prefetch_whole;
 
 pub(super) const CHUNK_ENTRIES: usize = 256;
+
+/// How many rows ahead of a walk the processor is asked for them: what it does with as many takes longer than to fetch one.
+pub(super) const ROWS_AHEAD: u32 = 4;
 
 /// One row: its position and its bytes lie one behind the other in the arena.
 #[derive(Debug, Clone, Copy)]
@@ -166,6 +170,17 @@ impl Rows {
         let chunk = index.chunk.checked_sub(1)?;
         let entry = self.chunk(chunk).len().checked_sub(1)? as u32;
         Some(RowIndex { chunk, entry })
+    }
+
+    /// Has the processor fetch the row that is so many places behind (`reversed`: before) `index`, if that is in the same
+    /// chunk.
+    #[inline]
+    pub fn prefetch(&self, arena: &Arena, index: RowIndex, distance: u32, reversed: bool) {
+        let place =
+            if reversed { index.entry.checked_sub(distance) } else { index.entry.checked_add(distance) };
+        if let Some(entry) = place.and_then(|place| self.chunk(index.chunk).get(place as usize)) {
+            prefetch_whole(arena.slice(entry.chunk, entry.offset, entry.position_length + entry.row_length));
+        }
     }
 
     /// The place of the last row.

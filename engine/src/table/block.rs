@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::codec::{DecodeError, put_unsigned};
+use crate::prefetch::prefetch;
 use crate::row::RowRef;
 use crate::row_writer::transcode;
 
@@ -58,17 +59,18 @@ pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[Place], base
 }
 
 /// Bytes that two keys have in common at their start.
+#[inline]
 pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    let whole_words = left
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .zip(right.as_chunks::<8>().0)
-        .take_while(|(left, right)| left == right)
-        .count()
-        * 8;
-    let rest = left.iter().skip(whole_words).zip(right.iter().skip(whole_words));
-    whole_words + rest.take_while(|(left, right)| left == right).count()
+    let mut common = 0;
+    for (left, right) in left.as_chunks::<8>().0.iter().zip(right.as_chunks::<8>().0) {
+        let difference = u64::from_le_bytes(*left) ^ u64::from_le_bytes(*right);
+        if difference != 0 {
+            return common + difference.trailing_zeros() as usize / 8;
+        }
+        common += 8;
+    }
+    let rest = left.iter().skip(common).zip(right.iter().skip(common));
+    common + rest.take_while(|(left, right)| left == right).count()
 }
 
 impl BlockBuilder {
@@ -285,6 +287,13 @@ impl<'a> BlockView<'a> {
         self.keys.len()
     }
 
+    #[inline]
+    fn prefetch_restart(&self, index: usize) {
+        if let Some(entries) = self.keys.get(self.restart(index).key..) {
+            prefetch(entries);
+        }
+    }
+
     /// The last restart whose key is less than or equal to `target`; 0 if there is none.
     #[inline]
     fn restart_for(&self, target: &[u8]) -> Option<usize> {
@@ -292,6 +301,9 @@ impl<'a> BlockView<'a> {
         let mut high = self.restarts.len();
         while high - low > 1 {
             let middle = usize::midpoint(low, high);
+            // One of these is looked at next.
+            self.prefetch_restart(usize::midpoint(low, middle));
+            self.prefetch_restart(usize::midpoint(middle, high));
             let entry = self.entry(self.restart(middle), 0)?;
             if self.suffix(&entry) <= target {
                 low = middle;
@@ -327,10 +339,11 @@ impl<'a> BlockView<'a> {
             if entry.shared == matched {
                 let rest = target.get(matched..).unwrap_or_default();
                 let suffix = self.suffix(&entry);
-                match suffix.cmp(rest) {
+                let common = common_prefix(suffix, rest);
+                match suffix.get(common).cmp(&rest.get(common)) {
                     Ordering::Equal => return Ok(Found::Exact { place, entry }),
                     Ordering::Greater => return Ok(Found::Greater { place, entry }),
-                    Ordering::Less => matched += common_prefix(suffix, rest),
+                    Ordering::Less => matched += common,
                 }
             }
             previous_length = entry.key_length();

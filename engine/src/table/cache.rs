@@ -61,17 +61,21 @@ impl Hasher for BlockKeyHasher {
     }
 }
 
+/// A block and all that a hit looks at: it lies in the map itself, for each step from one place in memory to the next costs
+/// as much as the search.
 struct Slot {
-    key: BlockKey,
     data: BlockData,
     referenced: Cell<bool>,
+    /// Its place on the clock.
+    place: usize,
 }
 
 #[derive(Default)]
 struct State {
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
-    by_key: HashMap<BlockKey, usize, BuildHasherDefault<BlockKeyHasher>>,
+    by_key: HashMap<BlockKey, Slot, BuildHasherDefault<BlockKeyHasher>>,
+    /// What the hand passes, one after the other.
+    clock: Vec<Option<BlockKey>>,
+    free_places: Vec<usize>,
     used_bytes: usize,
     hand: usize,
 }
@@ -107,8 +111,7 @@ impl BlockCache {
     #[inline]
     pub(super) fn get(&self, table: u64, offset: u64) -> Option<BlockData> {
         let state = self.state.borrow();
-        let slot = state.by_key.get(&(table, offset)).and_then(|index| state.slots.get(*index)?.as_ref());
-        if let Some(slot) = slot {
+        if let Some(slot) = state.by_key.get(&(table, offset)) {
             slot.referenced.set(true);
             self.hits.set(self.hits.get() + 1);
             Some(slot.data.clone())
@@ -119,32 +122,32 @@ impl BlockCache {
     }
 
     pub(super) fn insert(&self, table: u64, offset: u64, data: BlockData) {
+        let key = (table, offset);
         let weight = data.weight_bytes();
         let capacity = self.capacity_bytes.get();
         if weight > capacity {
             return;
         }
         let mut state = self.state.borrow_mut();
-        if let Some(index) = state.by_key.get(&(table, offset)).copied() {
-            state.remove(index);
-        }
+        state.remove(key);
         state.make_room(capacity - weight);
-        let slot = Slot { key: (table, offset), data, referenced: Cell::new(false) };
-        let index = state.free.pop().unwrap_or(state.slots.len());
-        match state.slots.get_mut(index) {
-            Some(place) => *place = Some(slot),
-            None => state.slots.push(Some(slot)),
+        let place = state.free_places.pop().unwrap_or(state.clock.len());
+        match state.clock.get_mut(place) {
+            Some(free) => *free = Some(key),
+            None => state.clock.push(Some(key)),
         }
-        state.by_key.insert((table, offset), index);
+        state.by_key.insert(key, Slot { data, referenced: Cell::new(false), place });
         state.used_bytes += weight;
     }
 
     /// Drops the blocks of a table that is going away.
     pub fn remove_table(&self, table: u64) {
         let mut state = self.state.borrow_mut();
-        for index in 0..state.slots.len() {
-            if matches!(state.slots.get(index), Some(Some(slot)) if slot.key.0 == table) {
-                state.remove(index);
+        for place in 0..state.clock.len() {
+            if let Some(Some(key)) = state.clock.get(place).copied()
+                && key.0 == table
+            {
+                state.remove(key);
             }
         }
     }
@@ -167,22 +170,24 @@ impl BlockCache {
 }
 
 impl State {
-    fn remove(&mut self, index: usize) {
-        if let Some(slot) = self.slots.get_mut(index).and_then(Option::take) {
-            self.by_key.remove(&slot.key);
+    fn remove(&mut self, key: BlockKey) {
+        if let Some(slot) = self.by_key.remove(&key) {
             self.used_bytes -= slot.data.weight_bytes();
-            self.free.push(index);
+            if let Some(place) = self.clock.get_mut(slot.place) {
+                *place = None;
+            }
+            self.free_places.push(slot.place);
         }
     }
 
     /// Turns the clock's hand until at most `limit` bytes are held.
     fn make_room(&mut self, limit: usize) {
-        while self.used_bytes > limit && !self.slots.is_empty() {
-            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
-            let second_chance =
-                self.slots.get(self.hand).and_then(Option::as_ref).is_some_and(|slot| slot.referenced.take());
+        while self.used_bytes > limit && !self.clock.is_empty() {
+            self.hand = if self.hand + 1 < self.clock.len() { self.hand + 1 } else { 0 };
+            let Some(Some(key)) = self.clock.get(self.hand).copied() else { continue };
+            let second_chance = self.by_key.get(&key).is_some_and(|slot| slot.referenced.take());
             if !second_chance {
-                self.remove(self.hand);
+                self.remove(key);
             }
         }
     }

@@ -147,6 +147,11 @@ impl TableStatistics {
         self.max_timestamp = self.max_timestamp.max(timestamp);
     }
 
+    /// Whether anything in the table is deleted or expires.
+    pub fn has_deletions(&self) -> bool {
+        self.max_deletion_time.is_some()
+    }
+
     /// Whether a row or span of the table may lie in the keys `[start, end)`.
     pub fn may_overlap(&self, start: &[u8], end: &[u8]) -> bool {
         self.rows + self.spans > 0 && self.min_key.as_slice() < end && start <= self.max_key.as_slice()
