@@ -4,7 +4,7 @@
 //! asking for it ahead hides the wait; unlike a read, the hint holds nothing up.
 
 /// The bytes that the processor fetches at once.
-pub const LINE_BYTES: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Asks for the line on which `items` begin. Nothing but time depends on it; on processors other than x86-64 it does nothing.
 #[inline]
@@ -23,11 +23,17 @@ pub fn prefetch<T>(items: &[T]) {
     let _ = items;
 }
 
-/// Asks for a short byte string: its first lines.
+/// Asks for all lines of a short byte string, for the first lines of a long one.
 #[inline]
-pub fn prefetch_whole(bytes: &[u8]) {
+pub fn prefetch_bytes(bytes: &[u8]) {
     const LINES_MAX: usize = 4;
     bytes.chunks(LINE_BYTES).take(LINES_MAX).for_each(prefetch);
+    // It need not begin where a line does, and then ends on one more.
+    if bytes.len() <= LINES_MAX * LINE_BYTES
+        && let Some(last) = bytes.last_chunk::<1>()
+    {
+        prefetch(last);
+    }
 }
 
 #[cfg(test)]
@@ -41,8 +47,8 @@ mod tests {
             prefetch(&bytes[start..]);
         }
         prefetch::<u64>(&[]);
-        prefetch_whole(&bytes);
-        prefetch_whole(&[]);
+        prefetch_bytes(&bytes);
+        prefetch_bytes(&[]);
         assert!(bytes.iter().all(|&byte| byte == 7));
     }
 }

@@ -55,7 +55,7 @@ struct Merge {
 impl CompactionTask {
     /// Merges the inputs; returns the generations of the complete, synced outputs. When it fails, files of any
     /// of the generations may be left over.
-    pub async fn run(self, context: JobContext) -> Result<Vec<u64>, TableError> {
+    pub async fn run(mut self, context: JobContext) -> Result<Vec<u64>, TableError> {
         let mut cursors = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let mut cursor = TableCursor::new(Arc::clone(input), None);
@@ -63,10 +63,8 @@ impl CompactionTask {
                 cursors.push(cursor);
             }
         }
-        let mut task = self;
         // Where nothing is deleted and nothing expires, nothing can be forgotten, and the other files need not be asked.
-        task.purge =
-            task.purge.filter(|_| task.inputs.iter().any(|input| input.statistics().has_deletions()));
+        self.purge = self.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
         let mut merge = Merge {
             next_output: 0,
             writer: None,
@@ -74,8 +72,8 @@ impl CompactionTask {
             paced_bytes: 0,
             prefix: Vec::new(),
             purpose: Purpose::Keep,
-            next_span: vec![0; task.inputs.len()],
-            task,
+            next_span: vec![0; self.inputs.len()],
+            task: self,
             context,
         };
         merge.merge(&mut cursors).await?;

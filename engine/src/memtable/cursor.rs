@@ -311,8 +311,11 @@ impl MemtableCursor {
                 let bound = if self.reversed { end } else { start };
                 let bound = bound.get(self.prefix_length..).unwrap_or_default();
                 self.index = rows.lower_bound(&memtable.arena, bound);
-                for distance in 1..ROWS_AHEAD {
-                    rows.prefetch(&memtable.arena, self.index, distance, self.reversed);
+                let first = if self.reversed { rows.before(self.index) } else { Some(self.index) };
+                if let Some(first) = first {
+                    for distance in 0..ROWS_AHEAD {
+                        rows.prefetch(&memtable.arena, first, distance, self.reversed);
+                    }
                 }
             } else if self.reversed {
                 let rank = memtable.ordered.partition_point(|&id| memtable.prefix(id) < end);

@@ -8,11 +8,11 @@ use std::cmp::Ordering;
 
 use super::arena::Arena;
 use crate::key::REGULAR_TAG;
-use crate::prefetch::prefetch_whole;
+use crate::prefetch::prefetch_bytes;
 
 pub(super) const CHUNK_ENTRIES: usize = 256;
 
-/// How many rows ahead of a walk the processor is asked for them: what it does with as many takes longer than to fetch one.
+/// How many rows ahead of a walk the processor is asked for them: the work on that many takes longer than fetching one.
 pub(super) const ROWS_AHEAD: u32 = 4;
 
 /// One row: its position and its bytes lie one behind the other in the arena.
@@ -179,7 +179,7 @@ impl Rows {
         let place =
             if reversed { index.entry.checked_sub(distance) } else { index.entry.checked_add(distance) };
         if let Some(entry) = place.and_then(|place| self.chunk(index.chunk).get(place as usize)) {
-            prefetch_whole(arena.slice(entry.chunk, entry.offset, entry.position_length + entry.row_length));
+            prefetch_bytes(arena.slice(entry.chunk, entry.offset, entry.position_length + entry.row_length));
         }
     }
 

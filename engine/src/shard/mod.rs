@@ -215,11 +215,6 @@ impl Shard {
         let prefix_length = shared_prefix_length(start, end);
         let is_row = end.len() == start.len() + 1 && end.starts_with(start) && end.ends_with(&[0]);
         if start < end {
-            let hash = prefix_length.map(|_| KeyHash::of(start));
-            let files = table.files.borrow();
-            if let Some(hash) = hash {
-                files.iter().for_each(|file| file.reader.prefetch_filters(hash, is_row));
-            }
             table.for_each_memtable(|memtable| {
                 let spare = buffers.cursors.pop().unwrap_or_default();
                 let memtable = Rc::clone(memtable);
@@ -227,11 +222,12 @@ impl Shard {
                 buffers.sources.push(Source::Memtable(cursor));
             });
             let bounds = Bounds { start, end, reversed };
+            let hash = prefix_length.map(|_| KeyHash::of(start));
             let wanted = wanted.filter(|_| is_row);
             let complete_since =
                 |source: &Source| source.key(start).and_then(|_| source.row().complete_since(wanted?));
             let mut complete = buffers.sources.iter().filter_map(complete_since).max();
-            for file in files.iter() {
+            for file in table.files.borrow().iter() {
                 // Everything in the file is older than each part of what was found.
                 if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                     continue;

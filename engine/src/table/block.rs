@@ -16,7 +16,6 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::codec::{DecodeError, put_unsigned};
-use crate::prefetch::prefetch;
 use crate::row::RowRef;
 use crate::row_writer::transcode;
 
@@ -287,13 +286,6 @@ impl<'a> BlockView<'a> {
         self.keys.len()
     }
 
-    #[inline]
-    fn prefetch_restart(&self, index: usize) {
-        if let Some(entries) = self.keys.get(self.restart(index).key..) {
-            prefetch(entries);
-        }
-    }
-
     /// The last restart whose key is less than or equal to `target`; 0 if there is none.
     #[inline]
     fn restart_for(&self, target: &[u8]) -> Option<usize> {
@@ -301,9 +293,6 @@ impl<'a> BlockView<'a> {
         let mut high = self.restarts.len();
         while high - low > 1 {
             let middle = usize::midpoint(low, high);
-            // One of these is looked at next.
-            self.prefetch_restart(usize::midpoint(low, middle));
-            self.prefetch_restart(usize::midpoint(middle, high));
             let entry = self.entry(self.restart(middle), 0)?;
             if self.suffix(&entry) <= target {
                 low = middle;

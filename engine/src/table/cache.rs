@@ -65,16 +65,20 @@ impl Hasher for BlockKeyHasher {
 /// as much as the search.
 struct Slot {
     data: BlockData,
-    referenced: Cell<bool>,
-    /// Its place on the clock.
+    /// Where it stands on the clock.
     place: usize,
+}
+
+/// What the clock's hand passes: it needs to know no more of a block.
+struct Mark {
+    key: BlockKey,
+    referenced: Cell<bool>,
 }
 
 #[derive(Default)]
 struct State {
     by_key: HashMap<BlockKey, Slot, BuildHasherDefault<BlockKeyHasher>>,
-    /// What the hand passes, one after the other.
-    clock: Vec<Option<BlockKey>>,
+    clock: Vec<Option<Mark>>,
     free_places: Vec<usize>,
     used_bytes: usize,
     hand: usize,
@@ -112,7 +116,10 @@ impl BlockCache {
     pub(super) fn get(&self, table: u64, offset: u64) -> Option<BlockData> {
         let state = self.state.borrow();
         if let Some(slot) = state.by_key.get(&(table, offset)) {
-            slot.referenced.set(true);
+            // Nothing that follows depends on it: the processor goes on while it fetches the place.
+            if let Some(Some(mark)) = state.clock.get(slot.place) {
+                mark.referenced.set(true);
+            }
             self.hits.set(self.hits.get() + 1);
             Some(slot.data.clone())
         } else {
@@ -132,11 +139,12 @@ impl BlockCache {
         state.remove(key);
         state.make_room(capacity - weight);
         let place = state.free_places.pop().unwrap_or(state.clock.len());
+        let mark = Some(Mark { key, referenced: Cell::new(false) });
         match state.clock.get_mut(place) {
-            Some(free) => *free = Some(key),
-            None => state.clock.push(Some(key)),
+            Some(free) => *free = mark,
+            None => state.clock.push(mark),
         }
-        state.by_key.insert(key, Slot { data, referenced: Cell::new(false), place });
+        state.by_key.insert(key, Slot { data, place });
         state.used_bytes += weight;
     }
 
@@ -144,9 +152,10 @@ impl BlockCache {
     pub fn remove_table(&self, table: u64) {
         let mut state = self.state.borrow_mut();
         for place in 0..state.clock.len() {
-            if let Some(Some(key)) = state.clock.get(place).copied()
+            if let Some(Some(Mark { key, .. })) = state.clock.get(place)
                 && key.0 == table
             {
+                let key = *key;
                 state.remove(key);
             }
         }
@@ -173,8 +182,8 @@ impl State {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
             self.used_bytes -= slot.data.weight_bytes();
-            if let Some(place) = self.clock.get_mut(slot.place) {
-                *place = None;
+            if let Some(mark) = self.clock.get_mut(slot.place) {
+                *mark = None;
             }
             self.free_places.push(slot.place);
         }
@@ -184,9 +193,10 @@ impl State {
     fn make_room(&mut self, limit: usize) {
         while self.used_bytes > limit && !self.clock.is_empty() {
             self.hand = if self.hand + 1 < self.clock.len() { self.hand + 1 } else { 0 };
-            let Some(Some(key)) = self.clock.get(self.hand).copied() else { continue };
-            let second_chance = self.by_key.get(&key).is_some_and(|slot| slot.referenced.take());
-            if !second_chance {
+            if let Some(Some(Mark { key, referenced })) = self.clock.get(self.hand)
+                && !referenced.take()
+            {
+                let key = *key;
                 self.remove(key);
             }
         }

@@ -16,7 +16,6 @@ use super::index::{Node, Target};
 use super::spans::Spans;
 use super::statistics::TableStatistics;
 use crate::io::{Disk, Mapping};
-use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::row::RowRef;
 
 /// An open table.
@@ -111,17 +110,6 @@ impl TableReader {
 
     pub fn statistics(&self) -> &TableStatistics {
         &self.statistics
-    }
-
-    /// Has the processor fetch what the filters will look at.
-    #[inline]
-    pub fn prefetch_filters(&self, hash: KeyHash, is_row: bool) {
-        if let Some(filter) = Filter::new(self.section(|footer| &footer.partition_filter)) {
-            filter.prefetch(hash.partition);
-        }
-        if is_row && let Some(filter) = Filter::new(self.section(|footer| &footer.row_filter)) {
-            filter.prefetch(hash.row);
-        }
     }
 
     /// False only if the table has neither rows nor spans of the partition.
@@ -262,11 +250,6 @@ impl TableReader {
     /// A block's body: from the cache, else checked and unpacked.
     #[inline]
     pub(super) fn block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
-        // A body that is used where it lies is looked at from its end. While the processor fetches that, the cache is searched.
-        let end = target.offset.saturating_add(u64::from(target.length)) as usize;
-        if let Some(trailer) = self.mapping.bytes().get(end.saturating_sub(LINE_BYTES)..end) {
-            prefetch(trailer);
-        }
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
             return Ok(data);
         }

@@ -148,7 +148,7 @@ impl TableStatistics {
     }
 
     /// Whether anything in the table is deleted or expires.
-    pub fn has_deletions(&self) -> bool {
+    pub fn has_mortal(&self) -> bool {
         self.max_deletion_time.is_some()
     }
 
