@@ -79,7 +79,8 @@ impl Client {
         Ok(())
     }
 
-    /// Prepares a statement with the page size of the run.
+    /// Prepares a statement with the page size of the run. The driver may repeat it, where a node goes away: all the models'
+    /// statements leave the same behind however often they are carried out, but for those in [`Client::batch_if`].
     pub async fn prepare(&self, statement: &str) -> Result<PreparedStatement, Error> {
         let mut prepared = self
             .session
@@ -87,6 +88,7 @@ impl Client {
             .await
             .map_err(|source| Error::Prepare { statement: statement.to_owned(), source: Box::new(source) })?;
         prepared.set_page_size(self.page_size);
+        prepared.set_is_idempotent(true);
         Ok(prepared)
     }
 
@@ -177,13 +179,14 @@ impl Client {
     }
 
     /// Runs a batch of writes; `label` names it in errors.
-    pub async fn batch(&self, label: &str, batch: &Batch, values: impl BatchValues) -> Result<(), Error> {
-        self.session.batch(batch, values).await.map_err(|source| execute_error(label, source))?;
+    pub async fn batch(&self, label: &str, mut batch: Batch, values: impl BatchValues) -> Result<(), Error> {
+        batch.set_is_idempotent(true);
+        self.session.batch(&batch, values).await.map_err(|source| execute_error(label, source))?;
         Ok(())
     }
 
-    /// Runs a conditional batch in one partition; whether it was applied. `None`: the server does not know (the
-    /// consensus round timed out), the caller must look.
+    /// Runs a conditional batch in one partition; whether it was applied. `None`: nobody knows (the consensus round timed
+    /// out, or the node went away before its answer), the caller must look.
     pub async fn batch_if(
         &self,
         label: &str,
@@ -192,10 +195,10 @@ impl Client {
     ) -> Result<Option<bool>, Error> {
         match self.session.batch(batch, values).await {
             Ok(result) => applied(label, result).map(Some),
-            Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(
-                DbError::WriteTimeout { .. },
-                _,
-            ))) => Ok(None),
+            Err(ExecutionError::LastAttemptError(
+                RequestAttemptError::DbError(DbError::WriteTimeout { .. }, _)
+                | RequestAttemptError::BrokenConnectionError(_),
+            )) => Ok(None),
             Err(source) => Err(execute_error(label, source)),
         }
     }

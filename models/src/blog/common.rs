@@ -97,7 +97,7 @@ pub async fn write_rows<V: SerializeRow>(
         for _ in chunk {
             batch.append_statement(statement.clone());
         }
-        client.batch(statement.get_statement(), &batch, chunk).await?;
+        client.batch(statement.get_statement(), batch, chunk).await?;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Layout for Tall<'_> {
             batch.append_statement(self.insert.clone());
         }
         let rows: Vec<_> = events.iter().map(|event| (order_id, event.created, &event.detail)).collect();
-        self.client.batch("loading events", &batch, rows).await
+        self.client.batch("loading events", batch, rows).await
     }
 
     async fn record(&self, order_id: Uuid, event: &Event) -> Result<Answer<()>, Error> {
