@@ -121,7 +121,7 @@ bench-costs: setup
 
 bench-micro: setup
 	@scripts/setup test
-	cargo build --release -p helenus-benches
+	cargo build --release -p helenus-benches --bin helenus-hot-paths
 	benches/micro/run
 
 bench-growth: setup
