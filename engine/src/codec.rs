@@ -98,7 +98,29 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn unsigned_long(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        const CONTINUED: u64 = 0x8080_8080_8080_8080;
+        // Up to eight bytes at once: timestamps of our days take eight.
+        if let Some(bytes) = self.rest.first_chunk::<8>() {
+            let word = u64::from_le_bytes(*bytes);
+            let ends = !word & CONTINUED;
+            if ends != 0 {
+                let end_bit = ends.trailing_zeros();
+                let groups = word & !CONTINUED & (u64::MAX >> (63 - end_bit));
+                // Groups of 7 bits become groups of 14, of 28, and one of 56.
+                let pairs = groups & 0x007F_007F_007F_007F | (groups & 0x7F00_7F00_7F00_7F00) >> 1;
+                let fours = pairs & 0x0000_3FFF_0000_3FFF | (pairs & 0x3FFF_0000_3FFF_0000) >> 2;
+                let value = fours & 0x0FFF_FFFF | (fours & 0x0FFF_FFFF_0000_0000) >> 4;
+                self.rest = self.rest.get(end_bit as usize / 8 + 1..).unwrap_or_default();
+                return Ok(value);
+            }
+        }
+        self.unsigned_bytewise(what)
+    }
+
+    #[cold]
+    fn unsigned_bytewise(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let mut value = 0_u64;
         for (index, &byte) in self.rest.iter().enumerate() {
             if index == 9 && byte > 1 {
@@ -138,8 +160,8 @@ mod tests {
 
     #[test]
     fn integers_survive_a_round_trip() {
-        let values = [0, 1, 63, 64, 127, 128, 300, 1 << 35, u64::MAX - 1, u64::MAX];
-        for value in values {
+        let powers = (0..64).flat_map(|bit| [(1_u64 << bit) - 1, 1 << bit, (1 << bit) + 1, 0xA5A5 << bit]);
+        for value in powers.chain([u64::MAX - 1, u64::MAX]) {
             let mut out = Vec::new();
             put_unsigned(&mut out, value);
             put_signed(&mut out, value as i64);
@@ -147,6 +169,12 @@ mod tests {
             assert_eq!(reader.unsigned("a"), Ok(value));
             assert_eq!(reader.signed("b"), Ok(value as i64));
             assert!(reader.is_empty());
+            // The same with something behind it: that is not to be read.
+            out.extend_from_slice(&[0xFF; 9]);
+            let mut reader = Reader::new(&out);
+            assert_eq!(reader.unsigned("a"), Ok(value));
+            assert_eq!(reader.signed("b"), Ok(value as i64));
+            assert_eq!(reader.rest(), [0xFF; 9]);
         }
     }
 

@@ -84,6 +84,12 @@ pub fn full_key(token: i64, partition_key: &[u8], position: &[u8]) -> Result<Vec
     Ok(out)
 }
 
+/// Whether the range of full keys `[start, end)` holds the key `start` and no other.
+#[inline]
+pub fn is_one_key(start: &[u8], end: &[u8]) -> bool {
+    end.len() == start.len() + 1 && end.starts_with(start) && end.ends_with(&[0])
+}
+
 /// The length of the partition prefix of `key`; `None` when the key ends before its prefix does.
 #[inline]
 pub fn prefix_length(key: &[u8]) -> Option<usize> {

@@ -81,12 +81,11 @@ pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -
     let mut newest: Option<(usize, i64, Cells<'_>)> = None;
     let mut others: SmallVec<[Cells<'_>; 8]> = SmallVec::new();
     for (index, version) in versions.iter().enumerate() {
-        let head = version.head().ok()?;
-        let mut cells = head.cells;
-        if let Some(liveness) = head.liveness
-            && newest.as_ref().is_none_or(|&(_, timestamp, _)| liveness.timestamp > timestamp)
+        let (liveness, mut cells) = version.simple_parts()?;
+        if let Some(liveness) = liveness
+            && newest.as_ref().is_none_or(|&(_, timestamp, _)| liveness > timestamp)
         {
-            match newest.replace((index, liveness.timestamp, cells)) {
+            match newest.replace((index, liveness, cells)) {
                 Some((_, _, older)) => cells = older,
                 None => continue,
             }

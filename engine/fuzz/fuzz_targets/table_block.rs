@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fn walk(body: &[u8], target: &[u8]) {
     let Some(view) = BlockView::new(body) else { return };
-    view.search(target, Some(&mut Vec::new())).ok();
+    view.search(target).ok();
     let mut place = Place::default();
     let mut key_length = 0;
     while let Some(entry) = view.entry(place, key_length) {

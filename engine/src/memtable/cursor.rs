@@ -233,6 +233,12 @@ impl MemtableCursor {
         self.memtable.read(|memtable| memtable.version != self.version)
     }
 
+    /// As [`Memtable::max_timestamp`].
+    #[inline]
+    pub fn max_timestamp(&self) -> Option<i64> {
+        self.memtable.read(Memtable::max_timestamp)
+    }
+
     /// The span deletion that covers a full key, of any partition.
     #[inline]
     pub fn covering(&self, key: &[u8], prefix_length: usize) -> Option<Deletion> {
@@ -259,11 +265,12 @@ impl MemtableCursor {
         }
         let memtable = Rc::clone(&self.memtable);
         memtable.read(|memtable| {
+            let rows = memtable.rows_of(self.partition(memtable).unwrap_or(u32::MAX));
+            rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD + 1, self.reversed);
             if self.reversed {
                 self.step_back(memtable, start);
             } else {
-                let id = self.partition(memtable);
-                self.index = memtable.rows_of(id.unwrap_or(u32::MAX)).after(self.index);
+                self.index = rows.after(self.index);
                 self.settle_forward(memtable, end);
             }
         });
@@ -312,8 +319,8 @@ impl MemtableCursor {
                 let bound = bound.get(self.prefix_length..).unwrap_or_default();
                 self.index = rows.lower_bound(&memtable.arena, bound);
                 let first = if self.reversed { rows.before(self.index) } else { Some(self.index) };
-                if let Some(first) = first {
-                    for distance in 0..ROWS_AHEAD {
+                if let Some(first) = first.filter(|_| !key::is_one_key(start, end)) {
+                    for distance in 0..=ROWS_AHEAD {
                         rows.prefetch(&memtable.arena, first, distance, self.reversed);
                     }
                 }
@@ -385,9 +392,7 @@ impl MemtableCursor {
     /// Copies the row at the present index; false when there is none.
     #[inline]
     fn load(&mut self, memtable: &Memtable, id: u32) -> bool {
-        let rows = memtable.rows_of(id);
-        let Some(entry) = rows.get(self.index) else { return false };
-        rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD, self.reversed);
+        let Some(entry) = memtable.rows_of(id).get(self.index) else { return false };
         let CursorBuffers { key, row } = &mut self.buffers;
         if key.is_empty() {
             let prefix = memtable.prefix(id);

@@ -204,6 +204,10 @@ impl Rows {
                 Ordering::Less => Err(RowIndex { chunk: 0, entry: 1 }),
                 Ordering::Greater => Err(RowIndex::default()),
             },
+            // So it is for the start of a partition, and for rows that are written newest first.
+            Self::Many(chunks) if chunks.first().is_some_and(|first| head < first.first_head) => {
+                Err(RowIndex::default())
+            }
             Self::Many(chunks) => {
                 // The last chunk whose first entry is not behind the position.
                 let chunk = chunks

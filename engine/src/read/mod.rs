@@ -13,8 +13,8 @@ use crate::key::KeyRef;
 use crate::mutation::TableId;
 use crate::row::RowRef;
 
+pub(crate) use self::scan::BufferPool;
 pub use self::scan::Scan;
-pub(crate) use self::scan::{ScanBuffers, ScanSources};
 pub(crate) use self::source::{Bounds, Source, TableSource};
 pub(crate) use self::span_sources::SpanSource;
 pub(crate) use self::versions::VersionScan;

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use smallvec::SmallVec;
 
 use super::source::{Bounds, Source};
-use super::{Budget, RowView, Step};
+use super::{Budget, RowView, ScanRequest, Step};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
@@ -22,34 +22,57 @@ use crate::mutation::TableId;
 use crate::reconcile::{self, Purpose};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
+use crate::table::TableCursorBuffers;
 
-/// Everything a scan allocates, kept for the next one.
+/// What a scan allocates for itself.
 #[derive(Default)]
 pub(crate) struct ScanBuffers {
     start: Vec<u8>,
     end: Vec<u8>,
     merged: Vec<u8>,
+    /// Empty before a scan.
     pub sources: Vec<Source>,
-    pub cursors: Vec<CursorBuffers>,
 }
 
-/// Where finished scans leave their buffers.
-pub(crate) type BufferPool = RefCell<Vec<ScanBuffers>>;
+/// What finished scans leave for those to come: everything a scan and its cursors allocate.
+#[derive(Default)]
+pub(crate) struct BufferPool {
+    scans: Vec<ScanBuffers>,
+    pub memtable_cursors: Vec<CursorBuffers>,
+    pub table_cursors: Vec<TableCursorBuffers>,
+}
 
-/// Most buffers a pool keeps.
-const POOLED_BUFFERS: usize = 16;
+/// Most scans whose buffers are kept; and most cursors of each kind.
+const POOLED_SCANS: usize = 16;
+const POOLED_CURSORS: usize = 4 * POOLED_SCANS;
 
-/// What a shard gives to a new scan.
-pub(crate) struct ScanSources<'s> {
-    pub table: TableId,
-    pub pool: &'s BufferPool,
-    pub buffers: ScanBuffers,
+impl BufferPool {
+    pub fn take(&mut self) -> ScanBuffers {
+        self.scans.pop().unwrap_or_default()
+    }
+
+    fn put_back(&mut self, mut buffers: ScanBuffers) {
+        for source in buffers.sources.drain(..) {
+            match source {
+                Source::Memtable(cursor) if self.memtable_cursors.len() < POOLED_CURSORS => {
+                    self.memtable_cursors.push(cursor.into_buffers());
+                }
+                Source::Table(source) if self.table_cursors.len() < POOLED_CURSORS => {
+                    self.table_cursors.push(source.into_buffers());
+                }
+                _ => {}
+            }
+        }
+        if self.scans.len() < POOLED_SCANS {
+            self.scans.push(buffers);
+        }
+    }
 }
 
 /// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and sees rows that
 /// are written while it is open if it has not passed them.
 pub struct Scan<'s> {
-    pool: &'s BufferPool,
+    pool: &'s RefCell<BufferPool>,
     buffers: ScanBuffers,
     table: TableId,
     reversed: bool,
@@ -57,6 +80,8 @@ pub struct Scan<'s> {
     budget: Budget,
     used: Budget,
     has_progressed: bool,
+    /// The columns that the reader wants of each row, ordered by id; `None`: all there are.
+    wanted: Option<&'s [u32]>,
     /// The sources whose present rows make up the row handed out last.
     current: SmallVec<[u32; 8]>,
     /// Where the row handed out last lies.
@@ -88,26 +113,25 @@ enum Found {
 }
 
 impl<'s> Scan<'s> {
+    /// A scan of the sources in `buffers`, which go back to `pool` with it.
     pub(crate) fn new(
-        sources: ScanSources<'s>,
-        start: &[u8],
-        end: &[u8],
-        reversed: bool,
-        now_seconds: u32,
-        budget: Budget,
+        pool: &'s RefCell<BufferPool>,
+        mut buffers: ScanBuffers,
+        request: &ScanRequest<'_>,
+        wanted: Option<&'s [u32]>,
     ) -> Self {
-        let ScanSources { table, pool, mut buffers } = sources;
         buffers.start.clear();
-        buffers.start.extend_from_slice(start);
+        buffers.start.extend_from_slice(request.start);
         buffers.end.clear();
-        buffers.end.extend_from_slice(end);
+        buffers.end.extend_from_slice(request.end);
         Self {
             pool,
             buffers,
-            table,
-            reversed,
-            now_seconds,
-            budget,
+            table: request.table,
+            reversed: request.reversed,
+            now_seconds: request.now_seconds,
+            budget: request.budget,
+            wanted,
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
             current: SmallVec::new(),
@@ -244,11 +268,12 @@ impl<'s> Scan<'s> {
     /// As [`Scan::reconcile`], of a row that several sources have.
     #[inline(never)]
     fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
+        let complete = self.find_complete(shadow);
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
         let versions: SmallVec<[RowRef<'_>; 8]> =
             self.current.iter().filter_map(|&index| sources.get(index as usize).map(Source::row)).collect();
         self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
-        let dominant = reconcile::find_dominant(&versions, shadow);
+        let dominant = complete.or_else(|| reconcile::find_dominant(&versions, shadow));
         if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
             self.place = Place::Source(source);
             return Ok(true);
@@ -257,6 +282,20 @@ impl<'s> Scan<'s> {
         let outcome = reconcile::merge_parts(&versions, shadow, purpose, 0, merged);
         drop(versions);
         self.conclude(outcome)
+    }
+
+    /// Whether the newest source (the first) has all that the reader wants of the row, and all of it newer than anything in the
+    /// other sources that have the row: then the number of its version, 0.
+    #[inline]
+    fn find_complete(&self, shadow: Option<Deletion>) -> Option<usize> {
+        let wanted = self.wanted.filter(|_| shadow.is_none())?;
+        let source = |index: &u32| self.buffers.sources.get(*index as usize);
+        let (newest, others) = self.current.split_first()?;
+        let row = source(newest).map(Source::row).filter(|row| row.is_plain())?;
+        let since = row.complete_since(wanted)?;
+        let is_older =
+            |index| source(index).and_then(Source::max_timestamp).is_none_or(|newest| newest < since);
+        others.iter().all(is_older).then_some(0)
     }
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
@@ -359,17 +398,8 @@ impl<'s> Scan<'s> {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        let mut buffers = std::mem::take(&mut self.buffers);
-        let ScanBuffers { sources, cursors, .. } = &mut buffers;
-        for source in sources.drain(..) {
-            if let Source::Memtable(cursor) = source {
-                cursors.push(cursor.into_buffers());
-            }
-        }
-        if let Ok(mut pool) = self.pool.try_borrow_mut()
-            && pool.len() < POOLED_BUFFERS
-        {
-            pool.push(buffers);
+        if let Ok(mut pool) = self.pool.try_borrow_mut() {
+            pool.put_back(std::mem::take(&mut self.buffers));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cell::Deletion;
 use crate::memtable::MemtableCursor;
 use crate::row::RowRef;
-use crate::table::{TableCursor, TableError, TableReader, TableRow};
+use crate::table::{TableCursor, TableCursorBuffers, TableError, TableReader, TableRow};
 
 /// The half-open range of full keys of a scan, and its direction.
 #[derive(Debug, Clone, Copy)]
@@ -16,9 +16,10 @@ pub(crate) struct Bounds<'a> {
 }
 
 /// A cursor over one input.
+#[allow(clippy::large_enum_variant, reason = "a scan has few, in a vector that the next scan takes over")]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
-    Table(Box<TableSource>),
+    Table(TableSource),
     /// The one row at the start of the range, or only the spans of the file.
     Point {
         row: Option<TableRow>,
@@ -38,6 +39,11 @@ impl TableSource {
         let mut source = Self { cursor, is_inside: false };
         source.seek(bounds)?;
         Ok(source)
+    }
+
+    /// The buffers of its cursor.
+    pub fn into_buffers(self) -> TableCursorBuffers {
+        self.cursor.into_buffers()
     }
 
     fn seek(&mut self, bounds: Bounds<'_>) -> Result<(), TableError> {
@@ -86,6 +92,16 @@ impl Source {
             Self::Memtable(cursor) => cursor.row(),
             Self::Table(source) => source.cursor.row(),
             Self::Point { row, .. } => row.as_ref().map_or(RowRef::new(&[], 0), TableRow::row),
+        }
+    }
+
+    /// Microseconds: nothing in the source is newer. `None`: there is nothing.
+    #[inline]
+    pub fn max_timestamp(&self) -> Option<i64> {
+        match self {
+            Self::Memtable(cursor) => cursor.max_timestamp(),
+            Self::Table(source) => Some(source.cursor.table().statistics().max_timestamp),
+            Self::Point { table, .. } => Some(table.statistics().max_timestamp),
         }
     }
 

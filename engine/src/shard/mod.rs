@@ -43,10 +43,11 @@ use self::table_state::{TableState, shared_prefix_length};
 use crate::commit_log::{CommitLog, LogPosition};
 use crate::error::EngineError;
 use crate::io::{DiskLock, Environment};
+use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::mutation::{MutationRef, TableId};
-use crate::read::{Bounds, Scan, ScanBuffers, ScanRequest, ScanSources, Source, TableSource};
-use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
+use crate::read::{Bounds, BufferPool, Scan, ScanRequest, Source, TableSource};
+use crate::table::{BlockCache, KeyHash, TableCursor, TableCursorBuffers, TableReader};
 
 pub use self::cleanup::Dropped;
 pub use self::manifest::ManifestError;
@@ -74,7 +75,7 @@ pub struct Shard {
     flush_failure: RefCell<Option<String>>,
     is_closing: Cell<bool>,
     is_closed: Cell<bool>,
-    scan_buffers: RefCell<Vec<ScanBuffers>>,
+    scan_buffers: RefCell<BufferPool>,
     block_cache: Rc<BlockCache>,
     signals: Rc<Signals>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
@@ -194,52 +195,58 @@ impl Shard {
     }
 
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
-    /// there. Where the range is one row, sources are asked from the newest to the oldest, and those that can add nothing
-    /// to what was found are left out.
-    pub fn scan_columns(&self, request: &ScanRequest<'_>, columns: &[u32]) -> Result<Scan<'_>, EngineError> {
+    /// there: versions of a row that can add nothing to a newer one are not looked into. Where the range is one row, sources
+    /// are asked from the newest to the oldest, and those that can add nothing to what was found are left out.
+    pub fn scan_columns<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        columns: &'s [u32],
+    ) -> Result<Scan<'s>, EngineError> {
         self.open_scan(request, Some(columns), false)
     }
 
     /// `wanted`: see [`Shard::scan_columns`]; `is_long`: [`crate::read::VersionScanRequest::is_long`].
     #[inline]
-    fn open_scan(
-        &self,
+    fn open_scan<'s>(
+        &'s self,
         request: &ScanRequest<'_>,
-        wanted: Option<&[u32]>,
+        wanted: Option<&'s [u32]>,
         is_long: bool,
-    ) -> Result<Scan<'_>, EngineError> {
+    ) -> Result<Scan<'s>, EngineError> {
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
-        let mut buffers = self.scan_buffers.borrow_mut().pop().unwrap_or_default();
+        let mut pool = self.scan_buffers.borrow_mut();
+        let mut buffers = pool.take();
         let ScanRequest { start, end, reversed, .. } = *request;
         let prefix_length = shared_prefix_length(start, end);
-        let is_row = end.len() == start.len() + 1 && end.starts_with(start) && end.ends_with(&[0]);
+        let is_row = key::is_one_key(start, end);
         if start < end {
             table.for_each_memtable(|memtable| {
-                let spare = buffers.cursors.pop().unwrap_or_default();
+                let spare = pool.memtable_cursors.pop().unwrap_or_default();
                 let memtable = Rc::clone(memtable);
                 let cursor = MemtableCursor::new(memtable, start, end, prefix_length, reversed, spare);
                 buffers.sources.push(Source::Memtable(cursor));
             });
             let bounds = Bounds { start, end, reversed };
             let hash = prefix_length.map(|_| KeyHash::of(start));
-            let wanted = wanted.filter(|_| is_row);
+            let wanted_of_row = wanted.filter(|_| is_row);
             let complete_since =
-                |source: &Source| source.key(start).and_then(|_| source.row().complete_since(wanted?));
+                |source: &Source| source.key(start).and_then(|_| source.row().complete_since(wanted_of_row?));
             let mut complete = buffers.sources.iter().filter_map(complete_since).max();
             for file in table.files.borrow().iter() {
                 // Everything in the file is older than each part of what was found.
                 if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                     continue;
                 }
-                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row, is_long)? {
+                let spare = &mut pool.table_cursors;
+                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row, is_long, spare)? {
                     complete = complete.max(complete_since(&source));
                     buffers.sources.push(source);
                 }
             }
         }
-        let sources = ScanSources { table: request.table, pool: &self.scan_buffers, buffers };
-        Ok(Scan::new(sources, start, end, reversed, request.now_seconds, request.budget))
+        drop(pool);
+        Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
     }
 
     /// The source for one file of a scan; `None` if the file cannot have anything to say. `hash` is given for
@@ -252,6 +259,7 @@ impl Shard {
         hash: Option<KeyHash>,
         is_row: bool,
         is_long: bool,
+        spare: &mut Vec<TableCursorBuffers>,
     ) -> Result<Option<Source>, EngineError> {
         if !reader.statistics().may_overlap(bounds.start, bounds.end)
             || hash.is_some_and(|hash| !reader.may_contain_partition(hash))
@@ -269,12 +277,13 @@ impl Shard {
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
         }
+        let spare = spare.pop().unwrap_or_default();
         let cursor = if is_long {
-            TableCursor::for_long_read(Arc::clone(reader))
+            TableCursor::for_long_read(Arc::clone(reader), spare)
         } else {
-            TableCursor::new(Arc::clone(reader), Some(Rc::clone(&self.block_cache)))
+            TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
         };
-        Ok(Some(Source::Table(Box::new(TableSource::new(cursor, bounds)?))))
+        Ok(Some(Source::Table(TableSource::new(cursor, bounds)?)))
     }
 
     /// Numbers about a table.

@@ -303,24 +303,18 @@ impl<'a> BlockView<'a> {
         Some(low)
     }
 
-    /// Looks for `target`. `key`, if wanted, receives the key of the entry found.
+    /// Looks for `target`. What the entry found shares with the key before it, it shares with `target` too: its key is that
+    /// much of `target` and its suffix.
     ///
     /// Only the bytes behind the common prefix of `target` and the key before are ever compared.
     #[inline]
-    pub fn search(&self, target: &[u8], mut key: Option<&mut Vec<u8>>) -> Result<Found, DecodeError> {
+    pub fn search(&self, target: &[u8]) -> Result<Found, DecodeError> {
         let mut place = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
         // The key before is smaller than `target`, has this length, and this many bytes in common with it.
         let mut previous_length = 0;
         let mut matched = 0;
-        if let Some(key) = &mut key {
-            key.clear();
-        }
         while place.key < self.keys.len() {
             let entry = self.entry(place, previous_length).ok_or(MALFORMED)?;
-            if let Some(key) = &mut key {
-                key.truncate(entry.shared);
-                key.extend_from_slice(self.suffix(&entry));
-            }
             if entry.shared < matched {
                 // It differs from the key before inside the part that equals the target, and it is larger.
                 return Ok(Found::Greater { place, entry });
@@ -343,7 +337,7 @@ impl<'a> BlockView<'a> {
 
     /// Where the first key greater than or equal to `target` begins; the end of the keys if there is none.
     pub fn key_offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
-        Ok(match self.search(target, None)? {
+        Ok(match self.search(target)? {
             Found::Exact { place, .. } | Found::Greater { place, .. } => place.key,
             Found::End => self.end(),
         })
@@ -399,19 +393,18 @@ mod tests {
             .collect();
         let body = build(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let view = BlockView::new(&body).unwrap();
-        let mut found_key = Vec::new();
         for (number, key) in keys.iter().enumerate() {
-            let Found::Exact { entry, .. } = view.search(key, None).unwrap() else { panic!("{key:?}") };
+            let Found::Exact { entry, .. } = view.search(key).unwrap() else { panic!("{key:?}") };
             let row = view.row(entry.row);
             assert_eq!(row.liveness().unwrap().timestamp, 1000 + number as i64);
             assert_eq!(row.cells().next().unwrap().value, key);
             let mut before = key.clone();
             *before.last_mut().unwrap() -= 1;
-            assert!(matches!(view.search(&before, Some(&mut found_key)), Ok(Found::Greater { .. })));
-            assert_eq!(found_key, *key);
+            let Ok(Found::Greater { entry, .. }) = view.search(&before) else { panic!("{before:?}") };
+            assert_eq!([&before[..entry.shared], view.suffix(&entry)].concat(), *key);
         }
-        assert_eq!(view.search(b"prefiy", None), Ok(Found::End));
-        assert!(matches!(view.search(b"", None), Ok(Found::Greater { place: Place { key: 0, row: 0 }, .. })));
+        assert_eq!(view.search(b"prefiy"), Ok(Found::End));
+        assert!(matches!(view.search(b""), Ok(Found::Greater { place: Place { key: 0, row: 0 }, .. })));
     }
 
     #[test]
@@ -422,14 +415,14 @@ mod tests {
                 let mut damaged = body.clone();
                 damaged[index] = value;
                 if let Some(view) = BlockView::new(&damaged) {
-                    drop(view.search(b"abd", Some(&mut Vec::new())));
+                    drop(view.search(b"abd"));
                     view.interval_before(usize::MAX);
                 }
             }
         }
         for length in 0..body.len() {
             if let Some(view) = BlockView::new(&body[..length]) {
-                drop(view.search(b"abd", Some(&mut Vec::new())));
+                drop(view.search(b"abd"));
             }
         }
     }

@@ -28,7 +28,7 @@ impl BlockData {
     }
 
     fn weight_bytes(&self) -> usize {
-        // What the map and the slot take is counted too, or small blocks would be nearly free.
+        // What the map and the clock take is counted too, or small blocks would be nearly free.
         const OVERHEAD_BYTES: usize = 128;
         match self {
             Self::Unpacked(bytes) => bytes.capacity() + OVERHEAD_BYTES,
@@ -61,8 +61,8 @@ impl Hasher for BlockKeyHasher {
     }
 }
 
-/// A block and all that a hit looks at: it lies in the map itself, for each step from one place in memory to the next costs
-/// as much as the search.
+/// A block and all that the reader of it waits for: it lies in the map itself, for each step from one place in memory to the
+/// next costs as much as the search.
 struct Slot {
     data: BlockData,
     /// Where it stands on the clock.

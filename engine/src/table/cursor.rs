@@ -33,6 +33,14 @@ struct Step {
     end: Place,
 }
 
+/// What a cursor allocates, reusable.
+#[derive(Default)]
+pub struct TableCursorBuffers {
+    key: Vec<u8>,
+    interval: Vec<Step>,
+    interval_keys: Vec<u8>,
+}
+
 /// A position in a table: on a row, or nowhere (before the first seek, or past either end).
 pub struct TableCursor {
     table: Arc<TableReader>,
@@ -54,6 +62,17 @@ pub struct TableCursor {
 impl TableCursor {
     /// A cursor on nothing. Without a cache each block is unpacked when it is entered (compaction wants that).
     pub fn new(table: Arc<TableReader>, cache: Option<Rc<BlockCache>>) -> Self {
+        Self::with_buffers(table, cache, TableCursorBuffers::default())
+    }
+
+    /// As [`TableCursor::new`], with the buffers of a cursor that is done.
+    pub fn with_buffers(
+        table: Arc<TableReader>,
+        cache: Option<Rc<BlockCache>>,
+        buffers: TableCursorBuffers,
+    ) -> Self {
+        let TableCursorBuffers { key, mut interval, interval_keys } = buffers;
+        interval.clear();
         Self {
             table,
             cache,
@@ -63,17 +82,22 @@ impl TableCursor {
             entry_end: Place::default(),
             row: 0..0,
             base: 0,
-            key: Vec::new(),
+            key,
             on_row: false,
-            interval: Vec::new(),
-            interval_keys: Vec::new(),
+            interval,
+            interval_keys,
         }
+    }
+
+    /// Gives the buffers back.
+    pub fn into_buffers(self) -> TableCursorBuffers {
+        TableCursorBuffers { key: self.key, interval: self.interval, interval_keys: self.interval_keys }
     }
 
     /// A cursor for a long read forwards on a thread that others wait for: without a cache, whose blocks it would only displace, and
     /// file pages are asked for before they are needed.
-    pub fn for_long_read(table: Arc<TableReader>) -> Self {
-        Self { prefetches: true, ..Self::new(table, None) }
+    pub fn for_long_read(table: Arc<TableReader>, buffers: TableCursorBuffers) -> Self {
+        Self { prefetches: true, ..Self::with_buffers(table, None, buffers) }
     }
 
     pub fn table(&self) -> &Arc<TableReader> {
@@ -119,11 +143,13 @@ impl TableCursor {
         let Some(block) = block else { return Ok(self.leave()) };
         let view = view(&self.table, block)?;
         self.interval.clear();
-        let found =
-            view.search(key, Some(&mut self.key)).map_err(|_| self.table.malformed_block(block.target))?;
+        let found = view.search(key).map_err(|_| self.table.malformed_block(block.target))?;
         match found {
             Found::Exact { place, entry } | Found::Greater { place, entry } => {
                 let rows_start = view.rows_start();
+                self.key.clear();
+                self.key.extend_from_slice(key.get(..entry.shared).unwrap_or_default());
+                self.key.extend_from_slice(view.suffix(&entry));
                 self.stand_on(place.key, &entry, rows_start);
                 Ok(true)
             }

@@ -33,7 +33,7 @@ use crate::io::DiskError;
 pub use block::{BlockBuilder, BlockView, EntryRef, Found, Place};
 pub use cache::{BlockCache, CacheStatistics};
 pub use compression::Compression;
-pub use cursor::TableCursor;
+pub use cursor::{TableCursor, TableCursorBuffers};
 pub use filter::KeyHash;
 pub use packing::unpack as unpack_block;
 pub use reader::{TableReader, TableRow};

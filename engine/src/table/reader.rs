@@ -141,7 +141,7 @@ impl TableReader {
         let Some((_, target)) = self.find(key)? else { return Ok(None) };
         let block = self.block(cache, target)?;
         let view = BlockView::new(block.bytes()).ok_or_else(|| self.malformed_block(target))?;
-        let found = view.search(key, None).map_err(|_| self.malformed_block(target))?;
+        let found = view.search(key).map_err(|_| self.malformed_block(target))?;
         let (base, rows_start) = (view.base(), view.rows_start());
         Ok(match found {
             Found::Exact { entry, .. } => Some(TableRow {

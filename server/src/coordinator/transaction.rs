@@ -35,7 +35,7 @@ use crate::plan::term::Bindings;
 use crate::run::condition::{CurrentRow, hold};
 use crate::run::keys::{PartitionKey, partition_keys, positions};
 use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
-use crate::run::row::{RowLayout, RowScratch};
+use crate::run::row::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
 use crate::run::select::ResultPage;
 use crate::schema::catalog::Table;
 use crate::session::prepared::Statement;
@@ -408,24 +408,20 @@ fn current_row(
     };
     let statics = if table.has_static_columns() { rows.row(table, key, STATIC_POSITION)? } else { None };
     let statics = statics.filter(is_row_there);
-    let mut scratch = RowScratch::default();
+    let values_of = |position: &[u8], row: Option<&[u8]>, statics: Option<&OwnedValues>| {
+        let (mut slots, mut scratch) = (SlotBuffer::default(), RowScratch::default());
+        let row = row.map(|bytes| RowRef::new(bytes, 0));
+        let statics = statics.map(|values| (values, [].as_slice()));
+        let values =
+            layout.read(&key.bytes, position, row, statics, now_seconds, &mut slots, &mut scratch)?;
+        Ok::<_, RequestError>(values.to_owned_values())
+    };
     let static_values = match &statics {
-        Some(bytes) => layout
-            .read(&key.bytes, STATIC_POSITION, Some(RowRef::new(bytes, 0)), None, now_seconds, &mut scratch)?
-            .to_owned_values(),
+        Some(row) => values_of(STATIC_POSITION, Some(row), None)?,
         None => vec![None; table.columns.len()],
     };
-    let mut scratch = RowScratch::default();
-    let values = layout
-        .read(
-            &key.bytes,
-            position.as_deref().unwrap_or(STATIC_POSITION),
-            regular.as_deref().map(|bytes| RowRef::new(bytes, 0)),
-            Some((&static_values, &[])),
-            now_seconds,
-            &mut scratch,
-        )?
-        .to_owned_values();
+    let shown_position = position.as_deref().unwrap_or(STATIC_POSITION);
+    let values = values_of(shown_position, regular.as_deref(), Some(&static_values))?;
     let (exists, has_statics) = (names_row && regular.is_some(), statics.is_some());
     Ok(SeenRow {
         row: CurrentRow { exists, has_statics, values },

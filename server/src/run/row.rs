@@ -83,10 +83,14 @@ enum Slot<'a> {
     Scratch(u32, u32),
 }
 
+/// Where the values of one row are put, by slot. It stays where its owner has it: it is too large to be handed on by copying.
+#[derive(Debug, Default)]
+pub struct SlotBuffer<'a>(SmallVec<[Slot<'a>; 16]>);
+
 /// The values of one row by slot.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct RowValues<'a> {
-    slots: SmallVec<[Slot<'a>; 16]>,
+    slots: &'a [Slot<'a>],
     scratch: &'a [u8],
     /// By slot; empty unless the statement asks for times.
     pub times: &'a [Vec<CellTime>],
@@ -107,8 +111,14 @@ impl<'a> RowValues<'a> {
     }
 
     /// Values kept from an earlier row.
-    pub fn from_owned(values: &'a OwnedValues, times: &'a [Vec<CellTime>]) -> Self {
-        let slots = values.iter().map(|value| value.as_deref().map_or(Slot::Null, Slot::Borrowed)).collect();
+    pub fn from_owned<'b: 'a>(
+        values: &'b OwnedValues,
+        times: &'a [Vec<CellTime>],
+        slots: &'a mut SlotBuffer<'b>,
+    ) -> Self {
+        let SlotBuffer(slots) = slots;
+        slots.clear();
+        slots.extend(values.iter().map(|value| value.as_deref().map_or(Slot::Null, Slot::Borrowed)));
         Self { slots, scratch: &[], times }
     }
 }
@@ -199,22 +209,26 @@ impl RowLayout {
     }
 
     /// Reads a row into slots. `statics`: values of the static columns by slot (others are ignored).
-    pub fn read<'a>(
+    #[allow(clippy::too_many_arguments, reason = "what a row is made of, and where it is put")]
+    pub fn read<'s, 'a: 's>(
         &self,
         partition_key: &'a [u8],
         position: &[u8],
         row: Option<RowRef<'a>>,
         statics: Option<(&'a OwnedValues, &[Vec<CellTime>])>,
         now_seconds: u32,
-        scratch: &'a mut RowScratch,
-    ) -> Result<RowValues<'a>> {
+        slots: &'s mut SlotBuffer<'a>,
+        scratch: &'s mut RowScratch,
+    ) -> Result<RowValues<'s>> {
+        let SlotBuffer(slots) = slots;
         let RowScratch { bytes, times } = scratch;
         bytes.clear();
         if self.with_times {
             times.clear();
             times.resize_with(self.slots.len(), Vec::new);
         }
-        let mut slots: SmallVec<[Slot<'a>; 16]> = SmallVec::from_elem(Slot::Null, self.slots.len());
+        slots.clear();
+        slots.resize(self.slots.len(), Slot::Null);
         if self.reads_partition_key {
             let mut components: SmallVec<[Range<usize>; 4]> = SmallVec::new();
             split_key(partition_key, self.partition_key_count, |_, range| components.push(range))
@@ -248,7 +262,7 @@ impl RowLayout {
             }
         }
         if let Some(row) = row {
-            self.read_cells(row, now_seconds, &mut slots, bytes, times)?;
+            self.read_cells(row, now_seconds, slots, bytes, times)?;
         }
         Ok(RowValues { slots, scratch: bytes, times })
     }

@@ -15,11 +15,17 @@ use helenus_engine::key::STATIC_POSITION;
 
 use super::evaluate::{BoundFilters, RowContext, evaluate};
 use super::paging::Cursor;
-use super::row::{CellTime, OwnedValues, RowLayout, RowScratch, RowValues};
+use super::row::{CellTime, OwnedValues, RowLayout, RowScratch, RowValues, SlotBuffer};
 use crate::error::{RequestError, Result};
 use crate::functions::AggregateState;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bindings, Bound, Term};
+
+/// Room for a first row, so that it does not grow byte by byte.
+const FIRST_ROW_BYTES: usize = 512;
+/// Rows that room is made for where no LIMIT says how many may come, and how much room is made at once.
+const EXPECTED_ROWS: usize = 32;
+const EXPECTED_BYTES_MAX: usize = 256 << 10;
 
 /// What the reader does after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +159,7 @@ impl<'p> SelectRun<'p> {
             limit: remaining,
             per_partition_limit,
             rows_before: cursor.map_or(0, |cursor| cursor.result_rows),
-            out: Vec::new(),
+            out: Vec::with_capacity(FIRST_ROW_BYTES),
             row_count: 0,
             collected: Vec::new(),
             partition,
@@ -225,14 +231,10 @@ impl<'p> SelectRun<'p> {
     pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
         let key = self.partition.key.take().unwrap_or_default();
         let statics = {
-            let values = self.layout.read(
-                &key,
-                STATIC_POSITION,
-                Some(row),
-                None,
-                self.now_seconds,
-                &mut self.scratch,
-            )?;
+            let mut slots = SlotBuffer::default();
+            let (now_seconds, scratch) = (self.now_seconds, &mut self.scratch);
+            let values =
+                self.layout.read(&key, STATIC_POSITION, Some(row), None, now_seconds, &mut slots, scratch)?;
             (values.to_owned_values(), values.times.to_vec())
         };
         self.partition.key = Some(key);
@@ -332,12 +334,14 @@ impl<'p> SelectRun<'p> {
         statics: Option<&(OwnedValues, Vec<Vec<CellTime>>)>,
         scratch: &mut RowScratch,
     ) -> Result<Flow> {
+        let mut slots = SlotBuffer::default();
         let values = self.layout.read(
             source.partition_key,
             source.position,
             row,
             statics.map(|(values, times)| (values, times.as_slice())),
             self.now_seconds,
+            &mut slots,
             scratch,
         )?;
         if !self.filters.is_empty() && !self.filters.accept(&values)? {
@@ -448,7 +452,8 @@ impl<'p> SelectRun<'p> {
         let Some(group) = self.group.take() else { return Ok(Flow::Continue) };
         let results =
             group.states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
-        let values = RowValues::from_owned(&group.first, &group.times);
+        let mut slots = SlotBuffer::default();
+        let values = RowValues::from_owned(&group.first, &group.times, &mut slots);
         let context = RowContext {
             values: &values,
             aggregates: &results,
@@ -466,7 +471,8 @@ impl<'p> SelectRun<'p> {
         let results = states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
         let first: OwnedValues = vec![None; self.plan.fetched.columns.len()];
         let times = vec![Vec::new(); self.plan.fetched.columns.len()];
-        let values = RowValues::from_owned(&first, &times);
+        let mut slots = SlotBuffer::default();
+        let values = RowValues::from_owned(&first, &times, &mut slots);
         let context = RowContext {
             values: &values,
             aggregates: &results,
@@ -476,7 +482,17 @@ impl<'p> SelectRun<'p> {
         self.emit(&context)
     }
 
+    /// Makes room for as many rows as are likely to come, by the size of the first one.
+    fn make_room(&mut self) {
+        let limit = self.limit.map_or(EXPECTED_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let rows = self.bounds.rows.map_or(limit, |page| limit.min(page));
+        self.out.reserve(self.out.len().saturating_mul(rows).min(EXPECTED_BYTES_MAX));
+    }
+
     fn emit(&mut self, context: &RowContext<'_, '_>) -> Result<()> {
+        if self.row_count == 1 {
+            self.make_room();
+        }
         if let Some(slots) = &self.plan.plain_slots {
             for &slot in slots {
                 write_cell(&mut self.out, context.values.get(slot));
