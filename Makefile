@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak simulate fuzz
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak simulate fuzz sanitize
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -23,7 +23,8 @@ help:
 	@echo '                  docker-compose with apt if root and no engine answers); make cluster-down stops them'
 	@echo 'make cluster-local  three nodes as processes on the same addresses; Ctrl-C stops them'
 	@echo 'make demo-cluster the demo against three local processes, one of which is killed on the way'
-	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run'
+	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run,'
+	@echo '                  the engine under a sanitizer'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
@@ -44,6 +45,7 @@ help:
 	@echo 'make simulate     whole clusters in one thread, from seeds: crashes, partitions, skewed clocks, bad disks'
 	@echo '                  (SEEDS=FIRST..LAST (1..200), SIMULATE_ARGS="--twice --jobs 8")'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
+	@echo 'make sanitize     the engine under the address sanitizer; needs a nightly Rust'
 	@echo 'make lint         format and lints'
 
 setup:
@@ -139,3 +141,6 @@ simulate: setup
 
 fuzz: setup
 	scripts/fuzz $(FUZZ_SECONDS)
+
+sanitize: setup
+	scripts/sanitize

@@ -40,7 +40,6 @@ pub fn prefetch_bytes(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// That it reads nothing it may not is for the address sanitizer to say (`scripts/sanitize`).
     #[test]
     fn any_slice_may_be_asked_for() {
         let bytes = vec![7_u8; 3 * LINE_BYTES];

@@ -84,6 +84,71 @@ fn partitions_can_be_skipped_in_both_directions() {
     });
 }
 
+/// `cells`: column and value; a tombstone where there is none.
+fn put_cells(row: u8, timestamp: i64, is_insert: bool, cells: &[(u32, Option<&[u8]>)]) -> Mutation {
+    let mut content = RowBuilder::new();
+    if is_insert {
+        content.set_liveness(Liveness { timestamp, expiry: None });
+    }
+    for &(column, value) in cells {
+        let kind = value.map_or(CellKind::Tombstone { local_deletion_time: NOW }, |_| CellKind::Live);
+        content.cell(Cell { column, path: &[], timestamp, kind, value: value.unwrap_or_default() });
+    }
+    let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+    builder.row(&[2, 1 + row], &mut content);
+    builder.build()
+}
+
+#[test]
+fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are_wanted() {
+    run_local(async {
+        let shard = open(&SimulatedDisk::new(1)).await;
+        let insert = |row, timestamp, value: &'static [u8]| {
+            apply(&shard, &put_cells(row, timestamp, true, &[(1, Some(value)), (2, Some(b"second"))]));
+        };
+        // 0: written over as a whole. 1: at the same time, where the larger value wins. 2: a newer tombstone in the older file.
+        // 3: the newer version lacks a wanted column. 4: the newer version is an update. 5: written over during the scan.
+        for row in [0, 1, 3, 4, 5] {
+            insert(row, 10, b"zebra");
+        }
+        apply(&shard, &put_cells(2, 20, false, &[(1, None)]));
+        shard.flush(TABLE).await.unwrap();
+        insert(0, 30, b"new");
+        insert(1, 10, b"ant");
+        insert(2, 15, b"late");
+        apply(&shard, &put_cells(3, 30, true, &[(2, Some(b"new"))]));
+        apply(&shard, &put_cells(4, 30, false, &[(2, Some(b"new"))]));
+        shard.flush(TABLE).await.unwrap();
+        insert(5, 30, b"in the memtable");
+
+        let key = |position: &[u8]| full_key(1, b"key", position).unwrap();
+        let (start, end) = (key(&[2]), key(&[3]));
+        for reversed in [false, true] {
+            let range = ScanRequest { start: &start, end: &end, ..request(reversed) };
+            let mut scan = shard.scan_columns(&range, &[1]).unwrap();
+            let mut seen = Vec::new();
+            while let Step::Row(view) = scan.next().unwrap() {
+                let cell = view.row.cells().find(|cell| cell.column == 1);
+                seen.push((view.position[1] - 1, cell.map(|cell| cell.value.to_vec())));
+                insert(5, 40, b"newest");
+                insert(0, 40, b"newest");
+            }
+            // The second scan finds what was written during the first.
+            let first: &[u8] = if reversed { b"newest" } else { b"new" };
+            let mut expected: Vec<(u8, Option<Vec<u8>>)> =
+                [Some(first), Some(b"zebra"), None, Some(b"zebra"), Some(b"zebra"), Some(b"newest")]
+                    .into_iter()
+                    .enumerate()
+                    .map(|(row, value)| (row as u8, value.map(<[u8]>::to_vec)))
+                    .collect();
+            if reversed {
+                expected.reverse();
+            }
+            assert_eq!(seen, expected, "reversed {reversed}");
+        }
+    });
+}
+
 #[test]
 fn a_scan_over_deleted_rows_pauses_and_can_be_resumed() {
     run_local(async {

@@ -266,6 +266,7 @@ impl MemtableCursor {
         let memtable = Rc::clone(&self.memtable);
         memtable.read(|memtable| {
             let rows = memtable.rows_of(self.partition(memtable).unwrap_or(u32::MAX));
+            // Counted from the row that is left.
             rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD + 1, self.reversed);
             if self.reversed {
                 self.step_back(memtable, start);

@@ -49,7 +49,8 @@ pub struct ScanRequest<'a> {
     pub budget: Budget,
 }
 
-/// A row as a reader sees it: deletions applied, expired cells gone. It has a liveness or a live cell.
+/// A row as a reader sees it: deletions applied, expired cells gone. It has a liveness or a live cell. Of a scan that wants some
+/// columns only ([`crate::Shard::scan_columns`]), this is so of these.
 #[derive(Debug, Clone, Copy)]
 pub struct RowView<'a> {
     /// The full key.

@@ -38,8 +38,8 @@ pub(crate) struct ScanBuffers {
 #[derive(Default)]
 pub(crate) struct BufferPool {
     scans: Vec<ScanBuffers>,
-    pub memtable_cursors: Vec<CursorBuffers>,
-    pub table_cursors: Vec<TableCursorBuffers>,
+    memtable_cursors: Vec<CursorBuffers>,
+    table_cursors: Vec<TableCursorBuffers>,
 }
 
 /// Most scans whose buffers are kept; and most cursors of each kind.
@@ -47,8 +47,16 @@ const POOLED_SCANS: usize = 16;
 const POOLED_CURSORS: usize = 4 * POOLED_SCANS;
 
 impl BufferPool {
-    pub fn take(&mut self) -> ScanBuffers {
+    pub fn take_scan(&mut self) -> ScanBuffers {
         self.scans.pop().unwrap_or_default()
+    }
+
+    pub fn take_memtable_cursor(&mut self) -> CursorBuffers {
+        self.memtable_cursors.pop().unwrap_or_default()
+    }
+
+    pub fn take_table_cursor(&mut self) -> TableCursorBuffers {
+        self.table_cursors.pop().unwrap_or_default()
     }
 
     fn put_back(&mut self, mut buffers: ScanBuffers) {
@@ -69,8 +77,8 @@ impl BufferPool {
     }
 }
 
-/// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and sees rows that
-/// are written while it is open if it has not passed them.
+/// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and may see rows
+/// that are written while it is open and that it has not passed.
 pub struct Scan<'s> {
     pool: &'s RefCell<BufferPool>,
     buffers: ScanBuffers,
@@ -268,12 +276,12 @@ impl<'s> Scan<'s> {
     /// As [`Scan::reconcile`], of a row that several sources have.
     #[inline(never)]
     fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
-        let complete = self.find_complete(shadow);
+        let is_first_complete = self.is_first_complete(shadow);
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
         let versions: SmallVec<[RowRef<'_>; 8]> =
             self.current.iter().filter_map(|&index| sources.get(index as usize).map(Source::row)).collect();
         self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
-        let dominant = complete.or_else(|| reconcile::find_dominant(&versions, shadow));
+        let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
         if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
             self.place = Place::Source(source);
             return Ok(true);
@@ -284,18 +292,20 @@ impl<'s> Scan<'s> {
         self.conclude(outcome)
     }
 
-    /// Whether the newest source (the first) has all that the reader wants of the row, and all of it newer than anything in the
-    /// other sources that have the row: then the number of its version, 0.
+    /// Whether the first source that has the row (mostly the newest) has all that the reader wants of it, and all of it newer than
+    /// anything in the others: then these are not looked into.
     #[inline]
-    fn find_complete(&self, shadow: Option<Deletion>) -> Option<usize> {
-        let wanted = self.wanted.filter(|_| shadow.is_none())?;
+    fn is_first_complete(&self, shadow: Option<Deletion>) -> bool {
+        let (Some(wanted), None) = (self.wanted, shadow) else { return false };
         let source = |index: &u32| self.buffers.sources.get(*index as usize);
-        let (newest, others) = self.current.split_first()?;
-        let row = source(newest).map(Source::row).filter(|row| row.is_plain())?;
-        let since = row.complete_since(wanted)?;
-        let is_older =
-            |index| source(index).and_then(Source::max_timestamp).is_none_or(|newest| newest < since);
-        others.iter().all(is_older).then_some(0)
+        let Some((first, others)) = self.current.split_first() else { return false };
+        let newest = others.iter().filter_map(|index| source(index)?.max_timestamp()).max();
+        source(first).map(Source::row).is_some_and(|row| {
+            // The liveness is found at once: mostly it decides against a row that is not complete.
+            row.is_plain()
+                && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
+                && row.complete_since(wanted) > newest
+        })
     }
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {

@@ -47,7 +47,7 @@ use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::mutation::{MutationRef, TableId};
 use crate::read::{Bounds, BufferPool, Scan, ScanRequest, Source, TableSource};
-use crate::table::{BlockCache, KeyHash, TableCursor, TableCursorBuffers, TableReader};
+use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
 
 pub use self::cleanup::Dropped;
 pub use self::manifest::ManifestError;
@@ -195,7 +195,8 @@ impl Shard {
     }
 
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
-    /// there: versions of a row that can add nothing to a newer one are not looked into. Where the range is one row, sources
+    /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
+    /// out may be missing, outdated or deleted. Where the range is one row, sources
     /// are asked from the newest to the oldest, and those that can add nothing to what was found are left out.
     pub fn scan_columns<'s>(
         &'s self,
@@ -216,13 +217,13 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
         let mut pool = self.scan_buffers.borrow_mut();
-        let mut buffers = pool.take();
+        let mut buffers = pool.take_scan();
         let ScanRequest { start, end, reversed, .. } = *request;
         let prefix_length = shared_prefix_length(start, end);
         let is_row = key::is_one_key(start, end);
         if start < end {
             table.for_each_memtable(|memtable| {
-                let spare = pool.memtable_cursors.pop().unwrap_or_default();
+                let spare = pool.take_memtable_cursor();
                 let memtable = Rc::clone(memtable);
                 let cursor = MemtableCursor::new(memtable, start, end, prefix_length, reversed, spare);
                 buffers.sources.push(Source::Memtable(cursor));
@@ -238,7 +239,7 @@ impl Shard {
                 if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                     continue;
                 }
-                let spare = &mut pool.table_cursors;
+                let spare = &mut *pool;
                 if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row, is_long, spare)? {
                     complete = complete.max(complete_since(&source));
                     buffers.sources.push(source);
@@ -259,7 +260,7 @@ impl Shard {
         hash: Option<KeyHash>,
         is_row: bool,
         is_long: bool,
-        spare: &mut Vec<TableCursorBuffers>,
+        spare: &mut BufferPool,
     ) -> Result<Option<Source>, EngineError> {
         if !reader.statistics().may_overlap(bounds.start, bounds.end)
             || hash.is_some_and(|hash| !reader.may_contain_partition(hash))
@@ -277,7 +278,7 @@ impl Shard {
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
         }
-        let spare = spare.pop().unwrap_or_default();
+        let spare = spare.take_table_cursor();
         let cursor = if is_long {
             TableCursor::for_long_read(Arc::clone(reader), spare)
         } else {

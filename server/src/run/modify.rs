@@ -223,6 +223,7 @@ impl<'a> StatementWriter<'a> {
         let (statics, regulars): (Vec<&ColumnOperation>, Vec<&ColumnOperation>) =
             plan.operations.iter().partition(|change| table.columns[change.column].is_static());
         if !statics.is_empty() {
+            // Never with a liveness: readers count on it (`RowLayout::simple_columns`).
             self.write_row(set, key, STATIC_POSITION, &statics, false)?;
         }
         let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;

@@ -28,7 +28,8 @@ pub struct RowLayout {
     last_clustering: usize,
     reads_partition_key: bool,
     with_times: bool,
-    /// Ids of the columns of regular rows that are read, ordered; `None` where some are held in many cells.
+    /// Ids of the columns of regular rows that are read, ordered; `None` where some are held in many cells. Static rows are
+    /// read with them too, and stay whole: they have no liveness, so none is complete without its older versions.
     simple_columns: Option<Vec<u32>>,
     /// By column id; only where cells of dropped columns may be left in rows.
     visibility: Option<Vec<Visibility>>,

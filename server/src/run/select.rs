@@ -21,11 +21,12 @@ use crate::functions::AggregateState;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bindings, Bound, Term};
 
-/// Room for a first row, so that it does not grow byte by byte.
+/// Room for a first row, so that it need not grow value by value.
 const FIRST_ROW_BYTES: usize = 512;
-/// Rows that room is made for where no LIMIT says how many may come, and how much room is made at once.
+/// Rows that room is made for where no LIMIT says how many are likely to come.
 const EXPECTED_ROWS: usize = 32;
-const EXPECTED_BYTES_MAX: usize = 256 << 10;
+/// Most that is made at once: a LIMIT may be far above what there is.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
 
 /// What the reader does after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
