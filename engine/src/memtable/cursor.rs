@@ -412,8 +412,10 @@ impl MemtableCursor {
         true
     }
 
-    /// Gives the buffers back.
-    pub fn into_buffers(self) -> CursorBuffers {
+    /// Gives the buffers back; that of the row keeps room for `bytes_max`.
+    pub fn into_buffers(mut self, bytes_max: usize) -> CursorBuffers {
+        self.buffers.row.clear();
+        self.buffers.row.shrink_to(bytes_max);
         self.buffers
     }
 }

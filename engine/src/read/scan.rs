@@ -45,6 +45,8 @@ pub(crate) struct BufferPool {
 /// Most scans whose buffers are kept; and most cursors of each kind.
 const POOLED_SCANS: usize = 16;
 const POOLED_CURSORS: usize = 4 * POOLED_SCANS;
+/// Most that a buffer in the pool holds on to: one large row must not be paid for by each that was open beside it.
+const POOLED_BYTES: usize = 64 << 10;
 
 impl BufferPool {
     pub fn take_scan(&mut self) -> ScanBuffers {
@@ -63,15 +65,17 @@ impl BufferPool {
         for source in buffers.sources.drain(..) {
             match source {
                 Source::Memtable(cursor) if self.memtable_cursors.len() < POOLED_CURSORS => {
-                    self.memtable_cursors.push(cursor.into_buffers());
+                    self.memtable_cursors.push(cursor.into_buffers(POOLED_BYTES));
                 }
                 Source::Table(source) if self.table_cursors.len() < POOLED_CURSORS => {
-                    self.table_cursors.push(source.into_buffers());
+                    self.table_cursors.push(source.into_buffers(POOLED_BYTES));
                 }
                 _ => {}
             }
         }
         if self.scans.len() < POOLED_SCANS {
+            buffers.merged.clear();
+            buffers.merged.shrink_to(POOLED_BYTES);
             self.scans.push(buffers);
         }
     }

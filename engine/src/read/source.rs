@@ -41,9 +41,9 @@ impl TableSource {
         Ok(source)
     }
 
-    /// The buffers of its cursor.
-    pub fn into_buffers(self) -> TableCursorBuffers {
-        self.cursor.into_buffers()
+    /// As [`TableCursor::into_buffers`].
+    pub fn into_buffers(self, bytes_max: usize) -> TableCursorBuffers {
+        self.cursor.into_buffers(bytes_max)
     }
 
     fn seek(&mut self, bounds: Bounds<'_>) -> Result<(), TableError> {

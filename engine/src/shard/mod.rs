@@ -196,8 +196,8 @@ impl Shard {
 
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
     /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
-    /// out may be missing, outdated or deleted. Where the range is one row, sources
-    /// are asked from the newest to the oldest, and those that can add nothing to what was found are left out.
+    /// out may be missing, outdated or deleted. Where the range is one row, sources are asked from the newest to the oldest,
+    /// and those that can add nothing to what was found are left out.
     pub fn scan_columns<'s>(
         &'s self,
         request: &ScanRequest<'_>,

@@ -89,9 +89,12 @@ impl TableCursor {
         }
     }
 
-    /// Gives the buffers back.
-    pub fn into_buffers(self) -> TableCursorBuffers {
-        TableCursorBuffers { key: self.key, interval: self.interval, interval_keys: self.interval_keys }
+    /// Gives the buffers back; the keys of an interval keep room for `bytes_max`.
+    pub fn into_buffers(self, bytes_max: usize) -> TableCursorBuffers {
+        let Self { key, interval, mut interval_keys, .. } = self;
+        interval_keys.clear();
+        interval_keys.shrink_to(bytes_max);
+        TableCursorBuffers { key, interval, interval_keys }
     }
 
     /// A cursor for a long read forwards on a thread that others wait for: without a cache, whose blocks it would only displace, and
