@@ -1,6 +1,6 @@
 """A run of serve.rn with latte against servers that take turns: load, measure, summarise, print.
 
-A server is anything with `name`, `listen`, `cpu_seconds()`, `resident_mib()`, `settle(keyspace)` and
+A server is anything with `name`, `listen`, `cpu_seconds()`, `memory_mib()`, `settle(keyspace)` and
 `table_bytes(keyspace, table, id)`.
 """
 
@@ -25,7 +25,7 @@ IN_FLIGHT = {"periodic": [64], "group": [8, 64]}
 ROWS_PER_REQUEST = {"put": 0, "event": 0, "get": 1, "newest": 10, "history": 1000, "put+get": 0.5}
 # Positions in latte's list: min, 1, 2, 5, 10, 25, 50, 75, 90, 95, 98, 99, 99.9, 99.99, max.
 PERCENTILES = {"p50_ms": 6, "p99_ms": 11, "p999_ms": 12}
-SMALLER_IS_BETTER = {"cpu_us_per_op", "p50_ms", "p99_ms", "resident_mib"}
+SMALLER_IS_BETTER = {"cpu_us_per_op", "p50_ms", "p99_ms", "resident_mib", "resident_mib_without_files"}
 
 
 def table_bytes(data_dir, table, identity):
@@ -72,7 +72,7 @@ class Bench:
             "rows": count,
             "load_ops_per_s": round(count / seconds),
             "load_cpu_us_per_op": round((server.cpu_seconds() - cpu) * 1e6 / count, 2),
-            "resident_mib_after_load": round(server.resident_mib()),
+            "resident_mib_after_load": round(server.memory_mib()[0]),
         }
         server.settle("bench")
         rows = {"items": self.options.rows, "events": self.options.orders * self.options.events}
@@ -118,11 +118,13 @@ class Bench:
         count, elapsed = result["request_count"], result["elapsed_time_s"]
         latency = (result.get("request_latency") or result["cycle_latency"])["percentiles"]
         latency = [one["value"] if isinstance(one, dict) else one for one in latency]
+        resident_mib, unmapped_mib = map(round, server.memory_mib())
         return {
             "ops_per_s": round(count / elapsed, 1),
             "cpu_us_per_op": round(server_seconds * 1e6 / max(1, count), 3),
             **{name: round(latency[position], 3) for name, position in PERCENTILES.items()},
-            "resident_mib": round(server.resident_mib()),
+            "resident_mib": resident_mib,
+            "resident_mib_without_files": unmapped_mib,
             # One thread: near 1, the load generator is what limits the throughput.
             "cpu_cores_of_client": round(client_seconds / elapsed, 2),
             "cpu_cores_of_others": round(max(0.0, others) / elapsed, 2),
@@ -140,7 +142,7 @@ class Bench:
                         head = {"mode": mode, "server": server.name, "function": function, "in_flight": in_flight}
                         self.records.append({**head, "repetition": repetition, **figures})
                         print("{mode:9} {server:10} {function:8} {in_flight:3} in flight {ops_per_s:>10,.0f} op/s "
-                              "{cpu_us_per_op:>8.2f} us CPU p50 {p50_ms:.2f} p99 {p99_ms:.2f} ms, {resident_mib} MiB, "
+                              "{cpu_us_per_op:>8.2f} us CPU p50 {p50_ms:.2f} p99 {p99_ms:.2f} ms, {resident_mib} MiB ({resident_mib_without_files} without files), "
                               "client {cpu_cores_of_client:.2f}, others {cpu_cores_of_others:.2f} cores".format(**self.records[-1]), flush=True)  # fmt: skip
 
     def warm_up(self, server):
@@ -161,7 +163,7 @@ def busy_seconds():
 
 def summarise(records):
     """One line a (mode, function, in flight, server): median, smallest, largest of each figure; ratios to Cassandra."""
-    names = ["ops_per_s", "cpu_us_per_op", "p50_ms", "p99_ms", "resident_mib"]
+    names = ["ops_per_s", "cpu_us_per_op", "p50_ms", "p99_ms", "resident_mib", "resident_mib_without_files"]
     groups = {}
     for record in records:
         key = (record["mode"], record["function"], record["in_flight"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests/support"))
-from node import cpu_seconds, disk_bytes, free_port, resident_mib  # noqa: E402
+from node import cpu_seconds, disk_bytes, free_port, memory_mib  # noqa: E402
 from toolchain import CACHE, bring, need, once  # noqa: E402
 
 START_TIMEOUT_SECONDS = 180
@@ -198,8 +198,8 @@ class Cassandra:
     def cpu_seconds(self):
         return cpu_seconds(self.process.pid)
 
-    def resident_mib(self):
-        return resident_mib(self.process.pid)
+    def memory_mib(self):
+        return memory_mib(self.process.pid)
 
 
 if __name__ == "__main__":

@@ -66,10 +66,11 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_SECOND
 
 
-def resident_mib(pid):
-    """Resident set of a process in MiB."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
+def memory_mib(pid):
+    """A process's resident set in MiB: all of it, and without mapped files (which the kernel takes back when it likes)."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    kib = {words[0]: int(words[1]) for words in lines if words and words[0] in ("VmRSS:", "RssFile:")}
+    return kib["VmRSS:"] / 1024, (kib["VmRSS:"] - kib["RssFile:"]) / 1024
 
 
 def disk_bytes(directory):
@@ -226,5 +227,8 @@ class Node:
     def cpu_seconds(self):
         return cpu_seconds(self.pid)
 
+    def memory_mib(self):
+        return memory_mib(self.pid)
+
     def resident_mib(self):
-        return resident_mib(self.pid)
+        return self.memory_mib()[0]

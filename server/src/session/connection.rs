@@ -1,7 +1,8 @@
 //! One client connection: bytes to requests, answers to bytes.
 //!
 //! Invariants:
-//! * Answers leave in one write for many: when the frames of one read are carried out, or a good number of them is.
+//! * Answers leave in one write for many: when the frames of one read are carried out, or a good many bytes have come
+//!   together.
 //! * No request is begun while too many are under way or the client does not take its answers: memory stays bounded.
 //! * A connection that is idle holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
@@ -36,9 +37,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that were larger than this are given back once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Requests carried out between two writes of answers: enough that a system call is cheap among them, few enough that the
-/// client takes up the first answers while the last of its requests are still being worked on.
-const REQUESTS_PER_WRITE: usize = 16;
+/// Answers of a read's requests leave together until they are this large: enough that a system call is cheap among them,
+/// little enough that the client takes up the first answers while the last of its requests are still being worked on.
+const BYTES_PER_WRITE: usize = 16 << 10;
 
 /// What a connection is shared between: its task and the requests under way.
 pub struct Connection {
@@ -227,7 +228,6 @@ impl Wire {
     /// Carries out the frames that have arrived. Returns whether it stopped before their end.
     fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
-        let mut handled = 0_usize;
         while self.takes_requests(connection) {
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
@@ -241,8 +241,7 @@ impl Wire {
                     if let Some(Startup { compression, .. }) = switch {
                         self.switch(connection, compression);
                     }
-                    handled += 1;
-                    if handled.is_multiple_of(REQUESTS_PER_WRITE) {
+                    if connection.out.borrow().len() >= BYTES_PER_WRITE {
                         self.flush(connection)?;
                     }
                 }
