@@ -7,13 +7,14 @@ GROWTH_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
 SOAK_ROUNDS ?= 200
+MODEL_OPERATIONS ?= 1000000
 SEEDS ?= 1..200
 SIMULATE_ARGS ?=
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak simulate fuzz sanitize
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -42,6 +43,7 @@ help:
 	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
 	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
+	@echo 'make model        the engine beside a plain model of it, MODEL_OPERATIONS (1000000) random operations'
 	@echo 'make simulate     whole clusters in one thread, from seeds: crashes, partitions, skewed clocks, bad disks'
 	@echo '                  (SEEDS=FIRST..LAST (1..200), SIMULATE_ARGS="--twice --jobs 8")'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
@@ -135,6 +137,9 @@ soak: setup
 	cargo build --release -p helenus
 	cargo build -p helenus-tests --bin helenus-soak
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
+
+model: setup
+	HELENUS_MODEL_OPERATIONS=$(MODEL_OPERATIONS) cargo test -p helenus-engine --test model
 
 simulate: setup
 	scripts/simulate --seeds $(SEEDS) $(SIMULATE_ARGS)

@@ -33,8 +33,10 @@ pub enum EngineError {
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]
     FlushFailed(String),
-    #[error("a snapshot named {0:?} exists already or the name is no plain file name")]
+    #[error("{0:?} names no snapshot: it must be a plain file name")]
     SnapshotName(String),
+    #[error("the table has a snapshot named {0:?} already")]
+    SnapshotExists(String),
     #[error("the shard is closed")]
     Closed,
 }

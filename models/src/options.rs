@@ -24,7 +24,7 @@ pub struct Options {
     #[arg(long)]
     pub replace: bool,
     /// The models to run.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Model::Blog, Model::Logistics, Model::Monitoring])]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values_t = [Model::Blog, Model::Logistics, Model::Monitoring])]
     pub models: Vec<Model>,
     /// All data follows from this number.
     #[arg(long, default_value_t = 1)]
@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub users: u32,
     /// Logistics: events an order; one group of orders for each number.
-    #[arg(long, value_delimiter = ',', default_values_t = [5, 50, 5_000, 500_000],
+    #[arg(long, value_delimiter = ',', num_args = 1.., default_values_t = [5, 50, 5_000, 500_000],
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub order_sizes: Vec<u32>,
     /// Logistics: stop filling a group of wide orders after this time and measure what is there.
@@ -122,6 +122,8 @@ mod tests {
 
     #[test]
     fn models_are_chosen_by_a_list() {
+        let options = Options::parse_from(["helenus-demo", "--order-sizes", "5", "50", "--models", "blog"]);
+        assert_eq!((options.order_sizes, options.models), (vec![5, 50], vec![Model::Blog]));
         let options = Options::parse_from(["helenus-demo", "--models", "blog,monitoring", "--users", "7"]);
         assert_eq!(options.models, [Model::Blog, Model::Monitoring]);
         assert_eq!(options.users, 7);

@@ -1,6 +1,6 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ struct NodeArguments {
     #[arg(long, env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
     /// Serve no HTTP at all.
-    #[arg(long, env = "HELENUS_NO_HTTP")]
+    #[arg(long, env = "HELENUS_NO_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     no_http: bool,
     /// Form of the logs on standard error.
     #[arg(long, env = "HELENUS_LOG_FORMAT")]
@@ -183,7 +183,9 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(Err(error)) => return fail(&error),
         Err(error) => return fail(&error),
     };
-    println!("listening on {}", node.address());
+    if let Err(error) = writeln!(std::io::stdout(), "listening on {}", node.address()) {
+        tracing::warn!(%error, "nobody takes the line that says where this node listens");
+    }
     if let Some(address) = node.internode_address() {
         tracing::info!(%address, "internode");
     }
@@ -270,8 +272,13 @@ fn start_logs(config: &Config) {
     // Colours are for people, and for those who want them: https://no-color.org.
     let in_color =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(in_color).with_writer(std::io::stderr);
+    // A line that cannot be written (a full disk, a reader that is gone) is lost, and nothing else: to complain about it on
+    // standard error would panic.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(in_color)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match config.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),
@@ -279,6 +286,7 @@ fn start_logs(config: &Config) {
 }
 
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("helenus: {error}");
+    // Who cannot be told learns it from the exit status.
+    let _ = writeln!(std::io::stderr(), "helenus: {error}");
     ExitCode::FAILURE
 }

@@ -31,6 +31,8 @@ const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, act
 /// The trace of a request under way.
 pub struct Trace {
     id: Uuid,
+    /// Of the first event: such an id says when it was made.
+    received: Uuid,
     started_micros: i64,
     started: Duration,
     command: &'static str,
@@ -66,6 +68,7 @@ impl Trace {
         };
         Self {
             id: context.time_uuid(),
+            received: context.time_uuid(),
             started_micros: context.clock.now_micros(),
             started: context.clock.monotonic(),
             command,
@@ -94,6 +97,7 @@ impl Trace {
 
     async fn write(self, connection: &Connection) -> Result<()> {
         let context = &connection.context;
+        let ready = context.time_uuid();
         let duration_us = context.clock.monotonic().saturating_sub(self.started).as_micros() as i32;
         let source = address_bytes(context.node.information.rpc_address);
         let port = i32::from(context.node.information.native_port).to_be_bytes();
@@ -101,7 +105,7 @@ impl Trace {
             self.parameters.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())),
         );
         let thread = format!("shard-{}", context.index);
-        let events = [("Request received", 0), ("Answer is ready", duration_us)];
+        let events = [("Request received", self.received, 0), ("Answer is ready", ready, duration_us)];
         let session: [&[u8]; 9] = [
             self.id.as_bytes(),
             &address_bytes(connection.peer.ip()),
@@ -114,8 +118,7 @@ impl Trace {
             &(self.started_micros / 1_000).to_be_bytes(),
         ];
         insert(context, SESSION, &session).await?;
-        for (activity, elapsed) in events {
-            let event_id = context.time_uuid();
+        for (activity, event_id, elapsed) in events {
             let values: [&[u8]; 7] = [
                 self.id.as_bytes(),
                 event_id.as_bytes(),

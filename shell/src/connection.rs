@@ -26,7 +26,7 @@ use scylla::{
 use tokio::runtime::{Handle, Runtime};
 use uuid::Uuid;
 
-use crate::{contact_point, error::ShellError};
+use crate::{contact_point, error::ShellError, interrupt::Interrupts};
 
 /// How long after it was refused a connection is tried again.
 const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
@@ -106,6 +106,7 @@ pub struct Connection {
     runtime: Runtime,
     session: Arc<Session>,
     target: Target,
+    interrupts: Interrupts,
 }
 
 impl Connection {
@@ -125,7 +126,8 @@ impl Connection {
                 return Err(error);
             }
         };
-        let connection = Self { runtime, session: Arc::new(session), target };
+        let interrupts = Interrupts::default();
+        let connection = Self { runtime, session: Arc::new(session), target, interrupts };
         if let Some(keyspace) = &connection.target.keyspace {
             connection.use_keyspace(keyspace)?;
         }
@@ -140,8 +142,9 @@ impl Connection {
             keyspace: self.keyspace(),
             ..self.target.clone()
         };
+        let are_caught = self.interrupts.are_caught();
         *self = Self::open(target)?;
-        Ok(())
+        if are_caught { self.catch_interrupts() } else { Ok(()) }
     }
 
     fn use_keyspace(&self, keyspace: &str) -> Result<(), ShellError> {
@@ -155,12 +158,29 @@ impl Connection {
         &self,
         future: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ShellError> {
-        self.runtime.block_on(future).map_err(Into::into)
+        self.block_on(future)?.map_err(Into::into)
     }
 
-    /// Waits for anything.
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+    /// Waits for anything, until Ctrl-C.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, ShellError> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.interrupts.next() => Err(ShellError::Interrupted),
+                outcome = future => Ok(outcome),
+            }
+        })
+    }
+
+    /// From now on Ctrl-C ends what is waited for instead of the program.
+    pub fn catch_interrupts(&self) -> Result<(), ShellError> {
+        let _within = self.runtime.enter();
+        self.interrupts.catch().map_err(ShellError::Startup)
+    }
+
+    /// Ctrl-C since anything was waited for last.
+    pub fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     /// The runtime that drives it.

@@ -104,7 +104,7 @@ pub fn run(
         Place::File(path) => {
             Box::new(File::open(path).map_err(|source| ShellError::File { path: path.clone(), source })?)
         }
-        Place::Standard => Box::new(io::Cursor::new(read_standard_input()?)),
+        Place::Standard => Box::new(io::Cursor::new(read_standard_input(connection)?)),
     };
     let rows = read_rows(source, &types, &import.order, &command.options);
     let mut progress = Progress::start();
@@ -132,6 +132,13 @@ pub fn run(
         }
         failures
     });
+    let failures = match failures {
+        Ok(failures) => failures,
+        Err(error) => {
+            eprintln!("{}", progress.summary("imported"));
+            return Err(error);
+        }
+    };
     let summary = progress.summary("imported");
     if failures == 0 {
         Ok(summary)
@@ -141,12 +148,16 @@ pub fn run(
 }
 
 /// All of standard input, up to a line that ends the data.
-fn read_standard_input() -> Result<Vec<u8>, ShellError> {
+fn read_standard_input(connection: &Connection) -> Result<Vec<u8>, ShellError> {
     let mut data = Vec::new();
     let mut input = io::stdin().lock();
     loop {
         let start = data.len();
         let length = input.read_until(b'\n', &mut data)?;
+        // The line that was begun must be ended first: a read goes on after the signal.
+        if connection.interrupts().take() {
+            return Err(ShellError::Interrupted);
+        }
         if length == 0 {
             return Ok(data);
         }

@@ -12,6 +12,8 @@ use scylla::frame::types::Consistency as DriverConsistency;
 pub const EXIT_STATEMENT_FAILED: u8 = 1;
 /// Exit code without a connection.
 pub const EXIT_NO_CONNECTION: u8 = 2;
+/// Exit code after Ctrl-C, as of a program that it ended.
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// A failure that the user is told about.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +34,9 @@ pub enum ShellError {
     Output(#[from] io::Error),
     #[error("Cannot start: {0}")]
     Startup(io::Error),
+    /// The user pressed Ctrl-C.
+    #[error("Interrupted")]
+    Interrupted,
 }
 
 impl ShellError {
@@ -39,6 +44,7 @@ impl ShellError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Connection(_) => EXIT_NO_CONNECTION,
+            Self::Interrupted => EXIT_INTERRUPTED,
             _ => EXIT_STATEMENT_FAILED,
         }
     }

@@ -62,17 +62,24 @@ impl Validator for StatementValidator {
 /// Reads and runs statements until the user leaves.
 pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
     shell.greet()?;
+    shell.connection().catch_interrupts()?;
     let schema = Arc::new(Mutex::new(SchemaCache::new(shell.connection())));
     let mut editor = editor(SchemaCompleter::new(Arc::clone(&schema)));
     loop {
         let prompt = ShellPrompt { left: shell.prompt() };
         match editor.read_line(&prompt)? {
             Signal::Success(input) => {
+                // A shell that is killed keeps its history, too.
+                editor.sync_history()?;
+                // One from before these statements is not meant for them.
+                shell.connection().interrupts().take();
                 match shell.run_script(None, &input) {
                     Ok(Flow::Continue) => {}
                     Ok(Flow::Exit) => return Ok(()),
                     // The driver connects anew by itself.
-                    Err(error @ ShellError::Connection(_)) => eprintln!("{error}"),
+                    Err(error @ (ShellError::Connection(_) | ShellError::Interrupted)) => {
+                        eprintln!("{error}");
+                    }
                     Err(error) => return Err(error),
                 }
                 schema.lock().unwrap_or_else(PoisonError::into_inner).expire(shell.connection());

@@ -6,10 +6,11 @@
 //! * [`connection`]: statements to the server and pages of rows back; [`contact_point`]: which node they go to
 //! * [`format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
-//! * [`interactive`], [`completion`]: the line editor
+//! * [`interactive`], [`completion`]: the line editor; [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
 //! * [`shell`]: the state that ties them together
 //!
-//! The exit code is 0 if everything worked, 1 if a statement failed, 2 if there was no connection.
+//! The exit code is 0 if everything worked, 1 if a statement failed, 2 if there was no connection, 130 after Ctrl-C between
+//! two pages.
 
 mod args;
 mod command;
@@ -26,8 +27,10 @@ mod field;
 mod format;
 mod help;
 mod interactive;
+mod interrupt;
 mod json;
 mod output;
+mod pager;
 mod shell;
 mod splitter;
 mod table;

@@ -19,7 +19,7 @@ use crate::{
     error::{EXIT_STATEMENT_FAILED, ShellError},
     help, interactive, json,
     output::Output,
-    splitter, table, trace,
+    pager, splitter, table, trace,
 };
 
 /// Rows a page to begin with, as in cqlsh.
@@ -168,7 +168,7 @@ impl Shell {
     }
 
     /// Runs the statements of a text. A statement that fails is reported (with its place in `file`), and the next
-    /// one is run; only without a connection or output is there no point in going on.
+    /// one is run; only without a connection or output, or after Ctrl-C, is there no point in going on.
     pub fn run_script(&mut self, file: Option<&Path>, text: &str) -> Result<Flow, ShellError> {
         let split = splitter::split(text);
         let mut pieces = split.pieces;
@@ -184,7 +184,11 @@ impl Shell {
             match self.run_statement(&piece.text) {
                 Ok(Flow::Continue) => {}
                 Ok(Flow::Exit) => return Ok(Flow::Exit),
-                Err(error @ (ShellError::Connection(_) | ShellError::Output(_))) => return Err(error),
+                Err(
+                    error @ (ShellError::Connection(_) | ShellError::Output(_) | ShellError::Interrupted),
+                ) => {
+                    return Err(error);
+                }
                 Err(error) => self.report(file, piece.line, &error),
             }
         }
@@ -291,7 +295,7 @@ impl Shell {
                 self.print_page(&rows, rows_before)?;
                 rows_before += rows.rows.len();
                 let Some(page) = answer.next_page.take() else { break };
-                if self.is_paging && self.output.is_terminal() && !ask_for_more()? {
+                if self.is_paging && self.output.is_terminal() && !pager::ask_for_more()? {
                     break;
                 }
                 answer = self.connection.run(text, &settings, Some(page))?;
@@ -449,15 +453,6 @@ impl Shell {
             rows.text(0, "cql_version"),
         ))
     }
-}
-
-/// Waits at the end of a page. Returns whether there is to be another.
-fn ask_for_more() -> Result<bool, ShellError> {
-    print!("---MORE--- (Enter: next page, q: stop) ");
-    io::stdout().flush()?;
-    let mut line = String::new();
-    let length = io::stdin().read_line(&mut line)?;
-    Ok(length > 0 && !line.trim().eq_ignore_ascii_case("q"))
 }
 
 fn print_warnings(warnings: &[String]) {

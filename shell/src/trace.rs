@@ -14,7 +14,7 @@ use crate::{
 /// Fetches and prints the trace of a session.
 pub fn print(connection: &Connection, output: &mut Output, id: Uuid) -> Result<(), ShellError> {
     let info = connection
-        .block_on(connection.session().get_tracing_info(&id))
+        .block_on(connection.session().get_tracing_info(&id))?
         .map_err(|error| ShellError::Statement(format!("Session {id} wasn't found: {error}")))?;
     let mut lines = vec![String::new(), format!("Tracing session: {id}"), String::new()];
     lines.extend(table::aligned(&rows(&info), true, output.in_color()));

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from cassandra import AlreadyExists, ConsistencyLevel, Unavailable
@@ -105,6 +106,66 @@ def test_with_one_node_killed_quorum_goes_on_and_nothing_is_lost(three_nodes, co
         return True
 
     until("hints are replayed", has_everything)
+
+
+# How many of three replicas each level waits for; of ANY a hint would do.
+REPLICAS_OF_LEVELS = {"ANY": 1, "ONE": 1, "TWO": 2, "THREE": 3, "QUORUM": 2, "ALL": 3}
+REPLICAS_OF_LEVELS |= {"LOCAL_ONE": 1, "LOCAL_QUORUM": 2, "EACH_QUORUM": 2}
+
+
+def availability(session, alive):
+    """Tries a write and a read at every level, a transaction and a read at the serial ones: who is refused, is refused with true
+    counts, and only where fewer are alive than it takes."""
+
+    def attempt(statement, level, required, serial=None):
+        ordinary = level if serial is None else ConsistencyLevel.QUORUM
+        request = SimpleStatement(statement, consistency_level=ordinary, serial_consistency_level=serial)
+        try:
+            session.execute(request)
+        except Unavailable as refused:
+            assert (refused.required_replicas, refused.alive_replicas) == (required, alive), (statement, level)
+            assert refused.required_replicas > alive, (statement, level)
+        else:
+            assert required <= alive, (statement, level)
+
+    for name, required in REPLICAS_OF_LEVELS.items():
+        level = ConsistencyLevel.name_to_value[name]
+        attempt("INSERT INTO shop.items (id, value) VALUES (1, 'a')", level, required)
+        if name != "ANY":
+            attempt("SELECT value FROM shop.items WHERE id = 1", level, required)
+    for serial in (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL):
+        attempt("UPDATE shop.items SET value = 'a' WHERE id = 1 IF EXISTS", None, 2, serial)
+        attempt("SELECT value FROM shop.items WHERE id = 1", serial, 2)
+    return True
+
+
+def test_each_level_is_available_exactly_as_promised(three_nodes, connect):
+    session = connect(three_nodes, only=three_nodes.nodes[0])
+    make_table(session)
+    availability(session, alive=3)
+    for number, alive in ((2, 2), (1, 1)):
+        Cluster.kill(three_nodes.nodes[number])
+        until(f"{alive} are alive, and every level knows it", lambda alive=alive: availability(session, alive))
+    for number in (1, 2):
+        three_nodes.nodes[number].start()
+    until("all are alive again", lambda: availability(session, alive=3))
+
+
+def test_a_node_whose_log_cannot_be_written_sees_who_dies(three_nodes):
+    silent, victim = three_nodes.nodes[1:]
+    silent.stop()
+    log_path, silent.log_path = silent.log_path, Path("/dev/full")
+    silent.start()
+    silent.log_path = log_path
+
+    def all_are_up():
+        return all(member["is_up"] for member in Cluster.status(silent)["members"])
+
+    until("all are up", all_are_up)
+    Cluster.kill(victim)
+    until("the victim is down", lambda: not all_are_up())
+    victim.start()
+    until("all are up again", all_are_up)
 
 
 def test_a_stalled_node_does_not_stall_quorum(three_nodes, connect):
@@ -300,6 +361,18 @@ def test_a_node_of_another_cluster_is_refused(three_nodes):
     # The name was a mistake: it was no cluster's yet.
     stranger.settings["cluster_name"] = "test"
     stranger.start()
+
+
+def test_a_cluster_of_one_is_not_taken_for_a_member(three_nodes):
+    alone = three_nodes.make()
+    seeds = alone.settings.pop("seeds")
+    alone.start()
+    alone.stop()
+    alone.settings["seeds"] = seeds
+    refused(alone, "this node is a cluster of its own .* is in another cluster")
+    # A seed that nobody answers at keeps it from nothing.
+    alone.settings["seeds"] = [f"127.0.0.{three_nodes.most_nodes}:{three_nodes.internode_port}"]
+    alone.start()
 
 
 def test_a_copy_of_a_running_node_does_not_start(three_nodes, connect):

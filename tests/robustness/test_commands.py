@@ -1,9 +1,15 @@
 """`helenus admin` and `helenus shell` as processes: what they say of a node that does not serve, or does not answer at all."""
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
+import signal
 import socket
 import subprocess
+import termios
 import time
 
 import pytest
@@ -61,3 +67,94 @@ def test_logs_that_are_no_terminal_have_no_colours_and_little_of_raft():
     assert " INFO " in log and "ready" in log
     assert "\x1b" not in log
     assert not [line for line in log.splitlines() if " INFO openraft" in line]
+
+
+def test_an_error_that_cannot_be_told_leaves_the_exit_status(tmp_path):
+    configuration = tmp_path / "helenus.toml"
+    configuration.write_text("shards = 'two'\n")
+    with open("/dev/full", "w") as full:
+        words = [program(), "node", "--config", str(configuration), "--data-dir", str(tmp_path / "data")]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stderr=full, timeout=RUN_SECONDS, check=False)
+    assert done.returncode == 1
+
+
+# Colours and movements of the cursor.
+CONTROL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[78])")
+
+
+class Terminal:
+    """A program on a terminal of its own, which tells where the cursor is when it is asked."""
+
+    def __init__(self, words, **variables):
+        self.master, slave = pty.openpty()
+        clean = {key: text for key, text in os.environ.items() if not key.startswith("HELENUS_")}
+        environment = {**clean, "TERM": "xterm", "NO_COLOR": "1", **variables}
+        self.process = subprocess.Popen(
+            words,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+            # Ctrl-C reaches who has the terminal for its own.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def press(self, keys):
+        os.write(self.master, keys.encode())
+
+    def wait_for(self, text):
+        """Waits until the program has shown a text after what was waited for last."""
+        end = time.monotonic() + RUN_SECONDS
+        while text not in self.shown:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{text!r} is not shown, but {self.shown[-2000:]!r}"
+            chunk = os.read(self.master, 1 << 16).decode(errors="replace")
+            for _ in range(chunk.count("\x1b[6n")):
+                self.press("\x1b[1;1R")
+            self.shown = CONTROL_SEQUENCE.sub("", self.shown + chunk)
+        self.shown = self.shown.split(text, 1)[1]
+
+
+def test_ctrl_c_ends_what_the_shell_is_at_and_not_the_shell(tmp_path):
+    history, data = tmp_path / "history", tmp_path / "data.csv"
+    data.write_text("".join(f"{number},{number}\n" for number in range(2_000_000)))
+    with new_node() as node:
+        words = [program(), "shell", node.host, str(node.port)]
+        with Terminal(words, HELENUS_HISTORY=str(history)) as shell:
+            shell.wait_for("helenus> ")
+            shell.press(
+                "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}; "
+                "USE k; CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t (a, b) VALUES (1, 1); "
+                "INSERT INTO t (a, b) VALUES (2, 2); INSERT INTO t (a, b) VALUES (3, 3); PAGING 1;\r"
+            )
+            shell.wait_for("Page size: 1")
+            shell.press("SELECT * FROM t;\r")
+            shell.wait_for("---MORE---")
+            shell.press("\r")
+            shell.wait_for("---MORE---")
+            shell.press("\x03")
+            shell.wait_for("Interrupted")
+            shell.wait_for("helenus:k> ")
+            shell.press(f"COPY t FROM '{data}'; SELECT 'not reached' FROM system.local;\r")
+            shell.wait_for("rows")
+            shell.press("\x03")
+            shell.wait_for("Interrupted")
+            assert "not reached" not in shell.shown
+            shell.wait_for("helenus:k> ")
+            shell.press("SELECT count(*) FROM system.local;\r")
+            shell.wait_for("(1 rows)")
+            shell.process.send_signal(signal.SIGKILL)
+            shell.process.wait()
+    assert "COPY t FROM" in history.read_text()

@@ -2,7 +2,8 @@
 //! write is there and none is half there.
 //!
 //! A round: start the node, read back and compare everything the ledger knows, write from many tasks at once, then
-//! `kill -9` at a random moment (every tenth round SIGTERM instead, which has to drain and end with status 0). In a
+//! `kill -9` at a random moment (each tenth round has a SIGTERM instead, which has to drain and end with status 0; it does not
+//! count). In a
 //! third of the rounds the end of the commit log is torn afterwards: once the acknowledged writes are done, further
 //! writes are made that count as unacknowledged, the node is killed, and what those added to the log is cut off or
 //! overwritten, as a power failure could have left it.
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let seed = options.seed.unwrap_or_else(random::seed_from_clock);
     println!(
-        "soak: {} rounds, {} writers, commit log {}, seed {seed}",
+        "soak: {} kills, {} writers, commit log {}, seed {seed}",
         options.rounds, options.writers, options.commit_log
     );
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -111,7 +112,9 @@ async fn rounds(
     ledgers: &mut Vec<Ledger>,
     totals: &mut Totals,
 ) -> Result<(), SoakError> {
-    for round in 1..=options.rounds {
+    let mut round = 0;
+    while totals.kills < u64::from(options.rounds) {
+        round += 1;
         let mut node = Node::start(&options.binary, data_dir, &options.commit_log, options.shards).await?;
         let workload = Arc::new(Workload::connect(node.address()).await?);
         verify(&workload, ledgers, false, node.log_path()).await?;
@@ -142,7 +145,7 @@ async fn rounds(
                 totals.kills += 1;
             }
         }
-        if round % 10 == 0 || round == options.rounds {
+        if round % 10 == 0 {
             println!("round {round}: {}", Totals { writes: ledger::acknowledged(ledgers), ..*totals });
         }
     }

@@ -198,7 +198,7 @@ class Node:
 
     def log_tail(self, lines=40):
         """The end of what the node wrote to standard error."""
-        text = self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+        text = self.log_path.read_text(errors="replace").splitlines() if self.log_path.is_file() else []
         return "\n".join([f"--- {self.log_path}", *text[-lines:]])
 
     def administer(self, action, **parameters):

@@ -24,7 +24,7 @@ impl Shard {
         let target = named.join(id.to_string());
         disk.create_directory(&named).await?;
         if disk.list(&named).await?.iter().any(|entry| entry.name == id.to_string()) {
-            return Err(EngineError::SnapshotName(name.to_owned()));
+            return Err(EngineError::SnapshotExists(name.to_owned()));
         }
         disk.create_directory(&target).await?;
         // While the lock is held no file of the table can be removed.

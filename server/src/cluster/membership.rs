@@ -97,7 +97,7 @@ pub enum MembershipError {
     NotInTransition { host_id: HostId },
     #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
     RingIsChanging,
-    #[error("Keyspace [{0}] does not exist.")]
+    #[error("keyspace '{0}' does not exist")]
     UnknownKeyspace(String),
     #[error(transparent)]
     Join(#[from] JoinError),

@@ -14,8 +14,9 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 
 use super::departure;
-use super::message::ClusterRequest;
+use super::message::{ClusterRequest, ClusterResponse};
 use super::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
+use super::notices::Notices;
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
@@ -23,7 +24,7 @@ use super::voters;
 use crate::config::Endpoint;
 use crate::error::{RequestError, Result};
 use crate::internode::handshake::SAME_HOST_CODE;
-use crate::internode::message::{self, PROTOCOL_VERSION, Request};
+use crate::internode::message::{self, PROTOCOL_VERSION, Request, Response};
 use crate::internode::transport::{CallError, Destination};
 use crate::node::shared::CATALOG_FILE;
 use crate::ring::member::{Member, MemberState};
@@ -39,7 +40,7 @@ const RESOLVING_DEADLINE: Duration = Duration::from_mins(1);
 /// The same where there are other seeds to ask.
 const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 const RESOLVING_PAUSE: Duration = Duration::from_secs(1);
-/// How long an answer from where this node was before is waited for.
+/// How long an answer is waited for from where this node was before, or from a seed that it does not need.
 const COPY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one try to let the others know of a new address takes.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
@@ -53,6 +54,7 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     let has_others = seeds.len() > 1;
     let deadline = if has_others { RESOLVING_PATIENCE_WITH_OTHERS } else { RESOLVING_DEADLINE };
     let end = context.clock.monotonic() + deadline;
+    let mut notices = Notices::default();
     loop {
         match resolve(context, first).await {
             Ok(addresses) => return Ok(addresses.contains(&own)),
@@ -64,7 +66,9 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
                     }
                     return Err(RequestError::Server(error.to_string()));
                 }
-                tracing::warn!(%error, "it is asked for again");
+                if notices.is_due(first, &error, context.clock.monotonic()) {
+                    tracing::warn!(%error, "it is asked for again");
+                }
             }
         }
         context.clock.sleep(RESOLVING_PAUSE).await;
@@ -98,6 +102,9 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     let log = Rc::new(MetadataLog::open(context, stored).await?);
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
+        if context.cluster_view().is_single {
+            check_seeds_are_no_other_cluster(context, seeds).await?;
+        }
         let (voters, _) = log.participants();
         if voters.len() == 1 && voters.contains(&context.node.host_id) {
             elect_at_once(&log).await?;
@@ -133,6 +140,41 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
         ))),
         Err(_) => Ok(()),
     }
+}
+
+/// An error when a node that is a cluster of its own is given seeds that are another cluster: it was started without them once.
+/// It would go on by itself, and there would be two clusters of one name. Those that do not answer may have been members before.
+async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
+    let own = own_member(context, MemberState::Normal).internode_address;
+    let mut others = Vec::new();
+    for seed in seeds {
+        match resolve(context, seed).await {
+            Ok(addresses) if addresses.contains(&own) => return Ok(()),
+            Ok(addresses) => others.extend(addresses),
+            Err(error) => tracing::warn!(%error, "this node is a cluster of its own and does without it"),
+        }
+    }
+    let question = ClusterRequest::Applied { version: 0, patience_ms: 0 };
+    let bytes = message::encode(&Request::Cluster(question))
+        .map_err(|error| RequestError::Server(error.to_string()))?;
+    for address in others {
+        let to = Destination { host_id: None, address, shard: 0 };
+        let answer = context.transport.call(to, bytes.clone(), COPY_PATIENCE).await;
+        match answer.map(|answer| message::decode::<Response>(&answer)) {
+            // Version 0: it is about to join a cluster, this one perhaps.
+            Ok(Ok(Response::Cluster(ClusterResponse::Applied { version }))) if version > 0 => {
+                return Err(RequestError::Server(format!(
+                    "this node is a cluster of its own since it was started without seeds, and its seed {address} is in another \
+                     cluster: start it with an empty data directory to join that one, or without that seed to stay alone"
+                )));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(seed = %address, %error, "this node is a cluster of its own and does without a seed");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Ends the part of this node in the metadata log; before the shard is closed.

@@ -493,7 +493,7 @@ fn a_cleanup_leaves_what_a_node_owns() {
         assert!(left < 300 && left + world.stored_rows(1, "one", "t") == 300, "{left}");
         load.check(&[0, 1], Consistency::One).await;
         let error = cleanup("none").await.unwrap_err();
-        assert_eq!(error.to_string(), "Keyspace [none] does not exist.");
+        assert_eq!(error.to_string(), "keyspace 'none' does not exist");
     });
 }
 

@@ -1,0 +1,78 @@
+//! The stop between two pages on a terminal.
+
+use std::io::{self, Write};
+
+use crossterm::{
+    event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+    terminal,
+};
+
+use crate::error::ShellError;
+
+/// What is shown while it is waited for a key; it is wiped out afterwards.
+const QUESTION: &str = "---MORE--- (Enter: next page, q: stop)";
+
+/// Keys come one by one, Ctrl-C among them, until this is dropped.
+struct RawMode;
+
+impl RawMode {
+    fn enter() -> io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        Ok(Self)
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // The terminal is gone, or will be set anew by the line editor.
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// Waits for a key on the terminal. Returns whether there is to be another page; Ctrl-C is [`ShellError::Interrupted`].
+pub fn ask_for_more() -> Result<bool, ShellError> {
+    let mut output = io::stdout();
+    write!(output, "{QUESTION} ")?;
+    output.flush()?;
+    let answer = {
+        let _raw = RawMode::enter()?;
+        loop {
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+                && let Some(answer) = answer(key.code, key.modifiers)
+            {
+                break answer;
+            }
+        }
+    };
+    write!(output, "\r{:width$}\r", "", width = QUESTION.len() + 1)?;
+    output.flush()?;
+    answer
+}
+
+/// What a key means; `None` for those that mean nothing here.
+fn answer(code: KeyCode, modifiers: KeyModifiers) -> Option<Result<bool, ShellError>> {
+    match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Err(ShellError::Interrupted)),
+        KeyCode::Char('d') if modifiers.contains(KeyModifiers::CONTROL) => Some(Ok(false)),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Ok(false)),
+        KeyCode::Enter | KeyCode::Char(' ' | '\n') | KeyCode::PageDown | KeyCode::Down => Some(Ok(true)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_go_on_stop_or_mean_nothing() {
+        let plain = |code| answer(code, KeyModifiers::NONE);
+        assert!(matches!(plain(KeyCode::Enter), Some(Ok(true))));
+        assert!(matches!(plain(KeyCode::Char('q')), Some(Ok(false))));
+        assert!(plain(KeyCode::Char('c')).is_none());
+        let control = |letter| answer(KeyCode::Char(letter), KeyModifiers::CONTROL);
+        assert!(matches!(control('c'), Some(Err(ShellError::Interrupted))));
+        assert!(matches!(control('d'), Some(Ok(false))));
+    }
+}
