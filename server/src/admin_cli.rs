@@ -213,7 +213,8 @@ pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
     match run(arguments) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("helenus admin: {error}");
+            // Who cannot be told learns it from the exit status.
+            let _ = writeln!(std::io::stderr(), "helenus admin: {error}");
             ExitCode::FAILURE
         }
     }

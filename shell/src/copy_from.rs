@@ -124,6 +124,8 @@ pub fn run(
                 Ok(()) => progress.add(1),
                 Err((line, reason)) => {
                     failures += 1;
+                    // Rows that cannot be read wait for nothing: Ctrl-C gets its turn here.
+                    tokio::task::yield_now().await;
                     if failures <= REPORTED_FAILURES_MAX {
                         eprintln!("line {line}: {reason}");
                     }

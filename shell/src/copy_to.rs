@@ -42,7 +42,14 @@ pub fn run(
     let mut progress = Progress::start();
     let mut page = None;
     loop {
-        let answer = connection.run(&statement, &settings, page)?;
+        let answer = match connection.run(&statement, &settings, page) {
+            Ok(answer) => answer,
+            Err(error) => {
+                sink.flush().map_err(failed)?;
+                eprintln!("{}", progress.summary("exported"));
+                return Err(error);
+            }
+        };
         let rows = answer.rows.unwrap_or_default();
         for row in &rows.rows {
             let fields = rows.columns.iter().zip(row);

@@ -26,7 +26,7 @@ const TOPICS: [(&str, &str); 16] = [
             MATERIALIZED VIEW <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n\
             [FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
     ),
-    ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell."),
+    ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell; Ctrl-C ends what it is at."),
     ("EXPAND", "EXPAND [ON | OFF] shows or sets whether each column is printed on a line of its own."),
     ("HELP", "HELP [<topic> ...] explains the commands of the shell."),
     (

@@ -65,12 +65,17 @@ pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
     shell.connection().catch_interrupts()?;
     let schema = Arc::new(Mutex::new(SchemaCache::new(shell.connection())));
     let mut editor = editor(SchemaCompleter::new(Arc::clone(&schema)));
+    let mut is_history_lost = false;
     loop {
         let prompt = ShellPrompt { left: shell.prompt() };
         match editor.read_line(&prompt)? {
             Signal::Success(input) => {
-                // A shell that is killed keeps its history, too.
-                editor.sync_history()?;
+                // A shell that is killed keeps its history, too. One that cannot keep it goes on.
+                if let Err(error) = editor.sync_history()
+                    && !std::mem::replace(&mut is_history_lost, true)
+                {
+                    eprintln!("History is not kept: {error}");
+                }
                 // One from before these statements is not meant for them.
                 shell.connection().interrupts().take();
                 match shell.run_script(None, &input) {

@@ -36,7 +36,7 @@ mod splitter;
 mod table;
 mod trace;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 pub use args::Args;
 
@@ -45,7 +45,8 @@ pub fn main_with_args(args: &Args) -> ExitCode {
     match shell::run(args) {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("{error}");
+            // Who cannot be told learns it from the exit status.
+            let _ = writeln!(std::io::stderr(), "{error}");
             ExitCode::from(error.exit_code())
         }
     }

@@ -32,10 +32,11 @@ impl Drop for RawMode {
 /// Waits for a key on the terminal. Returns whether there is to be another page; Ctrl-C is [`ShellError::Interrupted`].
 pub fn ask_for_more() -> Result<bool, ShellError> {
     let mut output = io::stdout();
-    write!(output, "{QUESTION} ")?;
-    output.flush()?;
     let answer = {
+        // Before there is anything to answer: a key that comes earlier means something else.
         let _raw = RawMode::enter()?;
+        write!(output, "{QUESTION} ")?;
+        output.flush()?;
         loop {
             if let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
@@ -54,9 +55,11 @@ pub fn ask_for_more() -> Result<bool, ShellError> {
 fn answer(code: KeyCode, modifiers: KeyModifiers) -> Option<Result<bool, ShellError>> {
     match code {
         KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Err(ShellError::Interrupted)),
+        // Enter that was pressed before the question, while lines were still read.
+        KeyCode::Char('j') if modifiers.contains(KeyModifiers::CONTROL) => Some(Ok(true)),
         KeyCode::Char('d') if modifiers.contains(KeyModifiers::CONTROL) => Some(Ok(false)),
         KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Ok(false)),
-        KeyCode::Enter | KeyCode::Char(' ' | '\n') | KeyCode::PageDown | KeyCode::Down => Some(Ok(true)),
+        KeyCode::Enter | KeyCode::Char(' ') | KeyCode::PageDown | KeyCode::Down => Some(Ok(true)),
         _ => None,
     }
 }
@@ -74,5 +77,6 @@ mod tests {
         let control = |letter| answer(KeyCode::Char(letter), KeyModifiers::CONTROL);
         assert!(matches!(control('c'), Some(Err(ShellError::Interrupted))));
         assert!(matches!(control('d'), Some(Ok(false))));
+        assert!(matches!(control('j'), Some(Ok(true))));
     }
 }

@@ -264,6 +264,9 @@ impl Shell {
                     Some(password) => password,
                     None => ask_password(&username)?,
                 };
+                if self.connection.interrupts().take() {
+                    return Err(ShellError::Interrupted);
+                }
                 self.connection.login(username, password)?;
             }
             Command::Clear if self.output.is_terminal() => {

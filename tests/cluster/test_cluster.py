@@ -142,7 +142,7 @@ def availability(session, alive):
 def test_each_level_is_available_exactly_as_promised(three_nodes, connect):
     session = connect(three_nodes, only=three_nodes.nodes[0])
     make_table(session)
-    availability(session, alive=3)
+    until("all are alive", lambda: availability(session, alive=3))
     for number, alive in ((2, 2), (1, 1)):
         Cluster.kill(three_nodes.nodes[number])
         until(f"{alive} are alive, and every level knows it", lambda alive=alive: availability(session, alive))
@@ -369,7 +369,7 @@ def test_a_cluster_of_one_is_not_taken_for_a_member(three_nodes):
     alone.start()
     alone.stop()
     alone.settings["seeds"] = seeds
-    refused(alone, "this node is a cluster of its own .* is in another cluster")
+    refused(alone, "only member of its cluster, and its seed .* is in another one of that name")
     # A seed that nobody answers at keeps it from nothing.
     alone.settings["seeds"] = [f"127.0.0.{three_nodes.most_nodes}:{three_nodes.internode_port}"]
     alone.start()

@@ -2,11 +2,10 @@
 //! write is there and none is half there.
 //!
 //! A round: start the node, read back and compare everything the ledger knows, write from many tasks at once, then
-//! `kill -9` at a random moment (each tenth round has a SIGTERM instead, which has to drain and end with status 0; it does not
-//! count). In a
-//! third of the rounds the end of the commit log is torn afterwards: once the acknowledged writes are done, further
-//! writes are made that count as unacknowledged, the node is killed, and what those added to the log is cut off or
-//! overwritten, as a power failure could have left it.
+//! `kill -9` at a random moment (each tenth round has a SIGTERM instead, which has to drain and end with status 0; it
+//! does not count). In a third of the rounds the end of the commit log is torn afterwards: once the acknowledged writes
+//! are done, further writes are made that count as unacknowledged, the node is killed, and what those added to the log
+//! is cut off or overwritten, as a power failure could have left it.
 //!
 //! The run is repeatable in what it does (`--seed`), not in its timing. It ends with a plain line of totals; status 1
 //! and the reason when a promise was broken. On failure the data directory is kept.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use openraft::EmptyNode;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
@@ -102,7 +103,8 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     let log = Rc::new(MetadataLog::open(context, stored).await?);
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
-        if context.cluster_view().is_single {
+        // One that was taken in only half knows the other, and not itself.
+        if is_only_member(context) {
             check_seeds_are_no_other_cluster(context, seeds).await?;
         }
         let (voters, _) = log.participants();
@@ -142,13 +144,19 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-/// An error when a node that is a cluster of its own is given seeds that are another cluster: it was started without them once.
-/// It would go on by itself, and there would be two clusters of one name. Those that do not answer may have been members before.
+fn is_only_member(context: &ShardContext) -> bool {
+    let members = &context.cluster_view().topology.members;
+    members.len() == 1 && members.contains_key(&context.node.host_id)
+}
+
+/// An error when a node that is a cluster of its own is given seeds that are another cluster: it was started without them once,
+/// perhaps. It would go on by itself, and there would be two clusters of one name. Seeds that do not answer, or that take this node
+/// for one of another name, are no reason: they may have been members before.
 async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
     let own = own_member(context, MemberState::Normal).internode_address;
     let mut others = Vec::new();
-    for seed in seeds {
-        match resolve(context, seed).await {
+    for resolved in join_all(seeds.iter().map(|seed| resolve(context, seed))).await {
+        match resolved {
             Ok(addresses) if addresses.contains(&own) => return Ok(()),
             Ok(addresses) => others.extend(addresses),
             Err(error) => tracing::warn!(%error, "this node is a cluster of its own and does without it"),
@@ -157,15 +165,18 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
     let question = ClusterRequest::Applied { version: 0, patience_ms: 0 };
     let bytes = message::encode(&Request::Cluster(question))
         .map_err(|error| RequestError::Server(error.to_string()))?;
-    for address in others {
+    let answers = others.iter().map(|&address| {
         let to = Destination { host_id: None, address, shard: 0 };
-        let answer = context.transport.call(to, bytes.clone(), COPY_PATIENCE).await;
+        context.transport.call(to, bytes.clone(), COPY_PATIENCE)
+    });
+    for (address, answer) in others.iter().zip(join_all(answers).await) {
         match answer.map(|answer| message::decode::<Response>(&answer)) {
             // Version 0: it is about to join a cluster, this one perhaps.
             Ok(Ok(Response::Cluster(ClusterResponse::Applied { version }))) if version > 0 => {
                 return Err(RequestError::Server(format!(
-                    "this node is a cluster of its own since it was started without seeds, and its seed {address} is in another \
-                     cluster: start it with an empty data directory to join that one, or without that seed to stay alone"
+                    "this node is the only member of its cluster, and its seed {address} is in another one of that name. To \
+                     stay alone, start it without that seed. It joins the other cluster only with an empty data directory, \
+                     without what it holds now"
                 )));
             }
             Ok(_) => {}

@@ -36,7 +36,8 @@ use crate::shard_thread::ShardContext;
 
 /// Plans of one change, each on a newer catalog.
 const PLANS_MAX: usize = 50;
-/// How long a change may take to get into the metadata log: drivers wait for an answer for ten seconds, and are to get it.
+/// How long a change may take to get into the metadata log: less than the ten seconds that drivers wait for an answer, so that they
+/// get one where there is no majority.
 const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
 /// How long to wait for live members that have not applied a change.
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);

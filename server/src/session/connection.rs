@@ -37,8 +37,8 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that were larger than this are given back once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Answers of a read's requests leave together until they are this large: enough that a system call is cheap among them,
-/// little enough that the client takes up the first answers while the last of its requests are still being worked on.
+/// Answers of a read's requests leave together until they are this large: enough that a system call is cheap among them. Answers
+/// of that size are work for the client while the last of its requests are still being carried out; small ones come all at once.
 const BYTES_PER_WRITE: usize = 16 << 10;
 
 /// What a connection is shared between: its task and the requests under way.

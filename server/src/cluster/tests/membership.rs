@@ -190,6 +190,20 @@ fn a_joiner_that_dies_goes_on_when_it_is_back() {
     }
 }
 
+/// Among the moments is the one when it knows the founder's state, and is no member yet.
+#[test]
+fn a_joiner_of_a_node_alone_that_dies_at_any_moment_joins_when_it_is_back() {
+    for step in 0..40 {
+        simulate(60 + step, |world| async move {
+            world.enter(0).await.unwrap().unwrap();
+            let _ = tokio::time::timeout(Duration::from_micros(1_000 + 250 * step), world.enter(1)).await;
+            world.crash(1);
+            world.enter(1).await.unwrap().unwrap();
+            assert_eq!(state_of(&world, 0, 1), Some(MemberState::Normal));
+        });
+    }
+}
+
 #[test]
 fn a_join_waits_for_the_one_that_has_the_data() {
     for seed in 0..3 {
