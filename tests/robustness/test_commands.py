@@ -14,6 +14,7 @@ import time
 
 import pytest
 from conftest import new_node, program
+from node import clean_environment
 
 # Generous: it bounds a hang, not a speed.
 RUN_SECONDS = 30
@@ -21,10 +22,9 @@ RUN_SECONDS = 30
 
 def command(*arguments):
     """A command to its end: (status, standard output, standard error)."""
-    clean = {key: text for key, text in os.environ.items() if not key.startswith("HELENUS_")}
     words = [program(), *map(str, arguments)]
     done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECONDS, env=clean, check=False
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECONDS, env=clean_environment(), check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -87,14 +87,12 @@ class Terminal:
 
     def __init__(self, words, **variables):
         self.master, slave = pty.openpty()
-        clean = {key: text for key, text in os.environ.items() if not key.startswith("HELENUS_")}
-        environment = {**clean, "TERM": "xterm", "NO_COLOR": "1", **variables}
         self.process = subprocess.Popen(
             words,
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=environment,
+            env=clean_environment(TERM="xterm", NO_COLOR="1", **variables),
             start_new_session=True,
             # Ctrl-C reaches who has the terminal for its own.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),

@@ -1,6 +1,5 @@
 """What a node does as a process: its settings, its lock, its signals, its first line, what a restart finds."""
 
-import os
 import re
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import wire
 from conftest import driver_session, new_node, program
-from node import Node, NodeError, free_port
+from node import Node, NodeError, clean_environment, free_port
 from wire import QUERY, Client, frame
 
 # Generous: these bound a hang, not a speed.
@@ -22,14 +21,13 @@ ROWS = 5_000
 
 def run(*arguments, **variables):
     """`helenus node` with arguments to its end: (status, standard output, standard error)."""
-    clean = {key: text for key, text in os.environ.items() if not key.startswith("HELENUS_")}
     done = subprocess.run(
         [program(), "node", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
-        env={**clean, **variables},
+        env=clean_environment(**variables),
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -77,6 +75,8 @@ def test_the_settings_shown_are_settings_again(tmp_path):
         assert line in shown.splitlines()
     path.write_text(shown)
     assert run("--config", path, "--show-config") == (0, shown, "")
+    for said, is_served in (("1", "false"), ("yes", "false"), ("0", "true")):
+        assert f"http_enabled = {is_served}\n" in run("--show-config", HELENUS_NO_HTTP=said)[1]
 
 
 def test_flags_stand_over_the_environment_and_it_over_the_file(tmp_path):

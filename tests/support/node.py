@@ -66,6 +66,11 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_SECOND
 
 
+def clean_environment(**variables):
+    """The environment for a program of Helenus: without what sets its options here, with `variables`."""
+    return {**{key: text for key, text in os.environ.items() if not key.startswith("HELENUS_")}, **variables}
+
+
 def memory_mib(pid):
     """A process's resident set in MiB: all of it, and without mapped files (which the kernel takes back when it likes)."""
     lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
@@ -134,7 +139,6 @@ class Node:
         configuration = self.home / "helenus.toml"
         configuration.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items()))
         command = [self.program, "node", "--config", configuration, "--data-dir", self.data_dir, "--listen", self.listen]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("HELENUS_")}
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(word) for word in command + self.arguments],
@@ -142,7 +146,7 @@ class Node:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env=clean_environment(),
             )
         killer = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
         killer.start()

@@ -15,6 +15,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 
 use super::departure;
+use super::join::version_as_member;
 use super::message::{ClusterRequest, ClusterResponse};
 use super::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
 use super::notices::Notices;
@@ -28,6 +29,7 @@ use crate::internode::handshake::SAME_HOST_CODE;
 use crate::internode::message::{self, PROTOCOL_VERSION, Request, Response};
 use crate::internode::transport::{CallError, Destination};
 use crate::node::shared::CATALOG_FILE;
+use crate::ring::HostId;
 use crate::ring::member::{Member, MemberState};
 use crate::schema::document::CatalogDocument;
 use crate::shard_thread::ShardContext;
@@ -103,8 +105,8 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     let log = Rc::new(MetadataLog::open(context, stored).await?);
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
-        // One that was taken in only half knows the other, and not itself.
-        if is_only_member(context) {
+        // One that was taken in only half knows the other member, and is none itself.
+        if context.cluster_view().is_single && version_as_member(context).is_some() {
             check_seeds_are_no_other_cluster(context, seeds).await?;
         }
         let (voters, _) = log.participants();
@@ -132,10 +134,7 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
         Some(known) if known.internode_address != own.internode_address => known.internode_address,
         _ => return Ok(()),
     };
-    let request = Request::Cluster(ClusterRequest::Applied { version: 0, patience_ms: 0 });
-    let bytes = message::encode(&request).map_err(|error| RequestError::Server(error.to_string()))?;
-    let to = Destination { host_id: Some(own.host_id), address: before, shard: 0 };
-    match context.transport.call(to, bytes, COPY_PATIENCE).await {
+    match version_at(context, Some(own.host_id), before).await? {
         Ok(_) | Err(CallError::Refused { code: SAME_HOST_CODE, .. }) => Err(RequestError::Server(format!(
             "node {} runs at {before}: this data directory is a copy of that node's; start with an empty one",
             own.host_id
@@ -144,9 +143,21 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-fn is_only_member(context: &ShardContext) -> bool {
-    let members = &context.cluster_view().topology.members;
-    members.len() == 1 && members.contains_key(&context.node.host_id)
+/// The version of the topology that whoever is at an address works with (0: none yet; `None`: the answer is another). `host_id`:
+/// who must be there.
+async fn version_at(
+    context: &ShardContext,
+    host_id: Option<HostId>,
+    address: SocketAddr,
+) -> Result<Result<Option<u64>, CallError>> {
+    let question = Request::Cluster(ClusterRequest::Applied { version: 0, patience_ms: 0 });
+    let bytes = message::encode(&question).map_err(|error| RequestError::Server(error.to_string()))?;
+    let to = Destination { host_id, address, shard: 0 };
+    let answer = context.transport.call(to, bytes, COPY_PATIENCE).await;
+    Ok(answer.map(|answer| match message::decode::<Response>(&answer) {
+        Ok(Response::Cluster(ClusterResponse::Applied { version })) => Some(version),
+        _ => None,
+    }))
 }
 
 /// An error when a node that is a cluster of its own is given seeds that are another cluster: it was started without them once,
@@ -162,17 +173,11 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
             Err(error) => tracing::warn!(%error, "this node is a cluster of its own and does without it"),
         }
     }
-    let question = ClusterRequest::Applied { version: 0, patience_ms: 0 };
-    let bytes = message::encode(&Request::Cluster(question))
-        .map_err(|error| RequestError::Server(error.to_string()))?;
-    let answers = others.iter().map(|&address| {
-        let to = Destination { host_id: None, address, shard: 0 };
-        context.transport.call(to, bytes.clone(), COPY_PATIENCE)
-    });
+    let answers = others.iter().map(|&address| version_at(context, None, address));
     for (address, answer) in others.iter().zip(join_all(answers).await) {
-        match answer.map(|answer| message::decode::<Response>(&answer)) {
+        match answer? {
             // Version 0: it is about to join a cluster, this one perhaps.
-            Ok(Ok(Response::Cluster(ClusterResponse::Applied { version }))) if version > 0 => {
+            Ok(Some(version)) if version > 0 => {
                 return Err(RequestError::Server(format!(
                     "this node is the only member of its cluster, and its seed {address} is in another one of that name. To \
                      stay alone, start it without that seed. It joins the other cluster only with an empty data directory, \
