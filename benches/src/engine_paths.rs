@@ -12,8 +12,8 @@ use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Environment, InlineBackground, ManualClock, SimulatedDisk};
 use helenus_engine::key::{REGULAR_END, REGULAR_START, full_key};
 use helenus_engine::{
-    Budget, Cell, CellKind, Liveness, LogPosition, MutationBuilder, RowBuilder, ScanRequest, Shard,
-    ShardOptions, Step, TableId, TableOptions,
+    Budget, Cell, CellKind, Liveness, LogPosition, Lookup, MutationBuilder, RowBuilder, RowRequest,
+    ScanRequest, Shard, ShardOptions, Step, TableId, TableOptions,
 };
 
 use crate::{Failure, Workload};
@@ -22,7 +22,7 @@ const TABLE: TableId = TableId([1; 16]);
 /// Microseconds; the clock stands still there.
 const NOW_MICROS: i64 = 1_700_000_000_000_000;
 const NOW_SECONDS: u32 = 1_700_000_000;
-const VALUE_COLUMNS: u32 = 5;
+const ITEM_COLUMNS: [u32; 5] = [0, 1, 2, 3, 4];
 /// Items in the file of the get.
 const ITEMS: u64 = 4_000;
 /// Partitions of the scan.
@@ -87,6 +87,17 @@ fn scan(shard: &Shard, start: &[u8], end: &[u8], limit: usize) -> Result<usize, 
     Ok(count)
 }
 
+/// Looks up an item that is there.
+fn look_up(shard: &Shard, key: &[u8]) -> Result<(), Failure> {
+    let request = RowRequest { table: TABLE, key, columns: Some(&ITEM_COLUMNS), now_seconds: NOW_SECONDS };
+    match shard.look_up(&request, |view| {
+        black_box(view);
+    })? {
+        Lookup::Row(()) => Ok(()),
+        Lookup::Absent | Lookup::Unmerged => Err("the row is not there".into()),
+    }
+}
+
 /// Spreads numbers over a range, always in the same way.
 fn spread(number: u64, range: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) % range
@@ -95,7 +106,7 @@ fn spread(number: u64, range: u64) -> u64 {
 fn put_item(shard: &Shard, row: &mut RowBuilder, number: u64) -> Result<LogPosition, Failure> {
     let value = [number as u8; 40];
     let timestamp = NOW_MICROS + number as i64;
-    let values = [&value[..]; VALUE_COLUMNS as usize];
+    let values = [&value[..]; ITEM_COLUMNS.len()];
     put_row(shard, row, &number.to_be_bytes(), REGULAR_START, timestamp, &values)
 }
 
@@ -133,7 +144,7 @@ impl Workload for Put {
 /// One row by its whole key, out of a table file whose blocks are in the cache.
 pub struct CachedGet {
     shard: Rc<Shard>,
-    keys: Vec<(Vec<u8>, Vec<u8>)>,
+    keys: Vec<Vec<u8>>,
 }
 
 impl CachedGet {
@@ -144,13 +155,11 @@ impl CachedGet {
         for number in 0..ITEMS {
             put_item(&shard, &mut row, number)?;
             let key = number.to_be_bytes();
-            let start = full_key(token(&key), &key, REGULAR_START)?;
-            let end = [&start[..], &[0]].concat();
-            keys.push((start, end));
+            keys.push(full_key(token(&key), &key, REGULAR_START)?);
         }
         shard.flush(TABLE).await?;
-        for (start, end) in &keys {
-            scan(&shard, start, end, 1)?;
+        for key in &keys {
+            look_up(&shard, key)?;
         }
         Ok(Self { shard, keys })
     }
@@ -158,11 +167,7 @@ impl CachedGet {
 
 impl Workload for CachedGet {
     fn operation(&mut self, number: u64) -> Result<(), Failure> {
-        let (start, end) = &self.keys[spread(number, ITEMS) as usize];
-        if scan(&self.shard, start, end, 1)? != 1 {
-            return Err("the row is not there".into());
-        }
-        Ok(())
+        look_up(&self.shard, &self.keys[spread(number, ITEMS) as usize])
     }
 }
 

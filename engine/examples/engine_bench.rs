@@ -19,12 +19,14 @@ use helenus_engine::io::{
 };
 use helenus_engine::key::{REGULAR_END, REGULAR_START, put_partition_prefix};
 use helenus_engine::{
-    Budget, Cell, CellKind, Liveness, MutationBuilder, RowBuilder, ScanRequest, Shard, ShardOptions, Step,
-    TableId, TableOptions,
+    Budget, Cell, CellKind, Liveness, Lookup, MutationBuilder, RowBuilder, RowRequest, ScanRequest, Shard,
+    ShardOptions, Step, TableId, TableOptions,
 };
 
 const KEY_VALUE: TableId = TableId([1; 16]);
 const SERIES: TableId = TableId([2; 16]);
+/// Of the rows of `KEY_VALUE`.
+const COLUMNS: [u32; 1] = [1];
 const ROWS_PER_PARTITION: u64 = 1000;
 const ROWS_PER_SCAN: usize = 100;
 
@@ -76,16 +78,18 @@ impl Bench {
     }
 
     fn get(&self, random: &mut SplitMix64, count: u64) -> Result<(), Box<dyn Error>> {
-        let (mut start, mut end) = (Vec::new(), Vec::new());
+        let mut full_key = Vec::new();
         for _ in 0..count {
             let (token, key) = key_of(random.below(self.rows));
-            start.clear();
-            put_partition_prefix(&mut start, token, &key)?;
-            start.extend_from_slice(REGULAR_START);
-            end.clone_from(&start);
-            end.push(0);
-            let found = self.read(KEY_VALUE, (&start, &end), false, 1)?;
-            assert_eq!(found, 1);
+            full_key.clear();
+            put_partition_prefix(&mut full_key, token, &key)?;
+            full_key.extend_from_slice(REGULAR_START);
+            let request =
+                RowRequest { table: KEY_VALUE, key: &full_key, columns: Some(&COLUMNS), now_seconds: 1 };
+            let found = self.shard.look_up(&request, |view| {
+                std::hint::black_box(view.row.bytes);
+            })?;
+            assert_eq!(found, Lookup::Row(()));
         }
         Ok(())
     }

@@ -84,6 +84,14 @@ pub fn full_key(token: i64, partition_key: &[u8], position: &[u8]) -> Result<Vec
     Ok(out)
 }
 
+/// The least key, or position, behind `key`.
+pub fn behind(key: &[u8]) -> Vec<u8> {
+    let mut behind = Vec::with_capacity(key.len() + 1);
+    behind.extend_from_slice(key);
+    behind.push(0);
+    behind
+}
+
 /// Whether the range of full keys `[start, end)` holds the key `start` and no other.
 #[inline]
 pub fn is_one_key(start: &[u8], end: &[u8]) -> bool {

@@ -18,7 +18,8 @@
 //!    becomes visible and durable, or nothing.
 //! 4. To read, open a [`Scan`] over a half-open range of full keys ([`key`]) and call [`Scan::next`] until it says
 //!    [`Step::End`], or [`Step::Exhausted`] when the [`Budget`] is spent; [`Scan::resume_bound`] is where the next
-//!    page goes on. `apply` and `scan` are not async: a read and a write that depends on it, in one turn, are atomic.
+//!    page goes on. [`Shard::look_up`] is the short way to one row. None of them nor `apply` is async: a read and a write that
+//!    depends on it, in one turn, are atomic.
 //!
 //! # Inside
 //!
@@ -61,5 +62,5 @@ pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId};
 pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};
-pub use shard::{Dropped, Load, Shard, ShardOptions, TableOptions, TableStatistics};
+pub use shard::{Dropped, Load, Lookup, RowRequest, Shard, ShardOptions, TableOptions, TableStatistics};
 pub use table::TableOptions as TableWriterOptions;

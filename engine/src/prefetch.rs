@@ -4,7 +4,7 @@
 //! asking for it ahead hides the wait; unlike a read, the hint holds nothing up.
 
 /// The bytes that the processor fetches at once.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// Asks for the line on which `items` begin. Nothing but time depends on it; on processors other than x86-64 it does nothing.
 #[inline]

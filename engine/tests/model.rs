@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use helenus_engine::io::{Clock, CrashStyle, ManualClock, SimulatedDisk};
 use helenus_engine::read::Budget;
-use helenus_engine::{ScanRequest, Shard, Step};
+use helenus_engine::{Lookup, RowRequest, ScanRequest, Shard, Step, key};
 
 use support::model::{Model, VisibleRow};
 use support::random_operations::{COLLECTION_COLUMNS, Generator};
@@ -29,6 +29,8 @@ struct Test {
     clock: Rc<ManualClock>,
     disk: SimulatedDisk,
     operations_left: u64,
+    /// Rows that were found without a merge.
+    looked_up: u64,
 }
 
 impl Test {
@@ -116,6 +118,11 @@ impl Test {
             let end = [row.key.as_slice(), &[0]].concat();
             let request = ScanRequest { start: &row.key, end: &end, ..range };
             self.check_columns(shard, &request, std::slice::from_ref(row));
+            self.check_look_up(shard, &row.key, now);
+        }
+        // Mostly no row has the key.
+        if key::prefix_length(start).is_some() {
+            self.check_look_up(shard, start, now);
         }
     }
 
@@ -135,6 +142,29 @@ impl Test {
         let expected: Vec<_> = expected.iter().map(of_wanted).collect();
         assert_eq!(read, expected, "columns {wanted:?}");
     }
+
+    /// Looks one row up. It may have to be left to a scan, but what is found is right.
+    fn check_look_up(&mut self, shard: &Shard, key: &[u8], now_seconds: u32) {
+        let behind = [key, &[0]].concat();
+        let expected = self.model.read((key, &behind), false, now_seconds).into_iter().next();
+        let random = &mut self.generator.random;
+        let some: Vec<u32> = (0..COLLECTION_COLUMNS.start).filter(|_| random.chance(1, 2)).collect();
+        let columns = random.chance(1, 2).then_some(some.as_slice());
+        let request = RowRequest { table: TABLE, key, columns, now_seconds };
+        let of_wanted = |row: &VisibleRow| {
+            let is_wanted = |column: u32| columns.is_none_or(|columns| columns.contains(&column));
+            let cells = row.cells.iter().filter(|cell| is_wanted(cell.0.0)).cloned();
+            (row.key.clone(), cells.collect::<Vec<_>>())
+        };
+        match shard.look_up(&request, |view| of_wanted(&VisibleRow::of(&view))).unwrap() {
+            Lookup::Row(found) => {
+                self.looked_up += 1;
+                assert_eq!(Some(found), expected.as_ref().map(of_wanted), "columns {columns:?}");
+            }
+            Lookup::Absent => assert_eq!(expected, None),
+            Lookup::Unmerged => {}
+        }
+    }
 }
 
 #[test]
@@ -147,6 +177,7 @@ fn the_engine_agrees_with_the_reference() {
         clock: Rc::new(ManualClock::new(START_MICROS)),
         disk: SimulatedDisk::new(seed),
         operations_left: operations,
+        looked_up: 0,
     };
     let guard = SeedOnFailure { seed };
     while test.operations_left > 0 {
@@ -155,6 +186,7 @@ fn the_engine_agrees_with_the_reference() {
         test.disk.restart(style, test.generator.random.next_u64());
     }
     drop(guard);
+    assert!(test.looked_up > 0, "every row that was looked up had to be merged");
 }
 
 struct SeedOnFailure {

@@ -13,10 +13,10 @@ use futures::FutureExt;
 use helenus_engine::commit_log::{CommitLogError, SyncMode};
 use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
 use helenus_engine::key::full_key;
-use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, EngineError, Liveness, Load, LogPosition, Mutation, MutationBuilder,
-    RowBuilder, Shard, ShardOptions, TableOptions, counter,
+    Cell, CellKind, Deletion, EngineError, Liveness, Load, LogPosition, Lookup, Mutation, MutationBuilder,
+    RowBuilder, RowRequest, Shard, ShardOptions, TableOptions, counter,
 };
 
 use support::{
@@ -146,6 +146,62 @@ fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are
             }
             assert_eq!(seen, expected, "reversed {reversed}");
         }
+    });
+}
+
+#[test]
+fn a_row_is_looked_up_where_one_version_is_all_that_counts() {
+    run_local(async {
+        let shard = open(&SimulatedDisk::new(1)).await;
+        let insert = |row, timestamp, value: &'static [u8]| {
+            apply(&shard, &put_cells(row, timestamp, true, &[(1, Some(value)), (2, Some(b"second"))]));
+        };
+        for row in [0, 1, 2, 3, 4] {
+            insert(row, 10, b"old");
+        }
+        shard.flush(TABLE).await.unwrap();
+        // 0: as it is in the file. 1: written over. 2: an update. 3: a cell is deleted. 4: deleted by a range. 5: in the memtable only.
+        insert(1, 30, b"new");
+        apply(&shard, &put_cells(2, 30, false, &[(1, Some(b"new"))]));
+        apply(&shard, &put_cells(3, 30, false, &[(1, None)]));
+        insert(5, 30, b"new");
+        let mut deletion = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+        deletion.delete_span(&[2, 5], &[2, 6], Deletion { timestamp: 40, local_deletion_time: NOW });
+        apply(&shard, &deletion.build());
+
+        let look_up = |position: &[u8], columns| {
+            let key = full_key(1, b"key", position).unwrap();
+            let request = RowRequest { table: TABLE, key: &key, columns, now_seconds: NOW };
+            let value = |view: RowView<'_>| view.row.cells().next().map(|cell| cell.value.to_vec());
+            shard.look_up(&request, value).unwrap()
+        };
+        let old = Lookup::Row(Some(b"old".to_vec()));
+        let new = Lookup::Row(Some(b"new".to_vec()));
+        let (both, all): (Option<&[u32]>, Option<&[u32]>) = (Some(&[1, 2]), None);
+        for (columns, written_over) in [(both, &new), (all, &Lookup::Unmerged)] {
+            let expected = [
+                &old,
+                written_over,
+                &Lookup::Unmerged,
+                &Lookup::Unmerged,
+                &Lookup::Unmerged,
+                &new,
+                &Lookup::Absent,
+            ];
+            for (row, expected) in (0_u8..).zip(expected) {
+                assert_eq!(look_up(&[2, 1 + row], columns), *expected, "row {row}, columns {columns:?}");
+            }
+        }
+        // The deletion is in a file now, and so are its rows.
+        shard.flush(TABLE).await.unwrap();
+        assert_eq!(look_up(&[2, 2], both), new);
+        assert_eq!(look_up(&[2, 5], both), Lookup::Unmerged);
+        assert_eq!(look_up(&[2, 7], both), Lookup::Absent);
+
+        let unknown = RowRequest { table: OTHER_TABLE, key: &[0; 11], columns: None, now_seconds: NOW };
+        assert!(matches!(shard.look_up(&unknown, |_| ()), Err(EngineError::UnknownTable(OTHER_TABLE))));
+        let cut = RowRequest { table: TABLE, key: &[0; 9], ..unknown };
+        assert!(matches!(shard.look_up(&cut, |_| ()), Err(EngineError::Row { .. })));
     });
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
+use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, behind, full_key};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
@@ -130,13 +130,7 @@ fn write(context: &ShardContext, position: &[u8], row: &mut RowBuilder) -> Resul
 fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
     let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
     let start = key(position.unwrap_or(REGULAR_START))?;
-    let end = if position.is_some() {
-        let mut end = start.clone();
-        end.push(0);
-        end
-    } else {
-        key(REGULAR_END)?
-    };
+    let end = if position.is_some() { behind(&start) } else { key(REGULAR_END)? };
     let mut scan = context.shard.scan(&ScanRequest {
         table: TABLE,
         start: &start,

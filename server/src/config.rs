@@ -430,10 +430,11 @@ impl Config {
     }
 }
 
-fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
+/// The known name that was most likely meant, if any is near enough.
+pub fn nearest<'a, N: AsRef<str>>(name: &str, known: &'a [N]) -> Option<&'a N> {
     known
         .iter()
-        .map(|candidate| (strsim::jaro_winkler(key, candidate), candidate))
+        .map(|candidate| (strsim::jaro_winkler(name, candidate.as_ref()), candidate))
         .filter(|(similarity, _)| *similarity > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)

@@ -11,6 +11,7 @@ pub mod batch_limits;
 pub mod batch_log;
 pub mod block;
 pub mod consistency;
+pub mod key_ranges;
 pub mod paxos;
 pub mod read;
 pub mod replica;

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat};
+use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat, nearest};
 use helenus::node::{Node, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -162,6 +162,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         };
     }
     start_logs(&config);
+    warn_of_unknown_variables();
     if config.internode.is_some() {
         use_small_pages();
     }
@@ -282,6 +283,26 @@ fn start_logs(config: &Config) {
     match config.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// Settings in variables that nothing reads: misspelt, or of those that only the file has.
+fn warn_of_unknown_variables() {
+    const PREFIX: &str = "HELENUS_";
+    let command = Arguments::command();
+    let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let known: Vec<&str> = arguments
+        .filter_map(|argument| argument.get_env()?.to_str())
+        .chain([helenus_shell::HISTORY_VARIABLE])
+        .filter_map(|name| name.strip_prefix(PREFIX))
+        .collect();
+    for (name, _) in std::env::vars_os() {
+        let Some(name) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        if !known.contains(&name) {
+            let suggestion =
+                nearest(name, &known).map_or(String::new(), |near| format!("; did you mean {PREFIX}{near}?"));
+            tracing::warn!("nothing reads the environment variable {PREFIX}{name}{suggestion}");
+        }
     }
 }
 

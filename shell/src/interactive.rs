@@ -122,9 +122,12 @@ fn editor(completer: SchemaCompleter) -> Reedline {
     }
 }
 
-/// `HELENUS_HISTORY`, or a file in the user's state directory.
+/// The environment variable that names the file of the history.
+pub const HISTORY_VARIABLE: &str = "HELENUS_HISTORY";
+
+/// What [`HISTORY_VARIABLE`] says, or a file in the user's state directory.
 fn history_path() -> Option<PathBuf> {
-    if let Some(path) = env::var_os("HELENUS_HISTORY") {
+    if let Some(path) = env::var_os(HISTORY_VARIABLE) {
         return Some(path.into());
     }
     let state = env::var_os("XDG_STATE_HOME")

@@ -39,6 +39,7 @@ mod trace;
 use std::{io::Write as _, process::ExitCode};
 
 pub use args::Args;
+pub use interactive::HISTORY_VARIABLE;
 
 /// Runs the shell until its input ends. Starts a runtime of its own, so it must not be called from within one.
 pub fn main_with_args(args: &Args) -> ExitCode {

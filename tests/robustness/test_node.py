@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -89,6 +90,16 @@ def test_flags_stand_over_the_environment_and_it_over_the_file(tmp_path):
     assert name() == "file"
     assert name(HELENUS_CLUSTER_NAME="environment") == "environment"
     assert name("--cluster-name", "flag", HELENUS_CLUSTER_NAME="environment") == "flag"
+
+
+def test_a_variable_that_nothing_reads_is_named_in_the_log(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ("--data-dir", tmp_path, "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--no-http")
+        variables = {"HELENUS_SHARD": "1", "HELENUS_ZZZ": "1", "HELENUS_HISTORY": "of the shell", "HELENUS_RACK": "r"}
+        status, _, error = run(*flags, **variables)
+    assert status == 1
+    named = re.findall(r"nothing reads the environment variable (.*)", error)
+    assert sorted(named) == ["HELENUS_SHARD; did you mean HELENUS_SHARDS?", "HELENUS_ZZZ"]
 
 
 def test_a_second_process_on_the_data_and_a_taken_port_are_refused(tmp_path):

@@ -8,6 +8,12 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 
+/// Microseconds since the Unix epoch as whole seconds (0 before it, saturating in 2106).
+#[inline]
+pub fn whole_seconds(micros: i64) -> u32 {
+    u32::try_from((micros / 1_000_000).max(0)).unwrap_or(u32::MAX)
+}
+
 /// A source of time. The wall clock may jump or be skewed; the monotonic one never goes back.
 pub trait Clock {
     /// Wall clock, microseconds since the Unix epoch.
@@ -15,7 +21,7 @@ pub trait Clock {
 
     /// Wall clock, whole seconds since the Unix epoch (0 before it, saturating in 2106).
     fn now_seconds(&self) -> u32 {
-        u32::try_from((self.now_micros() / 1_000_000).max(0)).unwrap_or(u32::MAX)
+        whole_seconds(self.now_micros())
     }
 
     /// Time since some fixed moment; for measuring intervals.

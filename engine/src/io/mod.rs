@@ -23,7 +23,7 @@ pub use background::{
     Background, BackgroundError, InlineBackground, Job, JobContext, JobKind, JobOutput, run_in_background,
 };
 pub use background_real::BackgroundPool;
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
 pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
 pub use disk_real::{DirectDisk, ThreadedDisk};

@@ -3,7 +3,7 @@
 //! A cursor holds no borrow between steps. It copies the row it stands on, and when the memtable has changed
 //! since the last step it looks its place up again by key. So a scan may stay open across writes.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -42,13 +42,19 @@ impl Default for SharedMemtable {
 }
 
 impl SharedMemtable {
+    /// The memtable as it is now; no change may come while it is borrowed.
+    #[inline]
+    pub fn borrow(&self) -> Ref<'_, Memtable> {
+        Ref::map(self.state.borrow(), |state| match state {
+            State::Active(memtable) => &**memtable,
+            State::Frozen(memtable) => &**memtable,
+        })
+    }
+
     /// Runs `read` on the memtable as it is now.
     #[inline]
     pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
-        match &*self.state.borrow() {
-            State::Active(memtable) => read(memtable),
-            State::Frozen(memtable) => read(memtable),
-        }
+        read(&self.borrow())
     }
 
     /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
@@ -140,7 +146,7 @@ impl Memtable {
 
     /// The changes that are still to be merged with a row.
     #[inline]
-    fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
+    pub(super) fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
         self.tails.get(entry.tail()?).filter(|tail| !tail.is_empty())
     }
 

@@ -9,6 +9,7 @@
 
 mod arena;
 mod cursor;
+mod point;
 mod rows;
 mod spans;
 mod tails;
@@ -28,6 +29,7 @@ use crate::row::RowRef;
 use crate::span::SpanSet;
 
 pub use self::cursor::{CursorBuffers, MemtableCursor, PartitionView, SharedMemtable};
+pub use self::point::Held;
 pub use self::tails::Tail;
 
 /// Memory that an empty partition takes besides the arena: itself, its hash slot with the table's slack, and

@@ -19,6 +19,7 @@
 mod cleanup;
 mod compact;
 mod flush;
+mod look_up;
 mod manifest;
 mod open;
 mod options;
@@ -50,6 +51,7 @@ use crate::read::{Bounds, BufferPool, Scan, ScanRequest, Source, TableSource};
 use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
 
 pub use self::cleanup::Dropped;
+pub use self::look_up::{Lookup, RowRequest};
 pub use self::manifest::ManifestError;
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 
@@ -197,7 +199,7 @@ impl Shard {
     /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
     /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
     /// out may be missing, outdated or deleted. Where the range is one row, sources are asked from the newest to the oldest,
-    /// and those that can add nothing to what was found are left out.
+    /// and those that can add nothing to what was found are left out; [`Shard::look_up`] is quicker there.
     pub fn scan_columns<'s>(
         &'s self,
         request: &ScanRequest<'_>,

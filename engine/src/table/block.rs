@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::codec::{DecodeError, put_unsigned};
+use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
 
@@ -172,6 +173,15 @@ pub enum Found {
     End,
 }
 
+/// What stands before an entry's key suffix, and where that begins.
+#[derive(Debug, PartialEq, Eq)]
+struct Lengths {
+    shared: usize,
+    suffix_length: usize,
+    row_length: usize,
+    end: usize,
+}
+
 const MALFORMED: DecodeError = DecodeError::Truncated { what: "a block" };
 
 #[inline]
@@ -219,6 +229,13 @@ impl<'a> BlockView<'a> {
         self.base
     }
 
+    /// Has the processor fetch the keys, which a search will jump about in.
+    #[inline]
+    pub fn prefetch_keys(&self) {
+        const LINES_MAX: usize = 24;
+        self.keys.chunks(LINE_BYTES).take(LINES_MAX).for_each(prefetch);
+    }
+
     /// Where the keys end.
     #[inline]
     pub fn end(&self) -> usize {
@@ -247,18 +264,51 @@ impl<'a> BlockView<'a> {
         self.restarts.partition_point(|bytes| Self::restart_place(*bytes).key < key_offset).checked_sub(1)
     }
 
+    /// The lengths with which the entry at `offset` among the keys begins.
+    fn lengths(&self, mut offset: usize, previous_key_length: usize) -> Option<Lengths> {
+        let head = varint(self.keys, &mut offset)?;
+        let shared = head >> 1;
+        let suffix_length = match head & 1 {
+            0 => varint(self.keys, &mut offset)?,
+            _ => previous_key_length.checked_sub(shared)?,
+        };
+        let row_length = varint(self.keys, &mut offset)?;
+        Some(Lengths { shared, suffix_length, row_length, end: offset })
+    }
+
+    /// The same of an entry as most are: fewer than 64 shared bytes, fewer than 128 of the suffix if that
+    /// is said, a row shorter than 16 KiB, and not within the last bytes of the keys.
+    #[inline]
+    fn short_lengths(&self, offset: usize, previous_key_length: usize) -> Option<Lengths> {
+        let bytes = u32::from_le_bytes(*self.keys.get(offset..)?.first_chunk::<4>()?);
+        let head = (bytes & 0xFF) as usize;
+        let shared = head >> 1;
+        let (suffix_length, rest, mut end) = if head & 1 == 0 {
+            ((bytes >> 8 & 0xFF) as usize, bytes >> 16, offset + 3)
+        } else {
+            (previous_key_length.checked_sub(shared)?, bytes >> 8, offset + 2)
+        };
+        let mut row_length = (rest & 0x7F) as usize;
+        if rest & 0x80 != 0 {
+            row_length |= ((rest >> 8 & 0x7F) as usize) << 7;
+            end += 1;
+        }
+        // A continued head or suffix length, or a row length of three bytes, is for the long way.
+        let is_short = head < 0x80 && (head & 1 == 1 || suffix_length < 0x80) && rest & 0x8080 != 0x8080;
+        is_short.then_some(Lengths { shared, suffix_length, row_length, end })
+    }
+
     /// The entry at `place`, given the length of the key before it.
     #[inline]
     pub fn entry(&self, place: Place, previous_key_length: usize) -> Option<EntryRef> {
-        let mut offset = place.key;
-        let head = varint(self.keys, &mut offset)?;
-        let shared = head >> 1;
+        let Lengths { shared, suffix_length, row_length, end: offset } =
+            match self.short_lengths(place.key, previous_key_length) {
+                Some(lengths) => lengths,
+                None => self.lengths(place.key, previous_key_length)?,
+            };
         if shared > previous_key_length {
             return None;
         }
-        let suffix_length =
-            if head & 1 == 0 { varint(self.keys, &mut offset)? } else { previous_key_length - shared };
-        let row_length = varint(self.keys, &mut offset)?;
         let suffix_end = offset.checked_add(suffix_length)?;
         let row_end = place.row.checked_add(row_length)?;
         (suffix_end <= self.keys.len() && row_end <= self.rows.len()).then_some(EntryRef {
@@ -348,6 +398,7 @@ impl<'a> BlockView<'a> {
 mod tests {
     use super::*;
     use crate::cell::{Cell, CellKind, Liveness};
+    use crate::io::SplitMix64;
     use crate::row_writer::RowBuilder;
 
     fn row(timestamp: i64, value: &[u8]) -> Vec<u8> {
@@ -384,6 +435,24 @@ mod tests {
         .concat();
         let body = build(&[b"abc", b"abd"]);
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn the_short_way_to_the_lengths_of_an_entry_agrees_with_the_long_one() {
+        let mut random = SplitMix64::new(1);
+        let mut short = 0;
+        for _ in 0..100_000 {
+            // Bytes of varints: every other one is the last of its number.
+            let keys: Vec<u8> =
+                (0..3 + random.below(6)).map(|_| random.next_u64() as u8 >> random.below(2)).collect();
+            let view = BlockView { keys: &keys, rows: &[], restarts: &[], base: 0 };
+            let previous_key_length = random.below(80) as usize;
+            if let Some(lengths) = view.short_lengths(0, previous_key_length) {
+                assert_eq!(Some(lengths), view.lengths(0, previous_key_length), "{keys:?}");
+                short += 1;
+            }
+        }
+        assert!(short > 10_000, "{short}");
     }
 
     #[test]

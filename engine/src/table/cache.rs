@@ -14,8 +14,14 @@ use crate::io::Mapping;
 /// A verified block body: unpacked, or where it lies in the file.
 #[derive(Clone)]
 pub enum BlockData {
-    Unpacked(Rc<Vec<u8>>),
-    Mapped { mapping: Mapping, start: usize, end: usize },
+    /// The bytes stand behind the counts, for which they are copied once: each step from one place in memory to the next is
+    /// a wait for every reader.
+    Unpacked(Rc<[u8]>),
+    Mapped {
+        mapping: Mapping,
+        start: usize,
+        end: usize,
+    },
 }
 
 impl BlockData {
@@ -31,7 +37,7 @@ impl BlockData {
         // What the map and the clock take is counted too, or small blocks would be nearly free.
         const OVERHEAD_BYTES: usize = 128;
         match self {
-            Self::Unpacked(bytes) => bytes.capacity() + OVERHEAD_BYTES,
+            Self::Unpacked(bytes) => bytes.len() + OVERHEAD_BYTES,
             Self::Mapped { .. } => OVERHEAD_BYTES,
         }
     }
@@ -208,7 +214,7 @@ mod tests {
     use super::*;
 
     fn block(length: usize) -> BlockData {
-        BlockData::Unpacked(Rc::new(vec![7; length]))
+        BlockData::Unpacked(vec![7; length].into())
     }
 
     #[test]

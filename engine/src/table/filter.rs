@@ -8,8 +8,9 @@
 //! functions below are part of the file format. An empty section means "no filter": everything may be there.
 
 use crate::key;
+use crate::prefetch::prefetch;
 
-/// Bytes of a line: what the processor fetches at once.
+/// Bytes of a line: what most processors fetch at once. Part of the file format.
 pub const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = 512;
 const TRAILER_BYTES: usize = 8;
@@ -163,6 +164,14 @@ impl<'a> Filter<'a> {
         let probes = u32::from(*trailer.first()?);
         (!lines.is_empty() && trailer.len() == TRAILER_BYTES && (1..=PROBES_MAX).contains(&probes))
             .then_some(Self { lines, probes })
+    }
+
+    /// Has the processor fetch the line of a hash.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let Some(line) = self.lines.get(line_of(hash, self.lines.len())) {
+            prefetch(line);
+        }
     }
 
     /// False only if nothing with this hash was put in.

@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::TableError;
@@ -112,6 +111,14 @@ impl TableReader {
         &self.statistics
     }
 
+    /// Has the processor fetch what [`TableReader::may_contain_partition`] will look at.
+    #[inline]
+    pub fn prefetch_filter(&self, hash: KeyHash) {
+        if let Some(filter) = Filter::new(self.section(|footer| &footer.partition_filter)) {
+            filter.prefetch(hash.partition);
+        }
+    }
+
     /// False only if the table has neither rows nor spans of the partition.
     #[inline]
     pub fn may_contain_partition(&self, hash: KeyHash) -> bool {
@@ -141,6 +148,7 @@ impl TableReader {
         let Some((_, target)) = self.find(key)? else { return Ok(None) };
         let block = self.block(cache, target)?;
         let view = BlockView::new(block.bytes()).ok_or_else(|| self.malformed_block(target))?;
+        view.prefetch_keys();
         let found = view.search(key).map_err(|_| self.malformed_block(target))?;
         let (base, rows_start) = (view.base(), view.rows_start());
         Ok(match found {
@@ -273,7 +281,7 @@ impl TableReader {
                 let end = start + body.len();
                 BlockData::Mapped { mapping: Arc::clone(&self.mapping), start, end }
             }
-            CheckedBlock::Unpacked(body) => BlockData::Unpacked(Rc::new(body)),
+            CheckedBlock::Unpacked(body) => BlockData::Unpacked(body.into()),
         };
         if let Some(cache) = cache {
             cache.insert(self.id, target.offset, data.clone());

@@ -152,6 +152,12 @@ impl TableStatistics {
         self.max_deletion_time.is_some()
     }
 
+    /// Whether a row or span of the table may lie at this key.
+    #[inline]
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        self.rows + self.spans > 0 && self.min_key.as_slice() <= key && key <= self.max_key.as_slice()
+    }
+
     /// Whether a row or span of the table may lie in the keys `[start, end)`.
     pub fn may_overlap(&self, start: &[u8], end: &[u8]) -> bool {
         self.rows + self.spans > 0 && self.min_key.as_slice() < end && start <= self.max_key.as_slice()

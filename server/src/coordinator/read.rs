@@ -1,12 +1,14 @@
-//! SELECT on stored tables: from the plan's restrictions to ranges of full keys, and from their owners' rows to a page.
+//! SELECT on stored tables: from the owners' rows to a page.
 
 use std::rc::Rc;
 
 use helenus_engine::TableId;
-use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATIC_POSITION};
-use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::key::{self, STATIC_POSITION};
+use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
+use helenus_engine::{Lookup, RowRequest};
 
 use super::block::{BlockRequest, RowBlock, read_block};
+use super::key_ranges::{KeyRange, KeyRanges, ranges};
 use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
@@ -14,10 +16,8 @@ use crate::bind::BorrowedValues;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::Plan;
-use crate::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
-use crate::run::keys::{PartitionKey, Slice, clustering_slices, partition_keys, required};
 use crate::run::paging::Cursor;
 use crate::run::row::RowLayout;
 use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun, SourceRow};
@@ -34,16 +34,6 @@ const TURN_BYTES: u64 = 1 << 20;
 /// Rows of a block from another shard.
 pub(super) const BLOCK_ROWS: usize = 5_000;
 const BLOCK_BYTES: usize = 1 << 20;
-
-/// A range of full keys to read, in the direction of the statement.
-#[derive(Debug, Clone)]
-pub struct KeyRange {
-    pub start: Vec<u8>,
-    pub end: Vec<u8>,
-    pub reversed: bool,
-    /// The shard that has all of it; `None`: spread over all shards.
-    pub owner: Option<usize>,
-}
 
 /// How reading a range ended.
 pub(super) enum RangeEnd {
@@ -150,7 +140,7 @@ fn select_virtual(
 
 /// A SELECT with its ranges found.
 pub(super) struct Prepared {
-    pub ranges: Vec<KeyRange>,
+    pub ranges: KeyRanges,
     pub cursor: Option<Cursor>,
     pub bounds: PageBounds,
     pub now_seconds: u32,
@@ -175,7 +165,7 @@ pub(super) fn prepare(
         ranges,
         cursor,
         bounds: PageBounds { rows: options.page_rows, bytes },
-        now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
+        now_seconds: options.now_seconds.unwrap_or_else(|| bindings.call.now_seconds()),
     })
 }
 
@@ -277,8 +267,17 @@ fn read_local(
     range: &KeyRange,
     now_seconds: u32,
 ) -> Result<RangeEnd> {
+    let table = TableId(*plan.table.id.as_bytes());
+    if key::is_one_key(&range.start, &range.end) {
+        let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
+        match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
+            Lookup::Row(flow) => return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete)),
+            Lookup::Absent => return Ok(RangeEnd::Complete),
+            Lookup::Unmerged => {}
+        }
+    }
     let request = ScanRequest {
-        table: TableId(*plan.table.id.as_bytes()),
+        table,
         start: &range.start,
         end: &range.end,
         reversed: range.reversed,
@@ -291,11 +290,7 @@ fn read_local(
     };
     loop {
         let flow = match scan.next()? {
-            Step::Row(view) => run.row(&SourceRow {
-                partition_key: view.partition_key,
-                position: view.position,
-                row: view.row,
-            })?,
+            Step::Row(view) => run.row(&source_row(&view))?,
             Step::Exhausted => {
                 return Ok(match scan.resume_bound()? {
                     None => RangeEnd::Complete,
@@ -305,12 +300,24 @@ fn read_local(
             }
             Step::End => return Ok(RangeEnd::Complete),
         };
-        match flow {
-            Flow::Continue => {}
-            Flow::SkipPartition => scan.skip_partition()?,
-            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
-            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        match end_after(flow) {
+            Some(end) => return Ok(end),
+            None if flow == Flow::SkipPartition => scan.skip_partition()?,
+            None => {}
         }
+    }
+}
+
+fn source_row<'a>(view: &RowView<'a>) -> SourceRow<'a> {
+    SourceRow { partition_key: view.partition_key, position: view.position, row: view.row }
+}
+
+/// How reading ends with a row, if it does.
+fn end_after(flow: Flow) -> Option<RangeEnd> {
+    match flow {
+        Flow::Continue | Flow::SkipPartition => None,
+        Flow::PageFull => Some(RangeEnd::Finished(true)),
+        Flow::Done => Some(RangeEnd::Finished(false)),
     }
 }
 
@@ -352,10 +359,8 @@ async fn read_remote(
     let request = block_request(context, plan, &range, now_seconds, run.wanted_rows().min(BLOCK_ROWS));
     let block = fetch(context, owner, request).await?;
     for row in &block.rows {
-        match run.row(&row.source()?)? {
-            Flow::Continue | Flow::SkipPartition => {}
-            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
-            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        if let Some(end) = end_after(run.row(&row.source()?)?) {
+            return Ok(end);
         }
     }
     Ok(match block.resume {
@@ -406,195 +411,16 @@ async fn read_spread(
         if skip.as_ref().is_some_and(|prefix| row.key.starts_with(prefix)) {
             continue;
         }
-        match run.row(&row.source()?)? {
-            Flow::Continue => {}
-            Flow::SkipPartition => {
-                skip =
-                    key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
-            }
-            Flow::PageFull => return Ok(RangeEnd::Finished(true)),
-            Flow::Done => return Ok(RangeEnd::Finished(false)),
+        let flow = run.row(&row.source()?)?;
+        if let Some(end) = end_after(flow) {
+            return Ok(end);
+        }
+        if flow == Flow::SkipPartition {
+            skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
         }
     }
 }
 
 fn next_key(block: &RowBlock) -> Option<Vec<u8>> {
     block.rows.front().map(|row| row.key.clone()).or_else(|| block.resume.clone())
-}
-
-/// The ranges to read, in order; behind the cursor if there is one.
-fn ranges(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    bindings: &Bindings<'_>,
-    cursor: Option<&Cursor>,
-) -> Result<Vec<KeyRange>> {
-    match &plan.restrictions.partition {
-        PartitionRestriction::Keys(keys) => {
-            let mut keys = partition_keys(keys, &plan.table, bindings)?;
-            if let Some(tokens) = &plan.restrictions.key_tokens {
-                let bounds = token_bounds(tokens, bindings)?;
-                keys.retain(|key| {
-                    bounds.as_ref().is_some_and(|(start, end)| {
-                        let token = key::encode_token(key.token);
-                        *start.as_slice() <= token[..] && token[..] < *end.as_slice()
-                    })
-                });
-            }
-            let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
-            let mut ranges = Vec::with_capacity(keys.len() * slices.len());
-            // The partitions are in the order of their keys' values: those before the cursor's are done.
-            let mut cursor = cursor;
-            let first = cursor
-                .map_or(Some(0), |cursor| keys.iter().position(|key| key.bytes == cursor.partition_key))
-                .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))?;
-            for key in keys.iter().skip(first) {
-                partition_ranges(context, plan, key, &slices, cursor.take(), &mut ranges)?;
-            }
-            Ok(ranges)
-        }
-        PartitionRestriction::Range(tokens) => {
-            let Some((mut start, end)) = token_bounds(tokens, bindings)? else {
-                return Ok(Vec::new());
-            };
-            let mut ranges = Vec::with_capacity(2);
-            if let Some(cursor) = cursor {
-                let key = PartitionKey::new(cursor.partition_key.clone());
-                let owner = Some(context.node.shard_of(key.token));
-                if plan.distinct && !cursor.is_unread {
-                    start = full_key(&key, PARTITION_END)?;
-                } else {
-                    if plan.reads_static && cursor.position != STATIC_POSITION {
-                        ranges.push(KeyRange {
-                            start: full_key(&key, STATIC_POSITION)?,
-                            end: full_key(&key, REGULAR_START)?,
-                            reversed: false,
-                            owner,
-                        });
-                    }
-                    start = full_key(&key, &cursor.position)?;
-                    if !cursor.is_unread {
-                        start.push(0);
-                    }
-                }
-            }
-            if start < end {
-                ranges.push(KeyRange { start, end, reversed: false, owner: None });
-            }
-            Ok(ranges)
-        }
-    }
-}
-
-fn full_key(key: &PartitionKey, position: &[u8]) -> Result<Vec<u8>> {
-    key::full_key(key.token, &key.bytes, position).map_err(|error| RequestError::invalid(error.to_string()))
-}
-
-fn partition_ranges(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    key: &PartitionKey,
-    slices: &[Slice],
-    cursor: Option<&Cursor>,
-    ranges: &mut Vec<KeyRange>,
-) -> Result<()> {
-    let owner = Some(context.node.shard_of(key.token));
-    if plan.distinct && cursor.is_some_and(|cursor| !cursor.is_unread) {
-        return Ok(());
-    }
-    let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
-    if plan.reads_static && whole && !plan.reversed && cursor.is_none() {
-        ranges.push(KeyRange {
-            start: full_key(key, STATIC_POSITION)?,
-            end: full_key(key, REGULAR_END)?,
-            reversed: false,
-            owner,
-        });
-        return Ok(());
-    }
-    // A page that ended with the row of a partition's static content has done with it.
-    let is_static_done = cursor.is_some_and(|cursor| cursor.position == STATIC_POSITION && !cursor.is_unread);
-    if plan.reads_static && !is_static_done {
-        ranges.push(KeyRange {
-            start: full_key(key, STATIC_POSITION)?,
-            end: full_key(key, REGULAR_START)?,
-            reversed: false,
-            owner,
-        });
-    }
-    let mut add = |slice: &Slice| -> Result<()> {
-        let (mut start, mut end) = (slice.start.clone(), slice.end.clone());
-        if let Some(cursor) = cursor {
-            let mut at = cursor.position.clone();
-            if plan.reversed == cursor.is_unread {
-                at.push(0);
-            }
-            if plan.reversed {
-                end = end.min(at);
-            } else {
-                start = start.max(at);
-            }
-        }
-        if start < end {
-            ranges.push(KeyRange {
-                start: full_key(key, &start)?,
-                end: full_key(key, &end)?,
-                reversed: plan.reversed,
-                owner,
-            });
-        }
-        Ok(())
-    };
-    // A row that is named exactly is asked for exactly: the row filters then apply.
-    let exact = |slice: &Slice| -> Slice {
-        let mut end = slice.start.clone();
-        end.push(0);
-        Slice { start: slice.start.clone(), end }
-    };
-    let names_rows = plan.names_rows();
-    let ordered: Box<dyn Iterator<Item = &Slice>> =
-        if plan.reversed { Box::new(slices.iter().rev()) } else { Box::new(slices.iter()) };
-    for slice in ordered {
-        if names_rows { add(&exact(slice))? } else { add(slice)? }
-    }
-    Ok(())
-}
-
-/// The full keys between two tokens; `None` where no token is.
-fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let token = |bound: &TokenBound| -> Result<i64> {
-        let bytes = required(&bound.token, "partition key token", bindings)?;
-        bytes
-            .as_ref()
-            .try_into()
-            .map(i64::from_be_bytes)
-            .map_err(|_| RequestError::invalid("Invalid token: it is not a bigint"))
-    };
-    let start = match &tokens.lower {
-        None => Vec::new(),
-        Some(bound) => {
-            let value = token(bound)?;
-            match if bound.inclusive { Some(value) } else { value.checked_add(1) } {
-                Some(first) => key::encode_token(first).to_vec(),
-                None => return Ok(None),
-            }
-        }
-    };
-    let unbounded = vec![0xFF; 9];
-    let end = match &tokens.upper {
-        None => unbounded,
-        Some(bound) => {
-            let value = token(bound)?;
-            // The smallest token as an end stands for the end of the ring.
-            if value == i64::MIN {
-                unbounded
-            } else {
-                match if bound.inclusive { value.checked_add(1) } else { Some(value) } {
-                    Some(behind) => key::encode_token(behind).to_vec(),
-                    None => unbounded,
-                }
-            }
-        }
-    };
-    Ok((start < end).then_some((start, end)))
 }

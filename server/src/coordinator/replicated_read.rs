@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use helenus_engine::key::PARTITION_END;
 
-use super::read::{BLOCK_ROWS, KeyRange, RangeEnd};
+use super::key_ranges::KeyRange;
+use super::read::{BLOCK_ROWS, RangeEnd};
 use super::replica::answer::token_of;
 use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
 use crate::error::Result;

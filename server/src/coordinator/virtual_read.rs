@@ -4,7 +4,7 @@ use helenus_engine::key;
 use helenus_engine::mutation::Operation;
 
 use super::block::BlockRow;
-use super::read::KeyRange;
+use super::key_ranges::KeyRange;
 use crate::error::{RequestError, Result};
 use crate::functions::CallContext;
 use crate::plan::modify::{ModifyKind, ModifyPlan, fill_insert};

@@ -84,8 +84,7 @@ impl ExistingRows for ShardRows<'_> {
 pub fn row_range(partition: &PartitionKey, position: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
     let start = key::full_key(partition.token, &partition.bytes, position)
         .map_err(|error| RequestError::invalid(error.to_string()))?;
-    let mut end = start.clone();
-    end.push(0);
+    let end = key::behind(&start);
     Ok((start, end))
 }
 

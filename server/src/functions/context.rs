@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use cql_lite::types::timeuuid;
+use helenus_engine::io::whole_seconds;
 use uuid::Uuid;
 
 /// Makes new UUIDs. The process has one; a simulation hands in its own.
@@ -39,6 +40,11 @@ impl CallContext {
     /// A request at that time with its own source of UUIDs.
     pub fn with_uuids(now_micros: i64, uuids: &'static dyn UuidSource) -> CallContext {
         CallContext { now_micros, uuids }
+    }
+
+    /// The time of the request in whole seconds since the epoch.
+    pub fn now_seconds(&self) -> u32 {
+        whole_seconds(self.now_micros)
     }
 
     /// A new random UUID.

@@ -6,11 +6,13 @@
 use std::borrow::Cow;
 
 use cql_lite::types::{CqlType, codec, compare, ordered, token};
-use helenus_engine::key::REGULAR_TAG;
+use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
+use smallvec::SmallVec;
 
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
-    ClusteringRestriction, SliceBound, TupleTerm, TupleValues, Values, null_value, unset_value,
+    ClusteringRestriction, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
+    null_value, unset_value,
 };
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
@@ -87,9 +89,8 @@ pub fn list_elements<'a>(list: &[u8], column: &str) -> Result<Vec<Cow<'a, [u8]>>
 
 /// The partitions that a statement names.
 pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<Vec<PartitionKey>> {
-    if let ([Values::One(term)], [column]) = (keys, table.partition_key()) {
-        let bytes = required(term, &column.name, bindings)?;
-        return Ok(vec![checked_key(bytes.into_owned())?]);
+    if let Some(key) = only_partition_key(keys, table, bindings)? {
+        return Ok(vec![PartitionKey::new(key.into_owned())]);
     }
     let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for (values, column) in keys.iter().zip(table.partition_key()) {
@@ -118,9 +119,32 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
             [single] => single.to_vec(),
             components => composite_key(components)?,
         };
-        result.push(checked_key(bytes)?);
+        check_key(&bytes)?;
+        result.push(PartitionKey::new(bytes));
     }
     Ok(result)
+}
+
+/// The wire bytes of the partition key that a statement names, where each of its columns has one value.
+#[inline]
+pub fn only_partition_key<'a>(
+    keys: &'a [Values],
+    table: &Table,
+    bindings: &Bindings<'a>,
+) -> Result<Option<Cow<'a, [u8]>>> {
+    let columns = table.partition_key();
+    let key = if let ([Values::One(term)], [column]) = (keys, columns) {
+        required(term, &column.name, bindings)?
+    } else {
+        let mut components: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
+        for (values, column) in keys.iter().zip(columns) {
+            let Values::One(term) = values else { return Ok(None) };
+            components.push(required(term, &column.name, bindings)?);
+        }
+        Cow::Owned(composite_key(&components)?)
+    };
+    check_key(&key)?;
+    Ok(Some(key))
 }
 
 /// The wire bytes of a partition key of several columns.
@@ -159,14 +183,14 @@ pub fn split_key(
     Some(())
 }
 
-fn checked_key(bytes: Vec<u8>) -> Result<PartitionKey> {
+fn check_key(bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() {
         return Err(RequestError::invalid("Key may not be empty"));
     }
     if bytes.len() > MAX_KEY_BYTES {
         return Err(key_too_long(bytes.len()));
     }
-    Ok(PartitionKey::new(bytes))
+    Ok(())
 }
 
 fn key_too_long(length: usize) -> RequestError {
@@ -213,6 +237,31 @@ pub fn clustering_slices(
     slices.sort_by(|a, b| a.start.cmp(&b.start));
     slices.dedup();
     Ok(slices)
+}
+
+/// The full key of the only row that a statement names, if each column of its primary key has one value.
+pub fn only_row_key(
+    restrictions: &Restrictions,
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<Option<(i64, Vec<u8>)>> {
+    const CLUSTERING_BYTES: usize = 32;
+    let PartitionRestriction::Keys(keys) = &restrictions.partition else { return Ok(None) };
+    if restrictions.clustering.len() != table.clustering_key_count {
+        return Ok(None);
+    }
+    let Some(partition_key) = only_partition_key(keys, table, bindings)? else { return Ok(None) };
+    let token = token::token(&partition_key);
+    let mut key = Vec::with_capacity(PREFIX_OVERHEAD_BYTES + partition_key.len() + CLUSTERING_BYTES);
+    put_partition_prefix(&mut key, token, &partition_key).map_err(|_| key_too_long(partition_key.len()))?;
+    key.push(REGULAR_TAG);
+    for (restriction, column) in restrictions.clustering.iter().zip(table.clustering_key()) {
+        let ClusteringRestriction::Values { values: Values::One(term), .. } = restriction else {
+            return Ok(None);
+        };
+        encode(column, &required(term, &column.name, bindings)?, &mut key)?;
+    }
+    Ok(Some((token, key)))
 }
 
 /// The one position that full clustering values name, for each combination of them.

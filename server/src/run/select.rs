@@ -12,6 +12,7 @@ use std::rc::Rc;
 use cql_lite::types::{compare, json};
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
+use smallvec::SmallVec;
 
 use super::evaluate::{BoundFilters, RowContext, evaluate};
 use super::paging::Cursor;
@@ -66,10 +67,13 @@ pub struct PageBounds {
     pub bytes: usize,
 }
 
+/// A partition key, copied at the start of the partition: most are short.
+type KeyBytes = SmallVec<[u8; 32]>;
+
 /// The state of the partition that is being read.
 #[derive(Default)]
 struct PartitionState {
-    key: Option<Vec<u8>>,
+    key: Option<KeyBytes>,
     statics: Option<(OwnedValues, Vec<Vec<CellTime>>)>,
     /// Regular rows seen, also on earlier pages.
     has_rows: bool,
@@ -104,7 +108,7 @@ pub struct SelectRun<'p> {
     collected: Vec<(OwnedValues, Vec<u8>)>,
     partition: PartitionState,
     group: Option<Group>,
-    /// The last row taken in.
+    /// The last row taken in or left out by a filter, once the page may end with it.
     last: Option<(Vec<u8>, Vec<u8>)>,
     /// `last` itself is still to be read.
     resumes_at_last: bool,
@@ -135,7 +139,7 @@ impl<'p> SelectRun<'p> {
         let mut remaining = limit;
         if let Some(cursor) = cursor {
             remaining = limit.map(|limit| limit.saturating_sub(cursor.result_rows));
-            partition.key = Some(cursor.partition_key.clone());
+            partition.key = Some(KeyBytes::from_slice(&cursor.partition_key));
             partition.has_rows = cursor.has_rows;
             partition.result_rows = cursor.partition_result_rows;
         }
@@ -273,7 +277,7 @@ impl<'p> SelectRun<'p> {
         let cursor = match (more, self.last.take()) {
             (true, Some((partition_key, position))) => {
                 // Where a later partition was begun, the one of the last row has nothing more to give.
-                let is_current = self.partition.key.as_ref() == Some(&partition_key);
+                let is_current = self.partition.key.as_deref() == Some(&*partition_key);
                 Some(Cursor {
                     partition_key,
                     position,
@@ -291,8 +295,7 @@ impl<'p> SelectRun<'p> {
     /// Says that everything up to a row was read, so that the next page begins with that row.
     pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) {
         if self.partition.key.as_deref() != Some(partition_key) {
-            self.partition =
-                PartitionState { key: Some(partition_key.to_vec()), ..PartitionState::default() };
+            self.partition = PartitionState { key: Some(partition_key.into()), ..PartitionState::default() };
         }
         self.last = Some((partition_key.to_vec(), position.to_vec()));
         self.resumes_at_last = true;
@@ -387,8 +390,13 @@ impl<'p> SelectRun<'p> {
         Flow::Continue
     }
 
+    /// Keeps the address of a row that was taken in or left out, if the page may end with it.
     #[inline]
     fn remember(&mut self, source: &SourceRow<'_>) {
+        // Of groups only the next one tells that the page is full.
+        if !self.plan.is_grouped() && !self.is_page_full() {
+            return;
+        }
         let (key, position) = self.last.get_or_insert_default();
         key.clear();
         key.extend_from_slice(source.partition_key);

@@ -55,6 +55,9 @@ pub struct Connection {
     under_way: Cell<usize>,
     closing: Cell<bool>,
     pub request_count: Cell<u64>,
+    /// The monotonic time at which the last request was answered, if the next one follows at once: one look at the clock is
+    /// enough for both.
+    answered_at: Cell<Option<Duration>>,
     pub version: Cell<ProtocolVersion>,
 }
 
@@ -81,7 +84,9 @@ impl Connection {
 
     /// Adds a request that began at `started` (of the monotonic clock) to the metrics.
     pub fn record_duration(&self, started: Duration) {
-        let duration = self.context.clock.monotonic().saturating_sub(started);
+        let now = self.context.clock.monotonic();
+        self.answered_at.set(Some(now));
+        let duration = now.saturating_sub(started);
         self.context.metrics.request_duration.record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
     }
 
@@ -109,6 +114,8 @@ struct Wire {
     stream: TcpStream,
     input: BytesMut,
     output: BytesMut,
+    /// Bytes of `output` that were written already.
+    written: usize,
     /// `output` has held more than `RETAINED_BYTES` since it was last replaced.
     is_output_large: bool,
     decoder: Decoder,
@@ -132,6 +139,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         under_way: Cell::new(0),
         closing: Cell::new(false),
         request_count: Cell::new(0),
+        answered_at: Cell::new(None),
         version: Cell::new(ProtocolVersion::HIGHEST),
     });
     connection.context.connections.borrow_mut().insert(peer, Rc::downgrade(&connection));
@@ -139,6 +147,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
         output: BytesMut::new(),
+        written: 0,
         is_output_large: false,
         decoder: Decoder::new(Role::Server, max_frame_bytes),
         segments: None,
@@ -222,12 +231,13 @@ impl Wire {
     fn takes_requests(&self, connection: &Connection) -> bool {
         !connection.closing.get()
             && connection.under_way.get() < connection.context.node.config.max_requests_per_connection
-            && self.output.len() + connection.out.borrow().len() < UNSENT_BYTES_MAX
+            && self.output.len() - self.written + connection.out.borrow().len() < UNSENT_BYTES_MAX
     }
 
     /// Carries out the frames that have arrived. Returns whether it stopped before their end.
     fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
+        connection.answered_at.set(None);
         while self.takes_requests(connection) {
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
@@ -243,6 +253,7 @@ impl Wire {
                     }
                     if connection.out.borrow().len() >= BYTES_PER_WRITE {
                         self.flush(connection)?;
+                        connection.answered_at.set(None);
                     }
                 }
                 Err(error) => {
@@ -290,12 +301,18 @@ impl Wire {
             self.is_output_large |= self.output.len() > RETAINED_BYTES;
         }
         drop(ready);
-        while !self.output.is_empty() {
-            match self.stream.try_write(&self.output) {
-                Ok(written) => self.output.advance(written),
+        while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.try_write(rest) {
+                Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
+        }
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        } else if self.written > RETAINED_BYTES {
+            self.output.advance(std::mem::take(&mut self.written));
         }
         if self.is_output_large && self.output.is_empty() {
             self.output = BytesMut::new();
@@ -309,6 +326,7 @@ impl Connection {
     /// Carries out one request. Returns what was asked for in STARTUP when this was it.
     fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Option<Startup> {
         let header = &envelope.header;
+        let answered_at = self.answered_at.take();
         self.version.set(header.version);
         self.request_count.set(self.request_count.get() + 1);
         self.context.metrics.requests.increment();
@@ -358,7 +376,10 @@ impl Connection {
                 self.registered.set(registered);
                 self.write(|out| encode_ready(out, version, stream));
             }
-            other => request::carry_out(self, version, stream, decoded.tracing, other),
+            other => {
+                let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
+                request::carry_out(self, version, stream, started, decoded.tracing, other);
+            }
         }
         None
     }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
@@ -24,15 +25,15 @@ use crate::schema::catalog::Table;
 use crate::shard_thread::ShardContext;
 use crate::trace;
 
-/// Carries out a request and answers it, now or later.
+/// Carries out a request that began at `started` (of the monotonic clock) and answers it, now or later.
 pub fn carry_out(
     connection: &Rc<Connection>,
     version: ProtocolVersion,
     stream: i16,
+    started: Duration,
     tracing: bool,
     request: Request<'_>,
 ) {
-    let started = connection.context.clock.monotonic();
     let mut responder = Responder::new(version, stream);
     let begun = tracing.then(|| trace::Trace::begin(connection, &request));
     responder.tracing_id = begun.as_ref().map(trace::Trace::id);

@@ -95,8 +95,7 @@ fn position_of(table_id: [u8; 16]) -> Vec<u8> {
 /// Reads a partition's registers; those of a partition without transactions are empty.
 pub fn load(shard: &Shard, name: &PartitionName) -> Result<Registers, StoreError> {
     let start = key::full_key(name.token, &name.key, &position_of(name.table_id))?;
-    let mut end = start.clone();
-    end.push(0);
+    let end = key::behind(&start);
     let mut scan = shard.scan(&ScanRequest {
         table: TABLE,
         start: &start,

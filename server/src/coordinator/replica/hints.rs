@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cql_lite::types::token::shard_of;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
+use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, behind, full_key};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
@@ -449,9 +449,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
             target.move_cursor(position);
             return Ok(());
         }
-        let mut behind = last.position.clone();
-        behind.push(0);
-        target.move_cursor(behind);
+        target.move_cursor(behind(&last.position));
         if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
             context.clock.sleep(Duration::from_micros(pause_micros)).await;
         }

@@ -1,0 +1,140 @@
+//! One row by its whole key, without a scan: where a single version is all that counts it is handed out as it lies in its
+//! memtable or in a block of a file, without a copy.
+
+use std::cell::{OnceCell, Ref};
+
+use smallvec::SmallVec;
+
+use super::Shard;
+use crate::error::EngineError;
+use crate::key::KeyRef;
+use crate::memtable::{Held, Memtable};
+use crate::mutation::TableId;
+use crate::read::RowView;
+use crate::row::RowRef;
+use crate::table::{KeyHash, TableRow};
+
+/// Files whose filters are asked for ahead: more are rarely looked into.
+const FILTERS_AHEAD: usize = 8;
+
+/// The row to look up.
+#[derive(Debug, Clone, Copy)]
+pub struct RowRequest<'a> {
+    pub table: TableId,
+    /// The full key.
+    pub key: &'a [u8],
+    /// As in [`Shard::scan_columns`]; `None`: all there are.
+    pub columns: Option<&'a [u32]>,
+    /// Seconds since the epoch; decides what has expired.
+    pub now_seconds: u32,
+}
+
+/// What [`Shard::look_up`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup<R> {
+    /// There is a row; what its reader made of it.
+    Row(R),
+    Absent,
+    /// Versions or deletions must be merged: a scan of this key does that.
+    Unmerged,
+}
+
+/// Where a version of the row lies.
+enum Version<'a> {
+    InMemtable(RowRef<'a>),
+    InFile(TableRow),
+}
+
+/// The only version found so far; no part of it is deleted or expires.
+struct Found<'a> {
+    version: Version<'a>,
+    /// [`RowRef::complete_since`], worked out when the first older source is met.
+    complete_since: OnceCell<Option<i64>>,
+}
+
+impl<'a> Found<'a> {
+    fn new(version: Version<'a>) -> Self {
+        Self { version, complete_since: OnceCell::new() }
+    }
+
+    #[inline]
+    fn row(&self) -> RowRef<'_> {
+        match &self.version {
+            Version::InMemtable(row) => *row,
+            Version::InFile(row) => row.row(),
+        }
+    }
+
+    /// Whether a source whose newest part is of this time has nothing to add for a reader of these columns.
+    #[inline]
+    fn is_all_since(&self, newest: Option<i64>, columns: Option<&[u32]>) -> bool {
+        let complete_since = || columns.and_then(|columns| self.row().complete_since(columns));
+        self.complete_since.get_or_init(complete_since).is_some_and(|since| Some(since) > newest)
+    }
+}
+
+impl Shard {
+    /// Looks one row up, from the newest source to the oldest, and hands it to `read`, which must not change the shard.
+    #[inline]
+    pub fn look_up<R>(
+        &self,
+        request: &RowRequest<'_>,
+        read: impl FnOnce(RowView<'_>) -> R,
+    ) -> Result<Lookup<R>, EngineError> {
+        let RowRequest { table: id, key, columns, now_seconds } = *request;
+        let parsed = KeyRef::parse(key).map_err(|reason| EngineError::Row { table: id, reason })?;
+        let tables = self.tables.borrow();
+        let table = tables.get(&id).ok_or(EngineError::UnknownTable(id))?;
+        let hash = KeyHash::of(key);
+        let files = table.files.borrow();
+        let (active, frozen) = (table.active.borrow(), table.frozen.borrow());
+        let memtables: SmallVec<[Ref<'_, Memtable>; 4]> = std::iter::once(active.borrow())
+            .chain(frozen.iter().rev().map(|frozen| frozen.memtable.borrow()))
+            .collect();
+        let mut found: Option<Found<'_>> = None;
+        for memtable in &memtables {
+            if found.as_ref().is_some_and(|found| found.is_all_since(memtable.max_timestamp(), columns)) {
+                continue;
+            }
+            match memtable.row(&parsed) {
+                Held::Nothing => {}
+                Held::Row(row) if found.is_none() && row.is_plain() => {
+                    found = Some(Found::new(Version::InMemtable(row)));
+                }
+                Held::Row(_) | Held::Unmerged => return Ok(Lookup::Unmerged),
+            }
+        }
+        if found.is_none() {
+            let likely = files.iter().filter(|file| file.reader.statistics().may_contain(key));
+            likely.take(FILTERS_AHEAD).for_each(|file| file.reader.prefetch_filter(hash));
+        }
+        for file in files.iter() {
+            let reader = &file.reader;
+            let newest = Some(reader.statistics().max_timestamp);
+            if found.as_ref().is_some_and(|found| found.is_all_since(newest, columns))
+                || !reader.statistics().may_contain(key)
+                || !reader.may_contain_partition(hash)
+            {
+                continue;
+            }
+            if reader.spans().covering(key).is_some() {
+                return Ok(Lookup::Unmerged);
+            }
+            if !reader.may_contain_row(hash) {
+                continue;
+            }
+            let Some(row) = reader.get(Some(&self.block_cache), key)? else { continue };
+            if found.is_some() || !row.row().is_plain() {
+                return Ok(Lookup::Unmerged);
+            }
+            found = Some(Found::new(Version::InFile(row)));
+        }
+        let Some(found) = &found else { return Ok(Lookup::Absent) };
+        let row = found.row();
+        if row.is_empty() {
+            return Ok(Lookup::Absent);
+        }
+        let KeyRef { token, partition_key, position } = parsed;
+        Ok(Lookup::Row(read(RowView { key, token, partition_key, position, row, now_seconds })))
+    }
+}

@@ -1,0 +1,218 @@
+//! From the restrictions of a SELECT to ranges of full keys, behind the cursor of a page if there is one.
+
+use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATIC_POSITION};
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{RequestError, Result};
+use crate::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::Bindings;
+use crate::run::keys::{PartitionKey, Slice, clustering_slices, only_row_key, partition_keys, required};
+use crate::run::paging::Cursor;
+use crate::shard_thread::ShardContext;
+
+/// A range of full keys to read, in the direction of the statement.
+#[derive(Debug, Clone)]
+pub struct KeyRange {
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+    pub reversed: bool,
+    /// The shard that has all of it; `None`: spread over all shards.
+    pub owner: Option<usize>,
+}
+
+/// The ranges of one statement, in its direction: mostly one.
+pub type KeyRanges = SmallVec<[KeyRange; 1]>;
+
+/// The ranges to read, in order; behind the cursor if there is one.
+pub fn ranges(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    bindings: &Bindings<'_>,
+    cursor: Option<&Cursor>,
+) -> Result<KeyRanges> {
+    match &plan.restrictions.partition {
+        PartitionRestriction::Keys(keys) => {
+            if let Some(row) = only_row(context, plan, bindings, cursor)? {
+                return Ok(smallvec![row]);
+            }
+            let mut keys = partition_keys(keys, &plan.table, bindings)?;
+            if let Some(tokens) = &plan.restrictions.key_tokens {
+                let bounds = token_bounds(tokens, bindings)?;
+                keys.retain(|key| {
+                    bounds.as_ref().is_some_and(|(start, end)| {
+                        let token = key::encode_token(key.token);
+                        *start.as_slice() <= token[..] && token[..] < *end.as_slice()
+                    })
+                });
+            }
+            let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
+            let mut ranges = KeyRanges::with_capacity(keys.len() * slices.len());
+            // The partitions are in the order of their keys' values: those before the cursor's are done.
+            let mut cursor = cursor;
+            let first = cursor
+                .map_or(Some(0), |cursor| keys.iter().position(|key| key.bytes == cursor.partition_key))
+                .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))?;
+            for key in keys.iter().skip(first) {
+                partition_ranges(context, plan, key, &slices, cursor.take(), &mut ranges)?;
+            }
+            Ok(ranges)
+        }
+        PartitionRestriction::Range(tokens) => {
+            let Some((mut start, end)) = token_bounds(tokens, bindings)? else {
+                return Ok(KeyRanges::new());
+            };
+            let mut ranges = KeyRanges::new();
+            if let Some(cursor) = cursor {
+                let key = PartitionKey::new(cursor.partition_key.clone());
+                let owner = Some(context.node.shard_of(key.token));
+                if plan.distinct && !cursor.is_unread {
+                    start = full_key(&key, PARTITION_END)?;
+                } else {
+                    if plan.reads_static && cursor.position != STATIC_POSITION {
+                        ranges.push(KeyRange {
+                            start: full_key(&key, STATIC_POSITION)?,
+                            end: full_key(&key, REGULAR_START)?,
+                            reversed: false,
+                            owner,
+                        });
+                    }
+                    start = full_key(&key, &cursor.position)?;
+                    if !cursor.is_unread {
+                        start.push(0);
+                    }
+                }
+            }
+            if start < end {
+                ranges.push(KeyRange { start, end, reversed: false, owner: None });
+            }
+            Ok(ranges)
+        }
+    }
+}
+
+/// The range of the only row that a SELECT can be about.
+fn only_row(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    bindings: &Bindings<'_>,
+    cursor: Option<&Cursor>,
+) -> Result<Option<KeyRange>> {
+    if cursor.is_some() || plan.reads_static || plan.distinct || plan.restrictions.key_tokens.is_some() {
+        return Ok(None);
+    }
+    let Some((token, start)) = only_row_key(&plan.restrictions, &plan.table, bindings)? else {
+        return Ok(None);
+    };
+    let owner = Some(context.node.shard_of(token));
+    Ok(Some(KeyRange { end: key::behind(&start), start, reversed: plan.reversed, owner }))
+}
+
+fn full_key(key: &PartitionKey, position: &[u8]) -> Result<Vec<u8>> {
+    key::full_key(key.token, &key.bytes, position).map_err(|error| RequestError::invalid(error.to_string()))
+}
+
+fn partition_ranges(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    key: &PartitionKey,
+    slices: &[Slice],
+    cursor: Option<&Cursor>,
+    ranges: &mut KeyRanges,
+) -> Result<()> {
+    let owner = Some(context.node.shard_of(key.token));
+    if plan.distinct && cursor.is_some_and(|cursor| !cursor.is_unread) {
+        return Ok(());
+    }
+    let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
+    if plan.reads_static && whole && !plan.reversed && cursor.is_none() {
+        ranges.push(KeyRange {
+            start: full_key(key, STATIC_POSITION)?,
+            end: full_key(key, REGULAR_END)?,
+            reversed: false,
+            owner,
+        });
+        return Ok(());
+    }
+    // A page that ended with the row of a partition's static content has done with it.
+    let is_static_done = cursor.is_some_and(|cursor| cursor.position == STATIC_POSITION && !cursor.is_unread);
+    if plan.reads_static && !is_static_done {
+        ranges.push(KeyRange {
+            start: full_key(key, STATIC_POSITION)?,
+            end: full_key(key, REGULAR_START)?,
+            reversed: false,
+            owner,
+        });
+    }
+    let mut add = |slice: &Slice| -> Result<()> {
+        let (mut start, mut end) = (slice.start.clone(), slice.end.clone());
+        if let Some(cursor) = cursor {
+            let mut at = cursor.position.clone();
+            if plan.reversed == cursor.is_unread {
+                at.push(0);
+            }
+            if plan.reversed {
+                end = end.min(at);
+            } else {
+                start = start.max(at);
+            }
+        }
+        if start < end {
+            ranges.push(KeyRange {
+                start: full_key(key, &start)?,
+                end: full_key(key, &end)?,
+                reversed: plan.reversed,
+                owner,
+            });
+        }
+        Ok(())
+    };
+    // A row that is named exactly is asked for exactly: the row filters then apply.
+    let exact = |slice: &Slice| Slice { start: slice.start.clone(), end: key::behind(&slice.start) };
+    let names_rows = plan.names_rows();
+    let ordered: Box<dyn Iterator<Item = &Slice>> =
+        if plan.reversed { Box::new(slices.iter().rev()) } else { Box::new(slices.iter()) };
+    for slice in ordered {
+        if names_rows { add(&exact(slice))? } else { add(slice)? }
+    }
+    Ok(())
+}
+
+/// The full keys between two tokens; `None` where no token is.
+fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let token = |bound: &TokenBound| -> Result<i64> {
+        let bytes = required(&bound.token, "partition key token", bindings)?;
+        bytes
+            .as_ref()
+            .try_into()
+            .map(i64::from_be_bytes)
+            .map_err(|_| RequestError::invalid("Invalid token: it is not a bigint"))
+    };
+    let start = match &tokens.lower {
+        None => Vec::new(),
+        Some(bound) => {
+            let value = token(bound)?;
+            match if bound.inclusive { Some(value) } else { value.checked_add(1) } {
+                Some(first) => key::encode_token(first).to_vec(),
+                None => return Ok(None),
+            }
+        }
+    };
+    let unbounded = vec![0xFF; 9];
+    let end = match &tokens.upper {
+        None => unbounded,
+        Some(bound) => {
+            let value = token(bound)?;
+            // The smallest token as an end stands for the end of the ring.
+            if value == i64::MIN {
+                unbounded
+            } else {
+                match if bound.inclusive { value.checked_add(1) } else { Some(value) } {
+                    Some(behind) => key::encode_token(behind).to_vec(),
+                    None => unbounded,
+                }
+            }
+        }
+    };
+    Ok((start < end).then_some((start, end)))
+}
