@@ -81,8 +81,11 @@ impl MutationBuilder {
 
     /// Adds the content of a row; an empty builder adds nothing.
     pub fn row(&mut self, position: &[u8], row: &mut RowBuilder) -> &mut Self {
+        const LENGTHS_BYTES_MAX: usize = 16;
         self.row.clear();
+        self.row.reserve(row.written_bytes_max());
         if row.write_to(0, &mut self.row) {
+            self.out.reserve(LENGTHS_BYTES_MAX + position.len() + self.row.len());
             self.out.push(ROW);
             put_bytes(&mut self.out, position);
             put_bytes(&mut self.out, &self.row);

@@ -196,6 +196,19 @@ impl RowBuilder {
         Self::default()
     }
 
+    /// An empty row with room for so many cells, whose paths and values take so many bytes together.
+    pub fn with_capacity(cells: usize, data_bytes: usize) -> Self {
+        Self { cells: Vec::with_capacity(cells), data: Vec::with_capacity(data_bytes), ..Self::default() }
+    }
+
+    /// About the most bytes that the row takes when it is written.
+    #[inline]
+    pub(crate) fn written_bytes_max(&self) -> usize {
+        const HEAD_BYTES: usize = 32;
+        const BESIDES_DATA_BYTES: usize = 16;
+        HEAD_BYTES + (self.cells.len() + self.column_deletions.len()) * BESIDES_DATA_BYTES + self.data.len()
+    }
+
     /// Forgets the row, keeps the buffers.
     pub fn clear(&mut self) {
         self.liveness = None;
@@ -303,7 +316,7 @@ impl RowBuilder {
 
     /// The row in a new buffer, base 0 (empty when nothing was put in).
     pub fn to_bytes(&mut self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(16 + self.data.len() + 8 * self.cells.len());
+        let mut out = Vec::with_capacity(self.written_bytes_max());
         self.write_to(0, &mut out);
         out
     }

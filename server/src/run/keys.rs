@@ -19,6 +19,8 @@ use crate::schema::catalog::{Column, Table};
 
 /// The longest partition key, and the most that the clustering values of a row may have together.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// Room for the clustering bytes of a row: most are shorter.
+const CLUSTERING_BYTES: usize = 32;
 /// The most partitions or positions that one statement may name by IN.
 const MAX_COMBINATIONS: usize = 65_535;
 
@@ -245,23 +247,37 @@ pub fn only_row_key(
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<Option<(i64, Vec<u8>)>> {
-    const CLUSTERING_BYTES: usize = 32;
     let PartitionRestriction::Keys(keys) = &restrictions.partition else { return Ok(None) };
-    if restrictions.clustering.len() != table.clustering_key_count {
-        return Ok(None);
-    }
     let Some(partition_key) = only_partition_key(keys, table, bindings)? else { return Ok(None) };
     let token = token::token(&partition_key);
     let mut key = Vec::with_capacity(PREFIX_OVERHEAD_BYTES + partition_key.len() + CLUSTERING_BYTES);
     put_partition_prefix(&mut key, token, &partition_key).map_err(|_| key_too_long(partition_key.len()))?;
-    key.push(REGULAR_TAG);
-    for (restriction, column) in restrictions.clustering.iter().zip(table.clustering_key()) {
+    let position = put_only_position(&restrictions.clustering, table, bindings, &mut key)?;
+    Ok(position.map(|_| (token, key)))
+}
+
+/// Appends the position of the only row of a partition that a statement names, if each clustering column has one value. Returns
+/// how long the values are together.
+fn put_only_position(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Option<usize>> {
+    if restrictions.len() != table.clustering_key_count {
+        return Ok(None);
+    }
+    out.push(REGULAR_TAG);
+    let mut value_bytes = 0;
+    for (restriction, column) in restrictions.iter().zip(table.clustering_key()) {
         let ClusteringRestriction::Values { values: Values::One(term), .. } = restriction else {
             return Ok(None);
         };
-        encode(column, &required(term, &column.name, bindings)?, &mut key)?;
+        let value = required(term, &column.name, bindings)?;
+        value_bytes += value.len();
+        encode(column, &value, out)?;
     }
-    Ok(Some((token, key)))
+    Ok(Some(value_bytes))
 }
 
 /// The one position that full clustering values name, for each combination of them.
@@ -270,6 +286,11 @@ pub fn positions(
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Vec<u8>>> {
+    let mut position = Vec::with_capacity(CLUSTERING_BYTES);
+    if let Some(value_bytes) = put_only_position(restrictions, table, bindings, &mut position)? {
+        check_clustering_length(value_bytes)?;
+        return Ok(vec![position]);
+    }
     let mut longest = 0;
     for restriction in restrictions {
         longest += match restriction {
@@ -285,12 +306,17 @@ pub fn positions(
             ClusteringRestriction::Slice { .. } => 0,
         };
     }
-    if longest > MAX_KEY_BYTES {
+    check_clustering_length(longest)?;
+    Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+}
+
+fn check_clustering_length(value_bytes: usize) -> Result<()> {
+    if value_bytes > MAX_KEY_BYTES {
         return Err(RequestError::invalid(format!(
-            "The sum of all clustering columns is too long ({longest} > {MAX_KEY_BYTES})"
+            "The sum of all clustering columns is too long ({value_bytes} > {MAX_KEY_BYTES})"
         )));
     }
-    Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+    Ok(())
 }
 
 /// Appends a clustering component.

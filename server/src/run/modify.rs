@@ -17,6 +17,7 @@ use helenus_engine::{
     Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId,
     counter,
 };
+use smallvec::SmallVec;
 
 use self::cells::{CellWriter, ListPlaces, ListState, RowWork, next_list_clock};
 use self::using::expiry;
@@ -26,7 +27,7 @@ use super::keys::{
 };
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation, fill_insert};
-use crate::plan::term::{Bindings, Bound, Term};
+use crate::plan::term::{BindValue, Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
 
 /// Rows as they are now; only the owner of a partition can tell.
@@ -210,6 +211,13 @@ impl<'a> StatementWriter<'a> {
         Ok(Self { plan, bindings, moment, existing, timestamp, expiry })
     }
 
+    /// Bytes of the values that came with the statement: a row of it is rarely larger.
+    fn value_bytes(&self) -> usize {
+        let bytes_of =
+            |value: &BindValue<'_>| if let BindValue::Bytes(bytes) = value { bytes.len() } else { 0 };
+        self.bindings.values.iter().map(bytes_of).sum()
+    }
+
     fn deletion(&self) -> Deletion {
         Deletion { timestamp: self.timestamp, local_deletion_time: self.moment.now_seconds }
     }
@@ -220,7 +228,7 @@ impl<'a> StatementWriter<'a> {
         if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
             return self.delete_rows(set, key);
         }
-        let (statics, regulars): (Vec<&ColumnOperation>, Vec<&ColumnOperation>) =
+        let (statics, regulars): (SmallVec<[&ColumnOperation; 16]>, SmallVec<[&ColumnOperation; 16]>) =
             plan.operations.iter().partition(|change| table.columns[change.column].is_static());
         if !statics.is_empty() {
             // Never with a liveness: readers count on it (`RowLayout::simple_columns`).
@@ -266,7 +274,8 @@ impl<'a> StatementWriter<'a> {
     ) -> Result<()> {
         let table = &self.plan.table;
         let mut places = set.list_places;
-        let mut work = RowWork { row: RowBuilder::new(), places: &mut places, lists: BTreeMap::new() };
+        let row = RowBuilder::with_capacity(operations.len(), self.value_bytes());
+        let mut work = RowWork { row, places: &mut places, lists: BTreeMap::new() };
         if is_insert {
             work.row.set_liveness(Liveness { timestamp: self.timestamp, expiry: self.expiry });
         }
