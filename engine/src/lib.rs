@@ -18,8 +18,8 @@
 //!    becomes visible and durable, or nothing.
 //! 4. To read, open a [`Scan`] over a half-open range of full keys ([`key`]) and call [`Scan::next`] until it says
 //!    [`Step::End`], or [`Step::Exhausted`] when the [`Budget`] is spent; [`Scan::resume_bound`] is where the next
-//!    page goes on. [`Shard::look_up`] is the short way to one row. None of them nor `apply` is async: a read and a write that
-//!    depends on it, in one turn, are atomic.
+//!    page goes on. [`Shard::look_up`] is the short way to one row. Neither they nor `apply` are async: a read and a write
+//!    that depends on it, in one turn, are atomic.
 //!
 //! # Inside
 //!

@@ -83,7 +83,7 @@ impl MutationBuilder {
     pub fn row(&mut self, position: &[u8], row: &mut RowBuilder) -> &mut Self {
         const LENGTHS_BYTES_MAX: usize = 16;
         self.row.clear();
-        self.row.reserve(row.written_bytes_max());
+        self.row.reserve(row.expected_bytes());
         if row.write_to(0, &mut self.row) {
             self.out.reserve(LENGTHS_BYTES_MAX + position.len() + self.row.len());
             self.out.push(ROW);

@@ -201,9 +201,9 @@ impl RowBuilder {
         Self { cells: Vec::with_capacity(cells), data: Vec::with_capacity(data_bytes), ..Self::default() }
     }
 
-    /// About the most bytes that the row takes when it is written.
+    /// About how many bytes the row takes when it is written: room for most.
     #[inline]
-    pub(crate) fn written_bytes_max(&self) -> usize {
+    pub(crate) fn expected_bytes(&self) -> usize {
         const HEAD_BYTES: usize = 32;
         const BESIDES_DATA_BYTES: usize = 16;
         HEAD_BYTES + (self.cells.len() + self.column_deletions.len()) * BESIDES_DATA_BYTES + self.data.len()
@@ -316,7 +316,7 @@ impl RowBuilder {
 
     /// The row in a new buffer, base 0 (empty when nothing was put in).
     pub fn to_bytes(&mut self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.written_bytes_max());
+        let mut out = Vec::with_capacity(self.expected_bytes());
         self.write_to(0, &mut out);
         out
     }

@@ -115,7 +115,7 @@ impl Test {
         let range = ScanRequest { table: TABLE, start, end, reversed, now_seconds: now, budget };
         self.check_columns(shard, &range, &expected);
         for row in expected.iter().take(8) {
-            let end = [row.key.as_slice(), &[0]].concat();
+            let end = key::behind(&row.key);
             let request = ScanRequest { start: &row.key, end: &end, ..range };
             self.check_columns(shard, &request, std::slice::from_ref(row));
             self.check_look_up(shard, &row.key, now);
@@ -145,7 +145,7 @@ impl Test {
 
     /// Looks one row up. It may have to be left to a scan, but what is found is right.
     fn check_look_up(&mut self, shard: &Shard, key: &[u8], now_seconds: u32) {
-        let behind = [key, &[0]].concat();
+        let behind = key::behind(key);
         let expected = self.model.read((key, &behind), false, now_seconds).into_iter().next();
         let random = &mut self.generator.random;
         let some: Vec<u32> = (0..COLLECTION_COLUMNS.start).filter(|_| random.chance(1, 2)).collect();

@@ -99,13 +99,16 @@ fn put_cells(row: u8, timestamp: i64, is_insert: bool, cells: &[(u32, Option<&[u
     builder.build()
 }
 
+/// A row whose first value is `value`, inserted with both its columns.
+fn insert_row(shard: &Shard, row: u8, timestamp: i64, value: &[u8]) {
+    apply(shard, &put_cells(row, timestamp, true, &[(1, Some(value)), (2, Some(b"second"))]));
+}
+
 #[test]
 fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are_wanted() {
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;
-        let insert = |row, timestamp, value: &'static [u8]| {
-            apply(&shard, &put_cells(row, timestamp, true, &[(1, Some(value)), (2, Some(b"second"))]));
-        };
+        let insert = |row, timestamp, value: &'static [u8]| insert_row(&shard, row, timestamp, value);
         // 0: written over as a whole. 1: at the same time, where the larger value wins. 2: a newer tombstone in the older file.
         // 3: the newer version lacks a wanted column. 4: the newer version is an update. 5: written over during the scan.
         for row in [0, 1, 3, 4, 5] {
@@ -153,9 +156,7 @@ fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are
 fn a_row_is_looked_up_where_one_version_is_all_that_counts() {
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;
-        let insert = |row, timestamp, value: &'static [u8]| {
-            apply(&shard, &put_cells(row, timestamp, true, &[(1, Some(value)), (2, Some(b"second"))]));
-        };
+        let insert = |row, timestamp, value: &'static [u8]| insert_row(&shard, row, timestamp, value);
         for row in [0, 1, 2, 3, 4] {
             insert(row, 10, b"old");
         }

@@ -37,6 +37,16 @@ pub enum Values {
     List(Term),
 }
 
+impl Values {
+    /// The term of the value, if there is only one.
+    pub fn only(&self) -> Option<&Term> {
+        match self {
+            Self::One(term) => Some(term),
+            Self::Many(_) | Self::List(_) => None,
+        }
+    }
+}
+
 /// A value for several columns: a term for each, or one term for the tuple.
 #[derive(Debug, Clone)]
 pub enum TupleTerm {

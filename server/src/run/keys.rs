@@ -127,6 +127,9 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
     Ok(result)
 }
 
+/// A term for each column of a key.
+type Terms<'a> = SmallVec<[&'a Term; 4]>;
+
 /// The wire bytes of the partition key that a statement names, where each of its columns has one value.
 #[inline]
 pub fn only_partition_key<'a>(
@@ -135,12 +138,12 @@ pub fn only_partition_key<'a>(
     bindings: &Bindings<'a>,
 ) -> Result<Option<Cow<'a, [u8]>>> {
     let columns = table.partition_key();
-    let key = if let ([Values::One(term)], [column]) = (keys, columns) {
+    let Some(terms) = keys.iter().map(Values::only).collect::<Option<Terms<'_>>>() else { return Ok(None) };
+    let key = if let ([term], [column]) = (&terms[..], columns) {
         required(term, &column.name, bindings)?
     } else {
         let mut components: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
-        for (values, column) in keys.iter().zip(columns) {
-            let Values::One(term) = values else { return Ok(None) };
+        for (term, column) in terms.iter().zip(columns) {
             components.push(required(term, &column.name, bindings)?);
         }
         Cow::Owned(composite_key(&components)?)
@@ -248,36 +251,38 @@ pub fn only_row_key(
     bindings: &Bindings<'_>,
 ) -> Result<Option<(i64, Vec<u8>)>> {
     let PartitionRestriction::Keys(keys) = &restrictions.partition else { return Ok(None) };
+    let Some(clustering) = only_clustering_terms(&restrictions.clustering, table) else { return Ok(None) };
     let Some(partition_key) = only_partition_key(keys, table, bindings)? else { return Ok(None) };
     let token = token::token(&partition_key);
     let mut key = Vec::with_capacity(PREFIX_OVERHEAD_BYTES + partition_key.len() + CLUSTERING_BYTES);
     put_partition_prefix(&mut key, token, &partition_key).map_err(|_| key_too_long(partition_key.len()))?;
-    let position = put_only_position(&restrictions.clustering, table, bindings, &mut key)?;
-    Ok(position.map(|_| (token, key)))
+    put_position(&clustering, table, bindings, &mut key)?;
+    Ok(Some((token, key)))
 }
 
-/// Appends the position of the only row of a partition that a statement names, if each clustering column has one value. Returns
-/// how long the values are together.
-fn put_only_position(
-    restrictions: &[ClusteringRestriction],
-    table: &Table,
-    bindings: &Bindings<'_>,
-    out: &mut Vec<u8>,
-) -> Result<Option<usize>> {
-    if restrictions.len() != table.clustering_key_count {
-        return Ok(None);
+/// The terms of the clustering columns, if each has one value.
+fn only_clustering_terms<'a>(restrictions: &'a [ClusteringRestriction], table: &Table) -> Option<Terms<'a>> {
+    let only = |restriction: &'a ClusteringRestriction| match restriction {
+        ClusteringRestriction::Values { values, .. } => values.only(),
+        ClusteringRestriction::Tuples { .. } | ClusteringRestriction::Slice { .. } => None,
+    };
+    if restrictions.len() == table.clustering_key_count {
+        restrictions.iter().map(only).collect()
+    } else {
+        None
     }
+}
+
+/// Appends the position of the row with these clustering values. Returns how long the values are together.
+fn put_position(terms: &[&Term], table: &Table, bindings: &Bindings<'_>, out: &mut Vec<u8>) -> Result<usize> {
     out.push(REGULAR_TAG);
     let mut value_bytes = 0;
-    for (restriction, column) in restrictions.iter().zip(table.clustering_key()) {
-        let ClusteringRestriction::Values { values: Values::One(term), .. } = restriction else {
-            return Ok(None);
-        };
+    for (term, column) in terms.iter().zip(table.clustering_key()) {
         let value = required(term, &column.name, bindings)?;
         value_bytes += value.len();
         encode(column, &value, out)?;
     }
-    Ok(Some(value_bytes))
+    Ok(value_bytes)
 }
 
 /// The one position that full clustering values name, for each combination of them.
@@ -286,9 +291,9 @@ pub fn positions(
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Vec<u8>>> {
-    let mut position = Vec::with_capacity(CLUSTERING_BYTES);
-    if let Some(value_bytes) = put_only_position(restrictions, table, bindings, &mut position)? {
-        check_clustering_length(value_bytes)?;
+    if let Some(terms) = only_clustering_terms(restrictions, table) {
+        let mut position = Vec::with_capacity(CLUSTERING_BYTES);
+        check_clustering_length(put_position(&terms, table, bindings, &mut position)?)?;
         return Ok(vec![position]);
     }
     let mut longest = 0;
