@@ -37,8 +37,11 @@ pub trait Workload {
 type Prepare = fn() -> LocalBoxFuture<'static, Result<Box<dyn Workload>, Failure>>;
 
 /// The hot paths by the name under which `micro/limits.json` has them.
-pub const WORKLOADS: [(&str, Prepare); 5] = [
+pub const WORKLOADS: [(&str, Prepare); 6] = [
     ("frame_to_plan", || async { Ok(Box::new(request_paths::FrameToPlan::prepare()?) as _) }.boxed_local()),
+    ("values_to_mutation", || {
+        async { Ok(Box::new(request_paths::ValuesToMutation::prepare()?) as _) }.boxed_local()
+    }),
     ("put", || async { Ok(Box::new(engine_paths::Put::prepare().await?) as _) }.boxed_local()),
     ("cached_get", || async { Ok(Box::new(engine_paths::CachedGet::prepare().await?) as _) }.boxed_local()),
     ("merge_4_sources_100_rows", || {

@@ -1,4 +1,5 @@
-//! The server's hot paths: from the bytes of an EXECUTE to a plan with its values, and from stored rows to an answer.
+//! The server's hot paths: from the bytes of an EXECUTE to a plan with its values, from there to a mutation, and from stored
+//! rows to an answer.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use helenus::functions::CallContext;
 use helenus::plan::Plan;
 use helenus::plan::term::{BindValue, Bindings};
 use helenus::run::keys;
+use helenus::run::modify::{MutationSet, WriteMoment};
 use helenus::run::select::{Flow, PageBounds, SelectRun, SourceRow};
 use helenus::schema::ddl::{self, DdlContext};
 use helenus::schema::options::DataCenters;
@@ -98,6 +100,38 @@ impl Workload for FrameToPlan {
         let values =
             bind(&statement.markers, &execute.parameters.values, &execute.parameters.names, &rewritten)?;
         black_box((statement, values));
+        Ok(())
+    }
+}
+
+/// An INSERT of six values, from its values to the mutation that the engine takes.
+pub struct ValuesToMutation {
+    statement: Statement,
+}
+
+impl ValuesToMutation {
+    pub fn prepare() -> Result<Self, Failure> {
+        Ok(Self { statement: Statement::new(PUT, None, &catalog()?)? })
+    }
+}
+
+impl Workload for ValuesToMutation {
+    fn operation(&mut self, number: u64) -> Result<(), Failure> {
+        let Plan::Modify(plan) = &self.statement.plan else { return Err("not an INSERT".into()) };
+        let (id, value) = (number.to_be_bytes(), [7; 40]);
+        let mut values = [BindValue::Bytes(&value); 6];
+        values[0] = BindValue::Bytes(&id);
+        let call = CallContext::at(NOW_MICROS);
+        let moment = WriteMoment {
+            timestamp: NOW_MICROS,
+            now_seconds: NOW_SECONDS,
+            now_micros: NOW_MICROS,
+            is_exact: false,
+            counter_id: [0; 16],
+        };
+        let mut set = MutationSet::default();
+        set.add(plan, &Bindings { values: &values, call: &call }, &moment, None)?;
+        black_box(set.finish(&moment, None)?);
         Ok(())
     }
 }

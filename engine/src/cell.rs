@@ -1,9 +1,49 @@
-//! The parts of a row: deletions, liveness, cells, and which of two versions of a part wins.
+//! The parts of a row: deletions, liveness, cells, and which of two versions of a part wins; ranges of timestamps.
 //!
 //! The `merge` functions are pure, commutative, associative and idempotent. Times: timestamps are microseconds
 //! chosen by the writer, times of deletion and expiry are seconds since the epoch.
 
 use std::cmp::Ordering;
+
+/// The oldest and the newest of some timestamps, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimestampRange {
+    oldest: i64,
+    newest: i64,
+}
+
+impl Default for TimestampRange {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl TimestampRange {
+    /// Of no timestamps.
+    pub const EMPTY: Self = Self { oldest: i64::MAX, newest: i64::MIN };
+
+    #[inline]
+    pub fn include(&mut self, timestamp: i64) {
+        self.oldest = self.oldest.min(timestamp);
+        self.newest = self.newest.max(timestamp);
+    }
+
+    #[inline]
+    pub fn include_all(&mut self, other: Self) {
+        self.oldest = self.oldest.min(other.oldest);
+        self.newest = self.newest.max(other.newest);
+    }
+
+    #[inline]
+    pub fn oldest(self) -> Option<i64> {
+        (self.oldest <= self.newest).then_some(self.oldest)
+    }
+
+    #[inline]
+    pub fn newest(self) -> Option<i64> {
+        (self.oldest <= self.newest).then_some(self.newest)
+    }
+}
 
 /// Everything it covers with a timestamp up to `timestamp` is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,6 +224,19 @@ mod tests {
 
     fn cell(timestamp: i64, kind: CellKind, value: &[u8]) -> Cell<'_> {
         Cell { column: 1, path: &[], timestamp, kind, value }
+    }
+
+    #[test]
+    fn ranges_of_timestamps_reach_to_the_ends() {
+        let mut range = TimestampRange::EMPTY;
+        assert_eq!((range.oldest(), range.newest()), (None, None));
+        range.include(i64::MAX);
+        assert_eq!((range.oldest(), range.newest()), (Some(i64::MAX), Some(i64::MAX)));
+        range.include_all(TimestampRange::EMPTY);
+        let mut other = TimestampRange::EMPTY;
+        other.include(i64::MIN);
+        range.include_all(other);
+        assert_eq!((range.oldest(), range.newest()), (Some(i64::MIN), Some(i64::MAX)));
     }
 
     #[test]

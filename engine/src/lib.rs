@@ -58,7 +58,7 @@ pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;
 pub use commit_log::LogPosition;
 pub use error::EngineError;
-pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId};
+pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId, ValidMutation};
 pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};

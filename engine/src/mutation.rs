@@ -11,15 +11,16 @@
 //! Operations may come in any order and may touch a position several times: reconciliation makes the order
 //! irrelevant.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use bytes::Bytes;
 
-use crate::cell::Deletion;
+use crate::cell::{Deletion, Liveness, TimestampRange};
 use crate::codec::{DecodeError, Reader, put_bytes, put_signed, put_unsigned};
 use crate::key::{self, MAX_PARTITION_KEY_BYTES, PartitionKeyTooLong};
 use crate::row::RowRef;
-use crate::row_writer::RowBuilder;
+use crate::row_writer::{RowBuilder, RowWriter};
 
 /// The version of the encoding that is written.
 pub const MUTATION_VERSION: u8 = 1;
@@ -62,35 +63,81 @@ pub enum Operation<'a> {
 pub struct MutationBuilder {
     out: Vec<u8>,
     head_length: usize,
-    row: Vec<u8>,
 }
 
 impl MutationBuilder {
     pub fn new(table: TableId, token: i64, partition_key: &[u8]) -> Result<Self, PartitionKeyTooLong> {
+        Self::with_capacity(table, token, partition_key, 64)
+    }
+
+    /// With room for changes of so many bytes.
+    pub fn with_capacity(
+        table: TableId,
+        token: i64,
+        partition_key: &[u8],
+        change_bytes: usize,
+    ) -> Result<Self, PartitionKeyTooLong> {
+        const HEAD_BYTES_MAX: usize = 32;
         if partition_key.len() > MAX_PARTITION_KEY_BYTES {
             return Err(PartitionKeyTooLong { bytes: partition_key.len() });
         }
-        let mut out = Vec::with_capacity(128 + partition_key.len());
+        let mut out = Vec::with_capacity(HEAD_BYTES_MAX + partition_key.len() + change_bytes);
         out.push(MUTATION_VERSION);
         out.extend_from_slice(&table.0);
         out.extend_from_slice(&token.to_be_bytes());
         put_bytes(&mut out, partition_key);
         let head_length = out.len();
-        Ok(Self { out, head_length, row: Vec::new() })
+        Ok(Self { out, head_length })
     }
 
     /// Adds the content of a row; an empty builder adds nothing.
     pub fn row(&mut self, position: &[u8], row: &mut RowBuilder) -> &mut Self {
         const LENGTHS_BYTES_MAX: usize = 16;
-        self.row.clear();
-        self.row.reserve(row.expected_bytes());
-        if row.write_to(0, &mut self.row) {
-            self.out.reserve(LENGTHS_BYTES_MAX + position.len() + self.row.len());
-            self.out.push(ROW);
-            put_bytes(&mut self.out, position);
-            put_bytes(&mut self.out, &self.row);
-        }
+        self.out.reserve(LENGTHS_BYTES_MAX + position.len() + row.expected_bytes());
+        let Ok(()) = self.write_row(position, |out| Ok::<_, Infallible>(row.write_to(0, out)));
         self
+    }
+
+    /// Adds a row of which there is nothing but cells and a liveness. `write` gives the cells, ordered by (column, path); after
+    /// an error of it nothing is added.
+    #[inline]
+    pub fn row_in_order<E>(
+        &mut self,
+        position: &[u8],
+        liveness: Option<Liveness>,
+        write: impl FnOnce(&mut RowWriter<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.write_row(position, |out| {
+            let mut writer = RowWriter::begin(out, 0, liveness, None, &[]);
+            write(&mut writer)?;
+            Ok(writer.finish())
+        })
+    }
+
+    /// Adds the row that `write` appends; nothing where that returns false or fails.
+    #[inline]
+    fn write_row<E>(
+        &mut self,
+        position: &[u8],
+        write: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let start = self.out.len();
+        self.out.push(ROW);
+        put_bytes(&mut self.out, position);
+        let row_start = self.out.len();
+        let written = write(&mut self.out);
+        if let Ok(true) = written {
+            // The length, which stands before the row, is known only now.
+            let row_end = self.out.len();
+            put_unsigned(&mut self.out, (row_end - row_start) as u64);
+            let length_bytes = self.out.len() - row_end;
+            if let Some(row) = self.out.get_mut(row_start..) {
+                row.rotate_right(length_bytes);
+            }
+        } else {
+            self.out.truncate(start);
+        }
+        written.map(|_| ())
     }
 
     /// Adds an encoded row (base 0).
@@ -188,7 +235,8 @@ impl<'a> MutationRef<'a> {
     }
 
     /// Checks every operation and every row to the last byte.
-    pub fn validate(&self) -> Result<(), DecodeError> {
+    pub fn validate(self) -> Result<ValidMutation<'a>, DecodeError> {
+        let mut timestamps = TimestampRange::EMPTY;
         for operation in self.operations() {
             match operation? {
                 Operation::Row { position, row } => {
@@ -196,16 +244,37 @@ impl<'a> MutationRef<'a> {
                         let value = position.first().map_or(0, |&tag| u64::from(tag));
                         return Err(DecodeError::Invalid { what: "position of a row", value });
                     }
-                    row.validate()?;
+                    timestamps.include_all(row.validate()?);
                 }
-                Operation::Span { start, end, .. } => {
+                Operation::Span { start, end, deletion } => {
                     if start >= end {
                         return Err(DecodeError::Disorder { what: "the bounds of a deletion" });
                     }
+                    timestamps.include(deletion.timestamp);
                 }
             }
         }
-        Ok(())
+        Ok(ValidMutation { view: self, timestamps })
+    }
+}
+
+/// A mutation whose operations and rows were checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValidMutation<'a> {
+    view: MutationRef<'a>,
+    timestamps: TimestampRange,
+}
+
+impl<'a> ValidMutation<'a> {
+    #[inline]
+    pub fn view(&self) -> &MutationRef<'a> {
+        &self.view
+    }
+
+    /// Of everything in it, deletions included.
+    #[inline]
+    pub fn timestamps(&self) -> TimestampRange {
+        self.timestamps
     }
 }
 
@@ -257,7 +326,7 @@ impl<'a> Iterator for Operations<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Liveness;
+    use crate::cell::{Cell, CellKind};
 
     fn sample() -> Mutation {
         let mut builder = MutationBuilder::new(TableId([7; 16]), -5, b"pk").unwrap();
@@ -291,6 +360,45 @@ mod tests {
         expected.extend([2, 1, 2, 1, 3, 0, 1]);
         expected.extend([2, 1, 0, 1, 0xFF, 1, 2]);
         assert_eq!(sample().bytes()[..], expected);
+    }
+
+    #[test]
+    fn a_row_written_as_its_cells_come_is_the_row_of_a_builder() {
+        let liveness = Liveness { timestamp: 7, expiry: None };
+        for value_bytes in [0, 1, 127, 128, 200, 20_000] {
+            let value = vec![3; value_bytes];
+            let cell = |column| Cell { column, path: &[], timestamp: 7, kind: CellKind::Live, value: &value };
+            let new = || MutationBuilder::new(TableId([7; 16]), -5, b"pk").unwrap();
+            let (mut in_order, mut by_builder) = (new(), new());
+            let mut row = RowBuilder::new();
+            row.set_liveness(liveness).cell(cell(1)).cell(cell(300));
+            by_builder.row(&[2, 9], &mut row);
+            let failed = in_order.row_in_order(&[2, 8], Some(liveness), |writer| {
+                writer.cell(&cell(1));
+                Err("no second value")
+            });
+            assert_eq!(failed, Err("no second value"));
+            assert!(in_order.is_empty());
+            let written = in_order.row_in_order(&[2, 9], Some(liveness), |writer| {
+                writer.cell(&cell(1));
+                writer.cell(&cell(300));
+                Ok::<_, Infallible>(())
+            });
+            assert_eq!(written, Ok(()));
+            let empty = in_order.row_in_order(&[2, 10], None, |_| Ok::<_, Infallible>(()));
+            assert_eq!(empty, Ok(()));
+            assert_eq!(in_order.build(), by_builder.build(), "{value_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_valid_mutation_knows_the_timestamps_of_everything_in_it() {
+        let mutation = sample();
+        let timestamps = mutation.view().unwrap().validate().unwrap().timestamps();
+        assert_eq!((timestamps.oldest(), timestamps.newest()), (Some(-1), Some(1)));
+        let nothing = MutationBuilder::new(TableId([7; 16]), 0, b"pk").unwrap().build();
+        let timestamps = nothing.view().unwrap().validate().unwrap().timestamps();
+        assert_eq!((timestamps.oldest(), timestamps.newest()), (None, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! row    := flags u8 | [liveness] | [deletion] | [column deletions] | cells up to the end
 //! liveness         := timestamp | [ttl, expires at]                     LIVENESS, LIVENESS_EXPIRES
 //! deletion         := timestamp | local deletion time                   DELETION
-//! column deletions := count | count x (column | timestamp | local deletion time)     COLUMN_DELETIONS
+//! column deletions := count (> 0) | count x (column | timestamp | local deletion time)    COLUMN_DELETIONS
 //! cell   := flags u8 | column | [path] | [timestamp] | [ttl, expires at] | [local deletion time] | [value]
 //! ```
 //!
@@ -16,7 +16,7 @@
 //!
 //! Reading damaged bytes never panics: the view ends early. [`RowRef::validate`] is for bytes from outside.
 
-use crate::cell::{Address, Cell, CellKind, Deletion, Expiry, Liveness};
+use crate::cell::{Address, Cell, CellKind, Deletion, Expiry, Liveness, TimestampRange};
 use crate::codec::{DecodeError, Reader};
 
 pub(crate) mod flags {
@@ -220,25 +220,9 @@ impl<'a> RowRef<'a> {
         (is_live, dead)
     }
 
-    /// Calls `visit` with the timestamp of every part of the row.
-    pub fn for_each_timestamp(self, mut visit: impl FnMut(i64)) {
-        let Ok(head) = self.head() else { return };
-        if let Some(liveness) = head.liveness {
-            visit(liveness.timestamp);
-        }
-        if let Some(deletion) = head.deletion {
-            visit(deletion.timestamp);
-        }
-        for (_, deletion) in head.column_deletions {
-            visit(deletion.timestamp);
-        }
-        for cell in head.cells {
-            visit(cell.timestamp);
-        }
-    }
-
-    /// Checks that the bytes are a well-formed row, to the last byte. For bytes that came from outside.
-    pub fn validate(self) -> Result<(), DecodeError> {
+    /// Checks that the bytes are a well-formed row, to the last byte. For bytes that came from outside. Returns the
+    /// timestamps of its parts.
+    pub fn validate(self) -> Result<TimestampRange, DecodeError> {
         let flags = self.flags();
         if flags & !flags::KNOWN != 0
             || flags & (flags::LIVENESS | flags::LIVENESS_EXPIRES) == flags::LIVENESS_EXPIRES
@@ -246,30 +230,45 @@ impl<'a> RowRef<'a> {
             return Err(DecodeError::Invalid { what: "row flags", value: u64::from(flags) });
         }
         let head = self.head()?;
+        let mut timestamps = TimestampRange::EMPTY;
+        if let Some(liveness) = head.liveness {
+            timestamps.include(liveness.timestamp);
+        }
+        if let Some(deletion) = head.deletion {
+            timestamps.include(deletion.timestamp);
+        }
+        if flags & flags::COLUMN_DELETIONS != 0 && head.column_deletions.left == 0 {
+            return Err(DecodeError::Invalid { what: "count of column deletions", value: 0 });
+        }
         let mut previous = None;
-        for (column, _) in head.column_deletions {
+        for (column, deletion) in head.column_deletions {
             if previous.is_some_and(|previous| previous >= column) {
                 return Err(DecodeError::Disorder { what: "a row's column deletions" });
             }
             previous = Some(column);
+            timestamps.include(deletion.timestamp);
         }
         let mut mortal = flags & flags::LIVENESS_EXPIRES != 0;
         let mut counter = false;
         let mut cells = head.cells;
         let mut previous: Option<Address<'_>> = None;
         while !cells.reader.is_empty() {
-            let cell = cells.decode()?;
+            let cell = match cells.decode_simple() {
+                Some(cell) => cell,
+                None => cells.decode()?,
+            };
             if previous.is_some_and(|previous| previous >= cell.address()) {
                 return Err(DecodeError::Disorder { what: "a row's cells" });
             }
             previous = Some(cell.address());
+            timestamps.include(cell.timestamp);
             mortal |= matches!(cell.kind, CellKind::Expiring(_) | CellKind::Tombstone { .. });
             counter |= cell.kind == CellKind::Counter;
         }
         if mortal != (flags & flags::MORTAL != 0) || counter != (flags & flags::COUNTER != 0) {
             return Err(DecodeError::Invalid { what: "row flags", value: u64::from(flags) });
         }
-        Ok(())
+        Ok(timestamps)
     }
 }
 

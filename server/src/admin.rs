@@ -70,7 +70,7 @@ impl NodeAdmin {
                     targets.push(Target {
                         keyspace: known.name.clone(),
                         table: stored.name.clone(),
-                        id: TableId(*stored.id.as_bytes()),
+                        id: stored.engine_id(),
                     });
                 }
             }

@@ -196,7 +196,12 @@ impl ShardContext {
 
     /// A timestamp for a write: microseconds, strictly increasing on this shard.
     pub fn next_timestamp(&self) -> i64 {
-        let next = self.clock.now_micros().max(self.last_timestamp.get() + 1);
+        self.next_timestamp_at(self.clock.now_micros())
+    }
+
+    /// As [`ShardContext::next_timestamp`] in a turn in which the clock was asked already.
+    pub fn next_timestamp_at(&self, clock_micros: i64) -> i64 {
+        let next = clock_micros.max(self.last_timestamp.get() + 1);
         self.last_timestamp.set(next);
         next
     }

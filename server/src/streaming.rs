@@ -57,7 +57,7 @@ pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
 /// The engine's tables of a keyspace whose data follows the ring.
 pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
     let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
-    stored.map(|table| TableId(*table.id.as_bytes())).collect()
+    stored.map(|table| table.engine_id()).collect()
 }
 
 /// What is under way, for operators.

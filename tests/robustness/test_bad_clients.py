@@ -482,6 +482,14 @@ def test_a_million_elements_in_a_statement_are_an_answer_or_an_error(node):
         ):
             answer = client.ask(QUERY, wire.query(text))
             assert answer is not None and answer.opcode in (ERROR, RESULT), answer
+        elements = b"".join(struct.pack(">ii", 4, number) for number in range(65_535))
+        many = struct.pack(">i", 65_535) + elements
+        for text, values in (
+            ("DELETE FROM plain WHERE k IN ?", (many,)),
+            ("UPDATE plain SET v = ? WHERE k IN ?", (b"x", many)),
+        ):
+            answer = client.ask(QUERY, wire.query(text, values=values))
+            assert answer is not None and answer.opcode in (ERROR, RESULT), answer
 
 
 def test_large_and_wrong_batches(node):

@@ -202,8 +202,17 @@ impl CommitLog {
     /// Resolves when everything up to and including the record at `position` is durable (in periodic mode at once),
     /// or the log has failed.
     pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
-        let at_once = matches!(self.options.sync, SyncMode::Periodic { .. });
+        let at_once = self.is_periodic();
         Durable { log: Rc::clone(self), position, at_once, ticket: None }
+    }
+
+    /// What [`CommitLog::durable`] would say at once, if it need not wait.
+    pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), CommitLogError>> {
+        self.state.borrow().known_outcome(position, self.is_periodic())
+    }
+
+    fn is_periodic(&self) -> bool {
+        matches!(self.options.sync, SyncMode::Periodic { .. })
     }
 
     /// Resolves when everything up to and including the record at `position` is on disk, in every mode, or the log has
@@ -412,6 +421,17 @@ impl CommitLog {
 }
 
 impl State {
+    /// Whether the record at `position` is durable (`at_once`: is to be taken for it), or will never be, if that is known.
+    fn known_outcome(&self, position: LogPosition, at_once: bool) -> Option<Result<(), CommitLogError>> {
+        if position < self.durable_end {
+            return Some(Ok(()));
+        }
+        match &self.failure {
+            Some(failure) => Some(Err(failure.clone())),
+            None => at_once.then_some(Ok(())),
+        }
+    }
+
     /// Makes sure that a record of `length` bytes (with its header) fits into the open group and its segment.
     fn make_room(&mut self, length: usize, segment_bytes: u64) {
         let fits = |offset: u64, used: usize| offset + (used + length) as u64 <= segment_bytes;
@@ -468,14 +488,8 @@ impl Future for Durable {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let log = Rc::clone(&self.log);
         let mut state = log.state.borrow_mut();
-        if self.position < state.durable_end {
-            return Poll::Ready(Ok(()));
-        }
-        if let Some(failure) = &state.failure {
-            return Poll::Ready(Err(failure.clone()));
-        }
-        if self.at_once {
-            return Poll::Ready(Ok(()));
+        if let Some(outcome) = state.known_outcome(self.position, self.at_once) {
+            return Poll::Ready(outcome);
         }
         let known =
             self.ticket.and_then(|ticket| state.waiters.iter_mut().find(|waiter| waiter.ticket == ticket));
@@ -488,7 +502,7 @@ impl Future for Durable {
             state.waiters.push_back(Waiter { ticket, position: self.position, waker });
             self.ticket = Some(ticket);
             drop(state);
-            if matches!(log.options.sync, SyncMode::Periodic { .. }) {
+            if log.is_periodic() {
                 log.work.notify();
             }
         }

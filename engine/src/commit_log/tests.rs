@@ -308,6 +308,28 @@ fn a_failed_write_or_sync_poisons_the_log_for_all() {
     }
 }
 
+#[test]
+fn what_is_known_at_once_is_what_waiting_would_tell() {
+    for mode in [SyncMode::Group, SyncMode::Batch, PERIODIC] {
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let (log, _) = recover(&disk, options(mode), &Rc::default()).await.unwrap();
+            let durable = log.append(b"record").unwrap();
+            assert_eq!(log.durable_at_once(durable).is_some(), mode == PERIODIC);
+            beside(&log, log.on_disk(durable)).await.unwrap().unwrap();
+            assert!(log.durable_at_once(durable).unwrap().is_ok());
+        });
+        block_on(async {
+            let disk = SimulatedDisk::new(1);
+            let (log, _) = recover(&disk, options(mode), &Rc::default()).await.unwrap();
+            let lost = log.append(b"record").unwrap();
+            disk.fail_at(disk.operations(), Fault::Error);
+            assert!(beside(&log, log.on_disk(lost)).await.is_none_or(|outcome| outcome.is_err()));
+            assert!(log.durable_at_once(lost).unwrap().is_err());
+        });
+    }
+}
+
 /// Found by simulation: the process starts anew after a failed sync, reads what the cache still has, and then the power fails.
 #[test]
 fn what_was_replayed_after_a_failed_sync_survives_the_next_loss_of_power() {
@@ -385,6 +407,7 @@ fn periodic_mode_answers_at_once_and_syncs_in_time() {
         beside(&log, async {
             let position = log.append(b"record").unwrap();
             assert!(log.durable(position).now_or_never().unwrap().is_ok());
+            assert!(log.durable_at_once(position).unwrap().is_ok());
             turn().await;
             clock.advance(Duration::from_millis(5));
             turn().await;

@@ -14,7 +14,7 @@ use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::key;
-use crate::mutation::MutationRef;
+use crate::mutation::ValidMutation;
 use crate::prefetch::prefetch;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
@@ -60,7 +60,7 @@ impl SharedMemtable {
     /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
     pub fn apply(
         &self,
-        mutation: &MutationRef<'_>,
+        mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, DecodeError> {
         match &mut *self.state.borrow_mut() {

@@ -19,11 +19,11 @@ use hashbrown::HashTable;
 use self::arena::{Arena, Location};
 use self::rows::{Entry, Rows};
 use self::tails::belongs_into_tail;
-use crate::cell::Deletion;
+use crate::cell::{Deletion, TimestampRange};
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::key;
-use crate::mutation::{MutationRef, Operation};
+use crate::mutation::{Operation, ValidMutation};
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::span::SpanSet;
@@ -67,8 +67,7 @@ pub struct Memtable {
     counted_bytes: usize,
     row_count: usize,
     has_spans: bool,
-    min_timestamp: Option<i64>,
-    max_timestamp: Option<i64>,
+    timestamps: TimestampRange,
     lowest_position: Option<LogPosition>,
     scratch: Vec<u8>,
 }
@@ -105,12 +104,12 @@ impl Memtable {
 
     /// The oldest timestamp of anything inside, deletions included.
     pub fn min_timestamp(&self) -> Option<i64> {
-        self.min_timestamp
+        self.timestamps.oldest()
     }
 
     /// The newest timestamp of anything inside, deletions included.
     pub fn max_timestamp(&self) -> Option<i64> {
-        self.max_timestamp
+        self.timestamps.newest()
     }
 
     /// The first commit-log position whose mutation is in here.
@@ -118,13 +117,15 @@ impl Memtable {
         self.lowest_position
     }
 
-    /// Applies a mutation that was validated before; returns by how many bytes the memtable has grown.
+    /// Applies a mutation; returns by how many bytes the memtable has grown.
     /// `position` is where the commit log has it, if it is logged.
     pub fn apply(
         &mut self,
-        mutation: &MutationRef<'_>,
+        mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, DecodeError> {
+        self.timestamps.include_all(mutation.timestamps());
+        let mutation = mutation.view();
         let id = self.partition_for(mutation.token, mutation.partition_key)?;
         self.version += 1;
         self.lowest_position = self.lowest_position.into_iter().chain(position).min();
@@ -138,11 +139,6 @@ impl Memtable {
         let grown = taken.saturating_sub(self.counted_bytes);
         self.counted_bytes += grown;
         Ok(grown)
-    }
-
-    fn note_timestamp(&mut self, timestamp: i64) {
-        self.min_timestamp = Some(self.min_timestamp.map_or(timestamp, |least| least.min(timestamp)));
-        self.max_timestamp = Some(self.max_timestamp.map_or(timestamp, |most| most.max(timestamp)));
     }
 
     #[inline]
@@ -183,16 +179,9 @@ impl Memtable {
     }
 
     fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), DecodeError> {
-        let (mut least, mut most) = (i64::MAX, i64::MIN);
-        row.for_each_timestamp(|timestamp| {
-            least = least.min(timestamp);
-            most = most.max(timestamp);
-        });
-        if least > most {
+        if row.is_empty() {
             return Ok(());
         }
-        self.note_timestamp(least);
-        self.note_timestamp(most);
         let Some(partition) = self.partitions.get_mut(id) else { return Ok(()) };
         match partition.rows.find(&self.arena, position) {
             Err(index) => {
@@ -241,7 +230,6 @@ impl Memtable {
     }
 
     fn put_span(&mut self, id: usize, start: &[u8], end: &[u8], deletion: Deletion) {
-        self.note_timestamp(deletion.timestamp);
         self.has_spans = true;
         let Some(partition) = self.partitions.get_mut(id) else { return };
         let spans = partition.spans.get_or_insert_default();
@@ -293,7 +281,7 @@ mod tests {
         row.cell(Cell { column: 1, path: &[], timestamp, kind: CellKind::Live, value });
         builder.row(position, &mut row);
         let mutation = builder.build();
-        memtable.apply(&mutation.view().unwrap(), None).unwrap();
+        memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
     }
 
     #[test]
@@ -365,7 +353,7 @@ mod tests {
                 }),
                 pick => element(random.below(2_000) as u32, timestamp, pick > 50),
             };
-            memtable.apply(&mutation.view().unwrap(), None).unwrap();
+            memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
             let mut merged = Vec::new();
             let versions = [RowRef::new(&expected, 0), RowRef::new(&row, 0)];
             let versions = if expected.is_empty() { &versions[1..] } else { &versions[..] };
@@ -391,7 +379,7 @@ mod tests {
         let mut grown = 0;
         for number in 0..50_000 {
             let (mutation, _) = element(number, 1, true);
-            grown += memtable.apply(&mutation.view().unwrap(), None).unwrap();
+            grown += memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
         }
         let row_bytes = 50_000 * element(0, 1, true).1.len();
         assert!(memtable.size_bytes() < 6 * row_bytes, "{} for {row_bytes}", memtable.size_bytes());

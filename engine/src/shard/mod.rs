@@ -134,7 +134,7 @@ impl Shard {
         }
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
-        mutation.validate().map_err(EngineError::Mutation)?;
+        let valid = mutation.validate().map_err(EngineError::Mutation)?;
         let is_logged = load == Load::Logged && table.is_logged.get();
         let position = if is_logged {
             Some(self.log.append(mutation.bytes)?)
@@ -143,7 +143,7 @@ impl Shard {
         } else {
             None
         };
-        let grown = table.apply(mutation, position).map_err(EngineError::Mutation)?;
+        let grown = table.apply(&valid, position).map_err(EngineError::Mutation)?;
         let bytes = self.memtable_bytes.get() + grown;
         self.memtable_bytes.set(bytes);
         let segment = position.unwrap_or_default().segment;
@@ -162,6 +162,12 @@ impl Shard {
     pub fn durable(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
         let durable = self.log.durable(position);
         async move { durable.await.map_err(EngineError::from) }
+    }
+
+    /// What [`Shard::durable`] would say at once, if it need not wait.
+    #[inline]
+    pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), EngineError>> {
+        Some(self.log.durable_at_once(position)?.map_err(EngineError::from))
     }
 
     /// Resolves when everything up to and including the mutation at `position` is on disk, in every mode, or can no

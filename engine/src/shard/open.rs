@@ -146,13 +146,13 @@ impl Recovery {
         let mut memtable_bytes = 0;
         while let Some((position, record)) = replay.next().await? {
             let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
-            mutation.validate().map_err(EngineError::Mutation)?;
+            let valid = mutation.validate().map_err(EngineError::Mutation)?;
             // A table that is not in the manifest was dropped.
             let Some(table) = self.tables.get(&mutation.table) else { continue };
             if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
                 continue;
             }
-            memtable_bytes += table.apply(&mutation, Some(position)).map_err(EngineError::Mutation)?;
+            memtable_bytes += table.apply(&valid, Some(position)).map_err(EngineError::Mutation)?;
             if memtable_bytes > self.options.memtable_bytes_max {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;
                 memtable_bytes = 0;

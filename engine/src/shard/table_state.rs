@@ -14,7 +14,7 @@ use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
 use crate::key;
 use crate::memtable::SharedMemtable;
-use crate::mutation::{MutationRef, TableId};
+use crate::mutation::{TableId, ValidMutation};
 use crate::table::{TableReader, TableStatistics as FileStatistics};
 
 /// A table file that readers use.
@@ -89,11 +89,11 @@ impl TableState {
         self.is_configured.set(true);
     }
 
-    /// Applies a validated mutation; returns by how many bytes the memtable has grown.
+    /// Applies a mutation; returns by how many bytes the memtable has grown.
     #[inline]
     pub fn apply(
         &self,
-        mutation: &MutationRef<'_>,
+        mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, DecodeError> {
         // The active memtable is replaced in the turn in which it is frozen, so it is never a frozen one.

@@ -141,7 +141,7 @@ fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, Table
             continue;
         }
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((TableId(*table.id.as_bytes()), engine_options(table, keyspace.durable_writes)?));
+            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
         }
     }
     Ok(tables)
@@ -149,10 +149,7 @@ fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, Table
 
 fn table_ids(catalog: &Catalog) -> BTreeSet<TableId> {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    tables
-        .filter(|table| table.kind == TableKind::Stored)
-        .map(|table| TableId(*table.id.as_bytes()))
-        .collect()
+    tables.filter(|table| table.kind == TableKind::Stored).map(|table| table.engine_id()).collect()
 }
 
 fn events(old: &ClusterState, new: &ClusterState, told: Told) -> Vec<Event> {

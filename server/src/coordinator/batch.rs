@@ -17,7 +17,7 @@ use super::batch_limits::BatchVolume;
 use super::replica::forward::{ForwardedKind, Led};
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, TransactionStatement, transact};
-use super::write::{apply, apply_alone, apply_owned, lead_all, moment, no_any, tokens_of};
+use super::write::{apply, apply_alone, apply_owned, lead_all, moment, moment_at, no_any, tokens_of};
 use super::{Execution, Outcome, RequestOptions};
 use crate::batch_log::{self, BatchId};
 use crate::bind::OwnedBindings;
@@ -80,7 +80,7 @@ fn try_batch(
             Box::pin(batch_at_leaders(context.clone(), request))
         }));
     }
-    let moment = moment(context, &request.options);
+    let moment = moment_at(context, &request.options, request.call.now_micros);
     let mut set = MutationSet::default();
     for (plan, (_, owned)) in plans.iter().zip(&request.statements) {
         let values = owned.borrow();

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use helenus_engine::TableId;
 use helenus_engine::key::{self, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{Lookup, RowRequest};
@@ -267,7 +266,7 @@ fn read_local(
     range: &KeyRange,
     now_seconds: u32,
 ) -> Result<RangeEnd> {
-    let table = TableId(*plan.table.id.as_bytes());
+    let table = plan.table.engine_id();
     if key::is_one_key(&range.start, &range.end) {
         let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
         match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
@@ -329,7 +328,7 @@ fn block_request(
     rows: usize,
 ) -> BlockRequest {
     BlockRequest {
-        table: TableId(*plan.table.id.as_bytes()),
+        table: plan.table.engine_id(),
         start: range.start.clone(),
         end: range.end.clone(),
         reversed: range.reversed,

@@ -72,7 +72,7 @@ pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptio
     let mut tables = Vec::new();
     for keyspace in catalog.keyspaces.values() {
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((TableId(*table.id.as_bytes()), engine_options(table, keyspace.durable_writes)?));
+            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
         }
     }
     Ok(tables)
@@ -178,7 +178,7 @@ pub async fn on_every_shard(
 
 /// Empties a table on every shard of every node.
 pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
-    let id = TableId(*table.id.as_bytes());
+    let id = table.engine_id();
     if !context.cluster_view().is_single && context.cluster_view().placement(&table.keyspace).is_some() {
         truncate_everywhere(&context, id).await?;
         return Ok(Outcome::Void);

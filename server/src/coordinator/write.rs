@@ -9,9 +9,10 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use futures::FutureExt;
 use helenus_engine::commit_log::LogPosition;
+use helenus_engine::io::whole_seconds;
 use helenus_engine::key::{self, REGULAR_END, REGULAR_START};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Mutation, RowRef, TableId, transcode};
+use helenus_engine::{Mutation, RowRef, transcode};
 
 use super::replica::forward::{self, ForwardedKind, Led};
 use super::replica::hints::table_by_id;
@@ -45,7 +46,7 @@ impl ShardRows<'_> {
         is_there: &dyn Fn(RowRef<'_>) -> bool,
     ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let mut scan = self.context.shard.scan(&ScanRequest {
-            table: TableId(*table.id.as_bytes()),
+            table: table.engine_id(),
             start,
             end,
             reversed: false,
@@ -97,12 +98,17 @@ pub fn regular_rows(partition: &PartitionKey) -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((bound(REGULAR_START)?, bound(REGULAR_END)?))
 }
 
-/// The moment of a write.
+/// The moment of a write that is carried out now.
 pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
-    let now_micros = context.next_timestamp();
+    moment_at(context, options, context.clock.now_micros())
+}
+
+/// The moment of a write in a turn that began at `clock_micros` (microseconds since the epoch).
+pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteMoment {
+    let now_micros = context.next_timestamp_at(clock_micros);
     WriteMoment {
         timestamp: options.timestamp.unwrap_or(now_micros),
-        now_seconds: options.now_seconds.unwrap_or_else(|| context.now_seconds()),
+        now_seconds: options.now_seconds.unwrap_or_else(|| whole_seconds(clock_micros)),
         now_micros,
         is_exact: false,
         counter_id: *context.node.host_id.as_bytes(),
@@ -128,7 +134,7 @@ pub fn modify(
             Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request())))
         };
     }
-    let moment = moment(context, options);
+    let moment = moment_at(context, options, call.now_micros);
     let bindings = Bindings { values, call };
     let mut set = MutationSet::default();
     let mutations = set.add(plan, &bindings, &moment, None).and_then(|()| set.finish(&moment, None));
@@ -207,14 +213,14 @@ pub fn by_token(mutations: Vec<PartitionMutation>) -> Vec<(i64, Mutation)> {
 }
 
 fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
-    let mut durable = Box::pin(context.shard.durable(position));
-    match (&mut durable).now_or_never() {
-        Some(outcome) => Execution::Ready(outcome.map(|()| Outcome::Void).map_err(RequestError::from)),
-        None => Execution::Pending(Box::pin(async move {
-            durable.await?;
-            Ok(Outcome::Void)
-        })),
+    if let Some(outcome) = context.shard.durable_at_once(position) {
+        return Execution::Ready(outcome.map(|()| Outcome::Void).map_err(RequestError::from));
     }
+    let durable = context.shard.durable(position);
+    Execution::Pending(Box::pin(async move {
+        durable.await?;
+        Ok(Outcome::Void)
+    }))
 }
 
 /// Applies a mutation to this thread's shard.

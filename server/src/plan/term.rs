@@ -140,6 +140,18 @@ pub struct Bindings<'a> {
 }
 
 impl Term {
+    /// The bytes of the value, as far as they are known without evaluating the term.
+    pub fn known_bytes(&self, bindings: &Bindings<'_>) -> usize {
+        match self {
+            Self::Constant(value) => value.as_ref().map_or(0, Vec::len),
+            Self::Marker { index } => match bindings.values.get(*index) {
+                Some(BindValue::Bytes(bytes)) => bytes.len(),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     pub fn evaluate<'a>(&'a self, bindings: &Bindings<'a>) -> Result<Bound<'a>> {
         match self {
             Self::Constant(value) => Ok(Bound::from_option(value.as_deref())),

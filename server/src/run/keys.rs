@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use cql_lite::types::{CqlType, codec, compare, ordered, token};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
@@ -90,9 +90,13 @@ pub fn list_elements<'a>(list: &[u8], column: &str) -> Result<Vec<Cow<'a, [u8]>>
 }
 
 /// The partitions that a statement names.
-pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<Vec<PartitionKey>> {
+pub fn partition_keys(
+    keys: &[Values],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<SmallVec<[PartitionKey; 1]>> {
     if let Some(key) = only_partition_key(keys, table, bindings)? {
-        return Ok(vec![PartitionKey::new(key.into_owned())]);
+        return Ok(smallvec![PartitionKey::new(key.into_owned())]);
     }
     let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for (values, column) in keys.iter().zip(table.partition_key()) {
@@ -115,7 +119,7 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
             })
             .collect();
     }
-    let mut result = Vec::with_capacity(combinations.len());
+    let mut result = SmallVec::with_capacity(combinations.len());
     for combination in combinations {
         let bytes = match &combination[..] {
             [single] => single.to_vec(),
@@ -290,11 +294,11 @@ pub fn positions(
     restrictions: &[ClusteringRestriction],
     table: &Table,
     bindings: &Bindings<'_>,
-) -> Result<Vec<Vec<u8>>> {
+) -> Result<SmallVec<[Vec<u8>; 1]>> {
     if let Some(terms) = only_clustering_terms(restrictions, table) {
         let mut position = Vec::with_capacity(CLUSTERING_BYTES);
         check_clustering_length(put_position(&terms, table, bindings, &mut position)?)?;
-        return Ok(vec![position]);
+        return Ok(smallvec![position]);
     }
     let mut longest = 0;
     for restriction in restrictions {

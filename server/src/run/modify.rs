@@ -6,28 +6,24 @@
 //!   partition, in the same turn in which the mutation is applied.
 
 mod cells;
+mod mutation_set;
 mod using;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use cql_lite::types::{CqlType, compare, json};
 use helenus_engine::key::STATIC_POSITION;
-use helenus_engine::{
-    Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, RowRef, TableId,
-    counter,
-};
-use smallvec::SmallVec;
+use helenus_engine::{Deletion, Expiry, Liveness, RowBuilder, RowRef};
 
 use self::cells::{CellWriter, ListPlaces, ListState, RowWork, next_list_clock};
+use self::mutation_set::PartitionChange;
+pub use self::mutation_set::{MutationSet, PartitionMutation};
 use self::using::expiry;
 pub use self::using::{MAX_TTL_SECONDS, timestamp_value};
-use super::keys::{
-    PartitionKey, Slice, clustering_slices, encode_path, list_elements, partition_keys, positions,
-};
+use super::keys::{PartitionKey, Slice, clustering_slices, encode_path, list_elements, positions};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation, fill_insert};
-use crate::plan::term::{BindValue, Bindings, Bound, Term};
+use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
 
 /// Rows as they are now; only the owner of a partition can tell.
@@ -58,132 +54,34 @@ pub struct WriteMoment {
     pub counter_id: [u8; 16],
 }
 
-/// What changes in one partition of one table.
-#[derive(Debug, Clone)]
-pub struct PartitionMutation {
-    pub token: i64,
-    pub table: Arc<Table>,
-    pub mutation: Mutation,
+/// What a statement does to static rows, or to regular ones.
+#[derive(Clone, Copy)]
+struct RowChanges {
+    is_static: bool,
+    /// The id of the last column that is changed, if any is.
+    last_id: Option<u32>,
+    /// Nothing but values for simple columns, in the order of their ids: such a row is written as its cells come.
+    sets_in_order: bool,
 }
 
-/// Mutations in the making, one a partition and table.
-#[derive(Default)]
-pub struct MutationSet {
-    /// Tokens of the partitions that are meant; `None`: all.
-    is_meant: Option<Box<dyn Fn(i64) -> bool>>,
-    partitions: BTreeMap<(TableId, PartitionKey), PartitionChange>,
-    list_places: ListPlaces,
-}
-
-struct PartitionChange {
-    builder: MutationBuilder,
-    /// Sums of counter updates by position and column id.
-    counters: BTreeMap<(Vec<u8>, u32), i64>,
-    table: Arc<Table>,
-}
-
-impl MutationSet {
-    /// Only what changes in partitions with these tokens: nothing is read in others.
-    pub fn limited_to(is_meant: Box<dyn Fn(i64) -> bool>) -> Self {
-        Self { is_meant: Some(is_meant), ..Self::default() }
+impl RowChanges {
+    fn none(is_static: bool) -> Self {
+        Self { is_static, last_id: None, sets_in_order: true }
     }
 
-    /// Adds what a statement changes.
-    pub fn add(
-        &mut self,
-        plan: &ModifyPlan,
-        bindings: &Bindings<'_>,
-        moment: &WriteMoment,
-        existing: Option<&dyn ExistingRows>,
-    ) -> Result<()> {
-        let expanded;
-        let plan = match &plan.json {
-            Some(_) => {
-                expanded = expand_json(plan, bindings)?;
-                &expanded
-            }
-            None => plan,
-        };
-        let writer = StatementWriter::new(plan, bindings, moment, existing)?;
-        for key in partition_keys(&plan.partition, &plan.table, bindings)? {
-            if self.is_meant.as_ref().is_none_or(|is_meant| is_meant(key.token)) {
-                writer.write(self, &key)?;
-            }
+    /// What the plan does to the static row and to regular rows.
+    fn of(plan: &ModifyPlan) -> (Self, Self) {
+        let (mut of_static, mut of_regular) = (Self::none(true), Self::none(false));
+        for ColumnOperation { column, operation } in &plan.operations {
+            let column = &plan.table.columns[*column];
+            let changes = if column.is_static() { &mut of_static } else { &mut of_regular };
+            changes.sets_in_order &= matches!(operation, Operation::Set(_))
+                && !column.column_type.is_multi_cell()
+                && changes.last_id < Some(column.id);
+            changes.last_id = Some(column.id);
         }
-        Ok(())
+        (of_static, of_regular)
     }
-
-    fn partition(&mut self, table: &Arc<Table>, key: &PartitionKey) -> Result<&mut PartitionChange> {
-        let id = TableId(*table.id.as_bytes());
-        match self.partitions.entry((id, key.clone())) {
-            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                let builder = MutationBuilder::new(id, key.token, &key.bytes)
-                    .map_err(|error| RequestError::invalid(error.to_string()))?;
-                Ok(entry.insert(PartitionChange { builder, counters: BTreeMap::new(), table: table.clone() }))
-            }
-        }
-    }
-
-    /// The finished mutations; partitions without changes are left out.
-    pub fn finish(
-        self,
-        moment: &WriteMoment,
-        existing: Option<&dyn ExistingRows>,
-    ) -> Result<Vec<PartitionMutation>> {
-        let mut mutations = Vec::with_capacity(self.partitions.len());
-        for ((_, key), mut change) in self.partitions {
-            if !change.counters.is_empty() {
-                let existing = existing.ok_or_else(|| {
-                    RequestError::Server("counters are updated by their owner only".to_owned())
-                })?;
-                write_counters(&mut change, &key, moment, existing)?;
-            }
-            if !change.builder.is_empty() {
-                mutations.push(PartitionMutation {
-                    token: key.token,
-                    table: change.table,
-                    mutation: change.builder.build(),
-                });
-            }
-        }
-        Ok(mutations)
-    }
-}
-
-fn write_counters(
-    change: &mut PartitionChange,
-    key: &PartitionKey,
-    moment: &WriteMoment,
-    existing: &dyn ExistingRows,
-) -> Result<()> {
-    let mut rows: BTreeMap<Vec<u8>, Vec<(u32, i64)>> = BTreeMap::new();
-    for ((position, column), delta) in std::mem::take(&mut change.counters) {
-        rows.entry(position).or_default().push((column, delta));
-    }
-    for (position, deltas) in rows {
-        let current = existing.row(&change.table, key, &position)?.unwrap_or_default();
-        let mut row = RowBuilder::new();
-        for (column, delta) in deltas {
-            let cell = RowRef::new(&current, 0).cells().find(|cell| cell.column == column);
-            let (clock, count) = cell
-                .filter(|cell| cell.kind == CellKind::Counter)
-                .and_then(|cell| counter::find(cell.value, moment.counter_id))
-                .unwrap_or((0, 0));
-            // A clock that starts from the moment outranks the ones from before a deletion of the counter.
-            let clock = (clock + 1).max(moment.timestamp);
-            let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
-            row.cell(Cell {
-                column,
-                path: &[],
-                timestamp: moment.timestamp,
-                kind: CellKind::Counter,
-                value: &value,
-            });
-        }
-        change.builder.row(&position, &mut row);
-    }
-    Ok(())
 }
 
 /// One statement with everything that does not depend on the partition evaluated.
@@ -194,6 +92,10 @@ struct StatementWriter<'a> {
     existing: Option<&'a dyn ExistingRows>,
     timestamp: i64,
     expiry: Option<Expiry>,
+    of_static: RowChanges,
+    of_regular: RowChanges,
+    /// Bytes of the values that it sets, as far as they are known without evaluating them.
+    value_bytes: usize,
 }
 
 impl<'a> StatementWriter<'a> {
@@ -208,45 +110,50 @@ impl<'a> StatementWriter<'a> {
             Some(term) => timestamp_value(term, bindings)?.unwrap_or(moment.timestamp),
         };
         let expiry = expiry(plan, bindings, moment.now_seconds)?;
-        Ok(Self { plan, bindings, moment, existing, timestamp, expiry })
+        let (of_static, of_regular) = RowChanges::of(plan);
+        let value_bytes_of = |change: &ColumnOperation| match &change.operation {
+            Operation::Set(term) => term.known_bytes(bindings),
+            _ => 0,
+        };
+        let value_bytes = plan.operations.iter().map(value_bytes_of).sum();
+        Ok(Self { plan, bindings, moment, existing, timestamp, expiry, of_static, of_regular, value_bytes })
     }
 
-    /// Bytes of the values that came with the statement: a row of it is rarely larger.
-    fn value_bytes(&self) -> usize {
-        let bytes_of =
-            |value: &BindValue<'_>| if let BindValue::Bytes(bytes) = value { bytes.len() } else { 0 };
-        self.bindings.values.iter().map(bytes_of).sum()
+    /// About how many bytes the statement's changes of one partition take: room for most.
+    fn expected_bytes(&self) -> usize {
+        const BESIDES_VALUES_BYTES: usize = 64;
+        const CELL_HEAD_BYTES: usize = 4;
+        BESIDES_VALUES_BYTES + self.plan.operations.len() * CELL_HEAD_BYTES + self.value_bytes
     }
 
     fn deletion(&self) -> Deletion {
         Deletion { timestamp: self.timestamp, local_deletion_time: self.moment.now_seconds }
     }
 
-    fn write(&self, set: &mut MutationSet, key: &PartitionKey) -> Result<()> {
+    fn write(&self, change: &mut PartitionChange, places: &mut ListPlaces) -> Result<()> {
         let plan = self.plan;
         let table = &plan.table;
         if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
-            return self.delete_rows(set, key);
+            return self.delete_rows(change);
         }
-        let (statics, regulars): (SmallVec<[&ColumnOperation; 16]>, SmallVec<[&ColumnOperation; 16]>) =
-            plan.operations.iter().partition(|change| table.columns[change.column].is_static());
-        if !statics.is_empty() {
+        if self.of_static.last_id.is_some() {
             // Never with a liveness: readers count on it (`RowLayout::simple_columns`).
-            self.write_row(set, key, STATIC_POSITION, &statics, false)?;
+            self.write_row(change, places, STATIC_POSITION, self.of_static, None)?;
         }
+        let is_insert = plan.kind == ModifyKind::Insert;
         let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
-        if !names_rows || (regulars.is_empty() && plan.kind != ModifyKind::Insert) {
+        if !names_rows || !(is_insert || self.of_regular.last_id.is_some()) {
             return Ok(());
         }
+        let liveness = is_insert.then_some(Liveness { timestamp: self.timestamp, expiry: self.expiry });
         for position in positions(&plan.clustering, table, self.bindings)? {
-            self.write_row(set, key, &position, &regulars, plan.kind == ModifyKind::Insert)?;
+            self.write_row(change, places, &position, self.of_regular, liveness)?;
         }
         Ok(())
     }
 
-    fn delete_rows(&self, set: &mut MutationSet, key: &PartitionKey) -> Result<()> {
+    fn delete_rows(&self, change: &mut PartitionChange) -> Result<()> {
         let plan = self.plan;
-        let change = set.partition(&plan.table, key)?;
         if plan.clustering.is_empty() {
             change.builder.delete_partition(self.deletion());
             return Ok(());
@@ -264,27 +171,45 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
+    /// The statement's operations on static columns, or on the others.
+    fn operations(&self, is_static: bool) -> impl Iterator<Item = (&'a Column, &'a Operation)> {
+        let columns = &self.plan.table.columns;
+        self.plan
+            .operations
+            .iter()
+            .map(|ColumnOperation { column, operation }| (&columns[*column], operation))
+            .filter(move |(column, _)| column.is_static() == is_static)
+    }
+
     fn write_row(
         &self,
-        set: &mut MutationSet,
-        key: &PartitionKey,
+        change: &mut PartitionChange,
+        places: &mut ListPlaces,
         position: &[u8],
-        operations: &[&ColumnOperation],
-        is_insert: bool,
+        of_row: RowChanges,
+        liveness: Option<Liveness>,
     ) -> Result<()> {
-        let table = &self.plan.table;
-        let mut places = set.list_places;
-        let row = RowBuilder::with_capacity(operations.len(), self.value_bytes());
-        let mut work = RowWork { row, places: &mut places, lists: BTreeMap::new() };
-        if is_insert {
-            work.row.set_liveness(Liveness { timestamp: self.timestamp, expiry: self.expiry });
+        if of_row.sets_in_order {
+            return change.builder.row_in_order(position, liveness, |row| {
+                for (column, operation) in self.operations(of_row.is_static) {
+                    if let Operation::Set(term) = operation {
+                        CellWriter { writer: self, column }.set(row, term)?;
+                    }
+                }
+                Ok(())
+            });
         }
-        for change in operations {
-            let column = &table.columns[change.column];
-            match &change.operation {
+        let row = RowBuilder::with_capacity(self.plan.operations.len(), self.value_bytes);
+        let mut work = RowWork { row, places, lists: BTreeMap::new() };
+        if let Some(liveness) = liveness {
+            work.row.set_liveness(liveness);
+        }
+        let key = &change.key;
+        for (column, operation) in self.operations(of_row.is_static) {
+            match operation {
                 Operation::CounterAdd(term) | Operation::CounterSubtract(term) => {
                     let Some(amount) = self.counter_amount(term, &column.name)? else { continue };
-                    let amount = if matches!(change.operation, Operation::CounterAdd(_)) {
+                    let amount = if matches!(operation, Operation::CounterAdd(_)) {
                         amount
                     } else {
                         amount.checked_neg().ok_or_else(|| {
@@ -293,19 +218,13 @@ impl<'a> StatementWriter<'a> {
                             ))
                         })?
                     };
-                    let sum = set
-                        .partition(table, key)?
-                        .counters
-                        .entry((position.to_vec(), column.id))
-                        .or_default();
+                    let sum = change.counters.entry((position.to_vec(), column.id)).or_default();
                     *sum = sum.wrapping_add(amount);
                 }
                 operation => self.write_column(&mut work, key, position, column, operation)?,
             }
         }
-        let mut row = work.row;
-        set.list_places = places;
-        set.partition(table, key)?.builder.row(position, &mut row);
+        change.builder.row(position, &mut work.row);
         Ok(())
     }
 
@@ -575,3 +494,6 @@ pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyP
     fill_insert(&mut expanded, terms)?;
     Ok(expanded)
 }
+
+#[cfg(test)]
+mod tests;

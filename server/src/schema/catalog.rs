@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::types::{CqlType, UserType};
+use helenus_engine::TableId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -134,6 +135,11 @@ impl Keyspace {
 }
 
 impl Table {
+    /// The id under which the engine knows the table.
+    pub fn engine_id(&self) -> TableId {
+        TableId(*self.id.as_bytes())
+    }
+
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }

@@ -351,12 +351,12 @@ impl Connection {
             }
         };
         let (version, stream) = (header.version, header.stream);
-        match decoded.request {
+        match &decoded.request {
             Request::Options => {
                 let options = handshake::supported(&self.context);
                 self.out_bare(|out| encode_supported(out, version, stream, &options));
             }
-            Request::Startup(options) => match handshake::startup(version, &options) {
+            Request::Startup(options) => match handshake::startup(version, options) {
                 Ok(startup) => {
                     self.out_bare(|out| encode_ready(out, version, stream));
                     *self.startup.borrow_mut() = Some(startup.clone());
@@ -371,7 +371,7 @@ impl Connection {
             Request::Register(types) => {
                 let mut registered = self.registered.get();
                 for event_type in types {
-                    registered[event_type as usize] = true;
+                    registered[*event_type as usize] = true;
                 }
                 self.registered.set(registered);
                 self.write(|out| encode_ready(out, version, stream));

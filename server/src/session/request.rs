@@ -32,16 +32,16 @@ pub fn carry_out(
     stream: i16,
     started: Duration,
     tracing: bool,
-    request: Request<'_>,
+    request: &Request<'_>,
 ) {
     let mut responder = Responder::new(version, stream);
-    let begun = tracing.then(|| trace::Trace::begin(connection, &request));
+    let begun = tracing.then(|| trace::Trace::begin(connection, request));
     responder.tracing_id = begun.as_ref().map(trace::Trace::id);
     let begun_execution = match request {
-        Request::Query(query) => run_query(connection, &query, &mut responder),
-        Request::Execute(execute) => run_prepared(connection, &execute, &mut responder),
+        Request::Query(query) => run_query(connection, query, &mut responder),
+        Request::Execute(execute) => run_prepared(connection, execute, &mut responder),
         Request::Batch(batch) => {
-            run_batch(connection, &batch, &mut responder.warnings).map(|execution| (None, execution))
+            run_batch(connection, batch, &mut responder.warnings).map(|execution| (None, execution))
         }
         Request::Prepare(prepare) => {
             let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());

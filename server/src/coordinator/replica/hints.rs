@@ -111,9 +111,7 @@ pub async fn store(
     let bytes = change.mutation.bytes().len() as u64;
     let limit = config.max_hints_bytes / context.node.shard_count() as u64;
     let hints = &context.replication.hints;
-    if context.has_bug(PlantedBug::SkipHint)
-        || hints.is_truncated(&TableId(*change.table.id.as_bytes()), begun_micros)
-    {
+    if context.has_bug(PlantedBug::SkipHint) || hints.is_truncated(&change.table.engine_id(), begun_micros) {
         return true;
     }
     let known = hints.target(target);

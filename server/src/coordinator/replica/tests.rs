@@ -393,7 +393,7 @@ fn too_much_under_way_is_overload_not_a_queue() {
 #[test]
 fn a_table_that_replicas_do_not_know_is_a_failure_with_its_reason() {
     with_cluster(3, &Config::default(), |cluster| async move {
-        let id = helenus_engine::TableId(*cluster.table("three", "t").id.as_bytes());
+        let id = cluster.table("three", "t").engine_id();
         for node in [1, 2] {
             for context in &cluster.nodes[node] {
                 context.shard.drop_table(id).await.unwrap();

@@ -6,10 +6,11 @@ use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
 
 use cql_lite::types::{CqlType, codec};
-use helenus_engine::{Cell, CellKind, RowBuilder};
+use helenus_engine::{Cell, CellKind, RowBuilder, RowWriter};
 
 use super::{StatementWriter, WriteMoment};
 use crate::error::{RequestError, Result};
+use crate::plan::term::{Bound, Term};
 use crate::run::keys::encode_path;
 use crate::schema::catalog::Column;
 
@@ -59,14 +60,32 @@ pub(super) struct CellWriter<'a, 'w> {
 }
 
 impl CellWriter<'_, '_> {
-    pub(super) fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
+    fn value_cell<'v>(&self, path: &'v [u8], value: &'v [u8]) -> Cell<'v> {
         let kind = self.writer.expiry.map_or(CellKind::Live, CellKind::Expiring);
-        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value });
+        Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value }
+    }
+
+    fn tombstone_cell<'v>(&self, path: &'v [u8]) -> Cell<'v> {
+        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
+        Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] }
+    }
+
+    pub(super) fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
+        row.cell(self.value_cell(path, value));
     }
 
     pub(super) fn tombstone(&self, row: &mut RowBuilder, path: &[u8]) {
-        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
-        row.cell(Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] });
+        row.cell(self.tombstone_cell(path));
+    }
+
+    /// The value of a simple column.
+    pub(super) fn set(&self, row: &mut RowWriter<'_>, term: &Term) -> Result<()> {
+        match term.evaluate(self.writer.bindings)? {
+            Bound::Unset => {}
+            Bound::Null => row.cell(&self.tombstone_cell(&[])),
+            Bound::Bytes(value) => row.cell(&self.value_cell(&[], &value)),
+        }
+        Ok(())
     }
 
     /// Changes an element of a collection.

@@ -327,7 +327,7 @@ impl Cluster {
 
     fn table(&self, name: &str) -> TableId {
         let (keyspace, table) = name.split_once('.').unwrap();
-        TableId(*self.catalog.keyspaces[keyspace].tables[table].id.as_bytes())
+        self.catalog.keyspaces[keyspace].tables[table].engine_id()
     }
 
     /// Writes partitions to all living replicas, also pending ones: rows, deletions, overwritten rows.

@@ -13,7 +13,7 @@ use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Clock, Environment, InlineBackground, ManualClock, SimulatedDisk};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{CellKind, TableId, counter};
+use helenus_engine::{CellKind, counter};
 use uuid::Uuid;
 
 use crate::batch_log;
@@ -461,7 +461,7 @@ impl Cluster {
 
     /// What a node itself has of a table of one value column: the value (or the sum of a counter) by key.
     pub fn stored(&self, node: usize, keyspace: &str, table: &str) -> BTreeMap<i32, i64> {
-        let id = TableId(*self.table(keyspace, table).id.as_bytes());
+        let id = self.table(keyspace, table).engine_id();
         let mut rows = BTreeMap::new();
         for context in &self.nodes[node] {
             let mut scan = context
