@@ -38,6 +38,8 @@ pub(crate) mod flags {
     pub const CELL_PATH: u8 = 1 << 4;
     pub const CELL_NO_VALUE: u8 = 1 << 5;
     pub const CELL_KNOWN: u8 = (1 << 6) - 1;
+    /// Of most cells: live and written with their row. Both ways of the codec have a short path for them.
+    pub const CELL_SIMPLE: u8 = CELL_LIVE | CELL_SHARES_TIMESTAMP;
 }
 
 /// A view of an encoded row. Cheap to copy; nothing is decoded before it is asked for.
@@ -324,10 +326,9 @@ impl<'a> Cells<'a> {
     /// The next cell, if it is as most are: live, written with its row, short.
     #[inline]
     fn decode_simple(&mut self) -> Option<Cell<'a>> {
-        const SIMPLE: u8 = flags::CELL_LIVE | flags::CELL_SHARES_TIMESTAMP;
         let timestamp = self.shared.as_ref()?.timestamp;
         let (&[flags, column, length], rest) = self.reader.rest().split_first_chunk::<3>()?;
-        if flags != SIMPLE || (column | length) >= 0x80 {
+        if flags != flags::CELL_SIMPLE || (column | length) >= 0x80 {
             return None;
         }
         let (value, rest) = rest.split_at_checked(usize::from(length))?;

@@ -83,7 +83,6 @@ impl<'o> RowWriter<'o> {
     /// Appends the cell if it is as most are: live, written with its row, short.
     #[inline]
     fn try_simple_cell(&mut self, cell: &Cell<'_>) -> bool {
-        const SIMPLE: u8 = flags::CELL_LIVE | flags::CELL_SHARES_TIMESTAMP;
         let is_shared = self.shared.as_ref().is_some_and(|shared| shared.timestamp == cell.timestamp);
         let (Ok(column @ 0..0x80), Ok(length @ 1..0x80)) =
             (u8::try_from(cell.column), u8::try_from(cell.value.len()))
@@ -93,7 +92,7 @@ impl<'o> RowWriter<'o> {
         if !is_shared || cell.kind != CellKind::Live || !cell.path.is_empty() {
             return false;
         }
-        let head = [SIMPLE, column, length];
+        let head = [flags::CELL_SIMPLE, column, length];
         self.out.reserve(head.len() + cell.value.len());
         self.out.extend_from_slice(&head);
         self.out.extend_from_slice(cell.value);

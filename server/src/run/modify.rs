@@ -192,8 +192,10 @@ impl<'a> StatementWriter<'a> {
         if of_row.sets_in_order {
             return change.builder.row_in_order(position, liveness, |row| {
                 for (column, operation) in self.operations(of_row.is_static) {
-                    if let Operation::Set(term) = operation {
-                        CellWriter { writer: self, column }.set(row, term)?;
+                    let Operation::Set(term) = operation else { continue };
+                    let value = term.evaluate(self.bindings)?;
+                    if let Some(cell) = (CellWriter { writer: self, column }).simple_cell(&value) {
+                        row.cell(&cell);
                     }
                 }
                 Ok(())
@@ -251,22 +253,24 @@ impl<'a> StatementWriter<'a> {
         operation: &Operation,
     ) -> Result<()> {
         let cells = CellWriter { writer: self, column };
-        let is_multi_cell = column.column_type.is_multi_cell();
         match operation {
+            Operation::Set(term) if !column.column_type.is_multi_cell() => {
+                let value = term.evaluate(self.bindings)?;
+                if let Some(cell) = cells.simple_cell(&value) {
+                    work.row.cell(cell);
+                }
+                Ok(())
+            }
             Operation::Set(term) => match term.evaluate(self.bindings)? {
                 Bound::Unset => Ok(()),
                 Bound::Null => {
                     cells.delete_all(&mut work.row);
                     Ok(())
                 }
-                Bound::Bytes(value) if is_multi_cell => {
+                Bound::Bytes(value) => {
                     let before = Deletion { timestamp: self.timestamp.saturating_sub(1), ..self.deletion() };
                     work.row.delete_column(column.id, before);
                     cells.write_elements(work, &value, next_list_clock(self.moment))
-                }
-                Bound::Bytes(value) => {
-                    cells.value(&mut work.row, &[], &value);
-                    Ok(())
                 }
             },
             Operation::Delete => {

@@ -1,8 +1,8 @@
 //! One client connection: bytes to requests, answers to bytes.
 //!
 //! Invariants:
-//! * Answers leave in one write for many: when the frames of one read are carried out, or a good many of them, or a good
-//!   many bytes have come together.
+//! * Answers leave in one write for many: when the frames of one read are carried out, or a good number of them is, or a
+//!   good many bytes have come together.
 //! * No request is begun while too many are under way or the client does not take its answers: memory stays bounded.
 //! * A connection that is idle holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
@@ -37,10 +37,11 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that were larger than this are given back once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Answers of a read's requests leave together until they are so many, or this large: enough that a system call is cheap among
-/// them, and work for the client while the last of its requests are still being carried out. A client that gets all its answers
-/// at once sends all its next requests at once: then the two take turns, and each waits while the other works.
-const ANSWERS_PER_WRITE: usize = 16;
+/// Answers of a read's requests leave together until so many requests are carried out, or the answers are this large: enough that
+/// a system call is cheap among them, and work for the client while the last of its requests are still being carried out. A client
+/// that gets all its answers at once sends all its next requests at once: then the two take turns, and each waits while the other
+/// works.
+const REQUESTS_PER_WRITE: usize = 16;
 const BYTES_PER_WRITE: usize = 16 << 10;
 
 /// What a connection is shared between: its task and the requests under way.
@@ -240,7 +241,7 @@ impl Wire {
     fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
         connection.answered_at.set(None);
-        let mut answers = 0;
+        let mut requests = 0;
         while self.takes_requests(connection) {
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
@@ -254,9 +255,9 @@ impl Wire {
                     if let Some(Startup { compression, .. }) = switch {
                         self.switch(connection, compression);
                     }
-                    answers += 1;
-                    if answers == ANSWERS_PER_WRITE || connection.out.borrow().len() >= BYTES_PER_WRITE {
-                        answers = 0;
+                    requests += 1;
+                    if requests == REQUESTS_PER_WRITE || connection.out.borrow().len() >= BYTES_PER_WRITE {
+                        requests = 0;
                         self.flush(connection)?;
                         connection.answered_at.set(None);
                     }

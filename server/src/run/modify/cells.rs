@@ -6,11 +6,11 @@ use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
 
 use cql_lite::types::{CqlType, codec};
-use helenus_engine::{Cell, CellKind, RowBuilder, RowWriter};
+use helenus_engine::{Cell, CellKind, RowBuilder};
 
 use super::{StatementWriter, WriteMoment};
 use crate::error::{RequestError, Result};
-use crate::plan::term::{Bound, Term};
+use crate::plan::term::Bound;
 use crate::run::keys::encode_path;
 use crate::schema::catalog::Column;
 
@@ -78,14 +78,13 @@ impl CellWriter<'_, '_> {
         row.cell(self.tombstone_cell(path));
     }
 
-    /// The value of a simple column.
-    pub(super) fn set(&self, row: &mut RowWriter<'_>, term: &Term) -> Result<()> {
-        match term.evaluate(self.writer.bindings)? {
-            Bound::Unset => {}
-            Bound::Null => row.cell(&self.tombstone_cell(&[])),
-            Bound::Bytes(value) => row.cell(&self.value_cell(&[], &value)),
+    /// The cell that gives a simple column this value, if it changes it.
+    pub(super) fn simple_cell<'v>(&self, value: &'v Bound<'_>) -> Option<Cell<'v>> {
+        match value {
+            Bound::Unset => None,
+            Bound::Null => Some(self.tombstone_cell(&[])),
+            Bound::Bytes(value) => Some(self.value_cell(&[], value)),
         }
-        Ok(())
     }
 
     /// Changes an element of a collection.

@@ -118,15 +118,12 @@ impl MutationSet {
         moment: &WriteMoment,
         existing: Option<&dyn ExistingRows>,
     ) -> Result<Vec<PartitionMutation>> {
-        let mut mutations = Vec::with_capacity(self.others.len() + 1);
-        let last = self.current.take();
-        let only = if self.others.is_empty() {
-            last
-        } else {
+        if !self.others.is_empty() {
+            let last = self.current.take();
             self.set_aside(last);
-            None
-        };
-        for mut change in only.into_iter().chain(self.others.into_values()) {
+        }
+        let mut mutations = Vec::with_capacity(self.others.len().max(1));
+        for mut change in self.current.into_iter().chain(self.others.into_values()) {
             if !change.counters.is_empty() {
                 let existing = existing.ok_or_else(|| {
                     RequestError::Server("counters are updated by their owner only".to_owned())
