@@ -245,14 +245,19 @@ impl MemtableCursor {
         self.memtable.read(Memtable::max_timestamp)
     }
 
-    /// The span deletion that covers a full key, of any partition.
+    /// Whether the memtable has any span deletions, as it is now.
     #[inline]
-    pub fn covering(&self, key: &[u8], prefix_length: usize) -> Option<Deletion> {
+    pub fn has_spans(&self) -> bool {
+        self.memtable.read(|memtable| memtable.has_spans)
+    }
+
+    /// The span deletion that covers a full key, of any partition.
+    pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
         self.memtable.read(|memtable| {
             if !memtable.has_spans {
                 return None;
             }
-            let (prefix, position) = key.split_at_checked(prefix_length)?;
+            let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
             let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
             let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
             memtable.partitions.get(id as usize)?.spans.as_ref()?.covering(position)

@@ -15,7 +15,7 @@ use crate::row::RowRef;
 
 pub(crate) use self::scan::BufferPool;
 pub use self::scan::Scan;
-pub(crate) use self::source::{Bounds, Source, TableSource};
+pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuffers};
 pub(crate) use self::span_sources::SpanSource;
 pub(crate) use self::versions::VersionScan;
 pub use self::versions::{VersionLimit, VersionScanRequest, Versions};

@@ -1,17 +1,19 @@
 //! The merge of a scan's sources.
 //!
-//! Sources are few, so the next key is a linear minimum over their heads. A row with a single version that
+//! Sources are few, so the next key is a linear minimum over their heads; while it stays with one source, it is compared with
+//! that of the runner-up alone. Files whose rows lie further on are opened when it comes there. A row with a single version that
 //! nothing shadows, or with one that is all that counts, is handed out as it lies in its source; others are merged
 //! into a buffer of the scan. The sources that gave the present row move on only with the next step, so that the row stays readable.
 //!
 //! Nothing is locked: memtable cursors notice changes. Span deletions are looked up for each row in every
-//! source, which bounds the work however many there are.
+//! source, where any source has some, which bounds the work however many there are.
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use super::source::{Bounds, Source};
+use super::source::{Bounds, Source, TableSourceBuffers};
 use super::{Budget, RowView, ScanRequest, Step};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
@@ -22,7 +24,7 @@ use crate::mutation::TableId;
 use crate::reconcile::{self, Purpose};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
-use crate::table::TableCursorBuffers;
+use crate::table::TableError;
 
 /// What a scan allocates for itself.
 #[derive(Default)]
@@ -39,7 +41,7 @@ pub(crate) struct ScanBuffers {
 pub(crate) struct BufferPool {
     scans: Vec<ScanBuffers>,
     memtable_cursors: Vec<CursorBuffers>,
-    table_cursors: Vec<TableCursorBuffers>,
+    table_sources: Vec<TableSourceBuffers>,
 }
 
 /// Most scans whose buffers are kept; and most cursors of each kind.
@@ -57,8 +59,8 @@ impl BufferPool {
         self.memtable_cursors.pop().unwrap_or_default()
     }
 
-    pub fn take_table_cursor(&mut self) -> TableCursorBuffers {
-        self.table_cursors.pop().unwrap_or_default()
+    pub fn take_table_source(&mut self) -> TableSourceBuffers {
+        self.table_sources.pop().unwrap_or_default()
     }
 
     fn put_back(&mut self, mut buffers: ScanBuffers) {
@@ -67,8 +69,8 @@ impl BufferPool {
                 Source::Memtable(cursor) if self.memtable_cursors.len() < POOLED_CURSORS => {
                     self.memtable_cursors.push(cursor.into_buffers(POOLED_BYTES));
                 }
-                Source::Table(source) if self.table_cursors.len() < POOLED_CURSORS => {
-                    self.table_cursors.push(source.into_buffers(POOLED_BYTES));
+                Source::Table(source) if self.table_sources.len() < POOLED_CURSORS => {
+                    self.table_sources.push(source.into_buffers(POOLED_BYTES));
                 }
                 _ => {}
             }
@@ -96,10 +98,12 @@ pub struct Scan<'s> {
     wanted: Option<&'s [u32]>,
     /// The sources whose present rows make up the row handed out last.
     current: SmallVec<[u32; 8]>,
+    /// Whose key follows that of the only current source.
+    runner_up: RunnerUp,
     /// Where the row handed out last lies.
     place: Place,
-    /// The length of the partition prefix of the present key.
-    prefix_length: usize,
+    /// Whether any source has span deletions.
+    has_spans: bool,
 }
 
 /// The merged versions of a row.
@@ -116,6 +120,16 @@ enum Place {
     Source(u32),
     /// In the buffer of merged rows.
     Merged,
+}
+
+/// The source that is next in turn after the only current one, as long as the others stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunnerUp {
+    /// Also while not exactly one source is current.
+    Unknown,
+    /// The others have nothing more.
+    None,
+    Source(u32),
 }
 
 enum Found {
@@ -136,6 +150,7 @@ impl<'s> Scan<'s> {
         buffers.start.extend_from_slice(request.start);
         buffers.end.clear();
         buffers.end.extend_from_slice(request.end);
+        let has_spans = buffers.sources.iter().any(Source::has_spans);
         Self {
             pool,
             buffers,
@@ -147,8 +162,9 @@ impl<'s> Scan<'s> {
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
             current: SmallVec::new(),
+            runner_up: RunnerUp::Unknown,
             place: Place::Merged,
-            prefix_length: 0,
+            has_spans,
         }
     }
 
@@ -161,17 +177,18 @@ impl<'s> Scan<'s> {
             Found::End => return Ok(Step::End),
             Found::Row => {}
         }
-        let sources = &self.buffers.sources;
-        let first = self.current.first().and_then(|&index| sources.get(index as usize));
-        let Some(key) = first.and_then(|source| source.key(&self.buffers.start)) else {
+        let ScanBuffers { start, sources, merged, .. } = &self.buffers;
+        let source = match self.place {
+            Place::Source(index) => Some(index),
+            Place::Merged => self.current.first().copied(),
+        };
+        let source = source.and_then(|index| sources.get(index as usize));
+        let Some((source, key)) = source.and_then(|source| Some((source, source.key(start)?))) else {
             return Ok(Step::End);
         };
         let row = match self.place {
-            Place::Merged => RowRef::new(&self.buffers.merged, 0),
-            Place::Source(index) => match sources.get(index as usize) {
-                Some(source) => source.row(),
-                None => return Ok(Step::End),
-            },
+            Place::Source(_) => source.row(),
+            Place::Merged => RowRef::new(merged, 0),
         };
         let view = RowView::new(key, row, self.now_seconds)
             .map_err(|reason| EngineError::Row { table: self.table, reason })?;
@@ -179,28 +196,61 @@ impl<'s> Scan<'s> {
     }
 
     fn find_next(&mut self) -> Result<Found, EngineError> {
-        self.leave_current()?;
-        self.refresh();
         loop {
             let is_spent =
                 self.used.bytes >= self.budget.bytes || self.used.tombstones >= self.budget.tombstones;
             if is_spent && self.has_progressed {
+                // Nothing of it was handed out.
+                self.leave_current()?;
                 return Ok(Found::Exhausted);
             }
-            if !self.gather() {
+            if !self.step()? {
                 return Ok(Found::End);
             }
             self.has_progressed = true;
             if self.reconcile()? {
                 return Ok(Found::Row);
             }
-            self.leave_current()?;
         }
+    }
+
+    /// Goes to the next row, whether a reader would see it or not; false at the end.
+    #[inline]
+    pub(super) fn step(&mut self) -> Result<bool, EngineError> {
+        if self.buffers.sources.iter().any(Source::is_stale) {
+            self.leave_current()?;
+            self.refresh();
+            return self.gather();
+        }
+        if self.runner_up == RunnerUp::Unknown {
+            self.leave_current()?;
+            return self.gather();
+        }
+        Ok(self.advance_only()? || self.gather()?)
+    }
+
+    /// Moves on the only current source; whether it still has the next key, and it alone.
+    #[inline]
+    fn advance_only(&mut self) -> Result<bool, EngineError> {
+        let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
+        let Some(only) = self.current.first().map(|&index| index as usize) else { return Ok(false) };
+        let Some(source) = sources.get_mut(only) else { return Ok(false) };
+        if let Err(error) = source.advance(Bounds { start, end, reversed: self.reversed }) {
+            self.forget_current();
+            return Err(error.into());
+        }
+        let Some(key) = sources.get(only).and_then(|source| source.key(start)) else { return Ok(false) };
+        let runner_up = match self.runner_up {
+            RunnerUp::Source(index) => sources.get(index as usize).and_then(|source| source.key(start)),
+            RunnerUp::Unknown | RunnerUp::None => None,
+        };
+        Ok(runner_up.is_none_or(|runner_up| is_before(key, runner_up, self.reversed)))
     }
 
     /// Moves on the sources of the row handed out last.
     #[inline]
     fn leave_current(&mut self) -> Result<(), EngineError> {
+        self.runner_up = RunnerUp::Unknown;
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         for index in self.current.drain(..) {
             if let Some(source) = sources.get_mut(index as usize) {
@@ -211,7 +261,6 @@ impl<'s> Scan<'s> {
     }
 
     /// Takes in what was written since the last step.
-    #[inline]
     fn refresh(&mut self) {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         for source in sources {
@@ -221,25 +270,82 @@ impl<'s> Scan<'s> {
                 cursor.refresh(start, end);
             }
         }
+        self.look_for_spans();
     }
 
-    /// Finds the sources with the next key; false at the end of all.
-    #[inline]
-    fn gather(&mut self) -> bool {
+    /// To be called when memtable cursors may have noticed changes.
+    fn look_for_spans(&mut self) {
+        self.has_spans = self.buffers.sources.iter().any(Source::has_spans);
+    }
+
+    fn forget_current(&mut self) {
         self.current.clear();
-        let mut best: Option<&[u8]> = None;
+        self.runner_up = RunnerUp::Unknown;
+    }
+
+    /// Finds the sources with the next key; false at the end of all. Opens those that waited for the scan to come so far.
+    #[inline]
+    fn gather(&mut self) -> Result<bool, EngineError> {
+        while self.find_current() {
+            match self.open_waiting() {
+                Ok(false) => return Ok(true),
+                Ok(true) => {}
+                Err(error) => {
+                    self.forget_current();
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens those of the current sources that wait; whether there was any.
+    #[inline]
+    fn open_waiting(&mut self) -> Result<bool, TableError> {
+        let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
+        let mut any = false;
+        for &index in &self.current {
+            if let Some(source) = sources.get_mut(index as usize)
+                && source.is_waiting()
+            {
+                source.seek(Bounds { start, end, reversed: self.reversed })?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Finds the sources with the least key as they stand; false when none has any.
+    #[inline]
+    fn find_current(&mut self) -> bool {
+        self.current.clear();
+        let (mut best, mut second): (Option<&[u8]>, Option<&[u8]>) = (None, None);
+        self.runner_up = RunnerUp::None;
         for (index, source) in self.buffers.sources.iter().enumerate() {
             let Some(key) = source.key(&self.buffers.start) else { continue };
             let ordering = best.map(|best| if self.reversed { best.cmp(key) } else { key.cmp(best) });
             match ordering {
-                Some(std::cmp::Ordering::Greater) => continue,
-                Some(std::cmp::Ordering::Equal) => {}
-                None | Some(std::cmp::Ordering::Less) => {
+                Some(Ordering::Greater) => {
+                    if second.is_none_or(|second| is_before(key, second, self.reversed)) {
+                        second = Some(key);
+                        self.runner_up = RunnerUp::Source(index as u32);
+                    }
+                    continue;
+                }
+                Some(Ordering::Equal) => {}
+                None | Some(Ordering::Less) => {
+                    if let Some(&former) = self.current.first() {
+                        second = best;
+                        self.runner_up = RunnerUp::Source(former);
+                    }
                     self.current.clear();
                     best = Some(key);
                 }
             }
             self.current.push(index as u32);
+        }
+        if self.current.len() != 1 {
+            self.runner_up = RunnerUp::Unknown;
         }
         !self.current.is_empty()
     }
@@ -249,19 +355,9 @@ impl<'s> Scan<'s> {
     fn reconcile(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
         let first = self.current.first().and_then(|&index| Some((index, sources.get(index as usize)?)));
-        let Some((index, first, key)) =
-            first.and_then(|(index, source)| Some((index, source, source.key(start)?)))
-        else {
-            return Ok(false);
-        };
-        let Some(prefix_length) = key::prefix_length(key) else {
-            return Err(EngineError::Row {
-                table: self.table,
-                reason: DecodeError::Truncated { what: "a row key" },
-            });
-        };
-        self.prefix_length = prefix_length;
-        let shadow = sources.iter().filter_map(|source| source.covering(key, prefix_length)).max();
+        let Some((index, first)) = first else { return Ok(false) };
+        let covering = |key| sources.iter().filter_map(|source| source.covering(key)).max();
+        let shadow = if self.has_spans { first.key(start).and_then(covering) } else { None };
         merged.clear();
         if self.current.len() > 1 {
             return self.reconcile_versions(shadow);
@@ -327,8 +423,11 @@ impl<'s> Scan<'s> {
         let Some(key) = first.and_then(|source| source.key(start)) else { return Ok(()) };
         let prefix = merged;
         prefix.clear();
-        prefix.extend_from_slice(key.get(..self.prefix_length).unwrap_or_default());
+        prefix.extend_from_slice(
+            key::prefix_length(key).and_then(|length| key.get(..length)).unwrap_or_default(),
+        );
         self.current.clear();
+        self.runner_up = RunnerUp::Unknown;
         let is_inside: SmallVec<[bool; 8]> = sources
             .iter()
             .map(|source| source.key(start).is_some_and(|key| key.starts_with(prefix)))
@@ -344,6 +443,7 @@ impl<'s> Scan<'s> {
                 source.seek(Bounds { start, end, reversed: self.reversed })?;
             }
         }
+        self.look_for_spans();
         Ok(())
     }
 
@@ -351,7 +451,7 @@ impl<'s> Scan<'s> {
     /// for a reversed scan the new end. `None` when nothing is left.
     pub fn resume_bound(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         self.leave_current()?;
-        if !self.gather() {
+        if !self.gather()? {
             return Ok(None);
         }
         let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
@@ -363,14 +463,9 @@ impl<'s> Scan<'s> {
             }
             bound
         });
-        self.current.clear();
+        self.forget_current();
+        self.look_for_spans();
         Ok(bound)
-    }
-
-    /// Goes to the next row, whether a reader would see it or not; false at the end. For readers of versions.
-    pub(super) fn step(&mut self) -> Result<bool, EngineError> {
-        self.leave_current()?;
-        Ok(self.gather())
     }
 
     /// The full key of the row that [`Scan::step`] went to.
@@ -408,6 +503,12 @@ impl<'s> Scan<'s> {
     pub fn used(&self) -> Budget {
         self.used
     }
+}
+
+/// Whether a scan comes to `key` first.
+#[inline]
+fn is_before(key: &[u8], other: &[u8], reversed: bool) -> bool {
+    if reversed { other < key } else { key < other }
 }
 
 impl Drop for Scan<'_> {

@@ -47,7 +47,7 @@ use crate::io::{DiskLock, Environment};
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::mutation::{MutationRef, TableId};
-use crate::read::{Bounds, BufferPool, Scan, ScanRequest, Source, TableSource};
+use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
 use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
 
 pub use self::cleanup::Dropped;
@@ -248,7 +248,10 @@ impl Shard {
                     continue;
                 }
                 let spare = &mut *pool;
-                if let Some(source) = self.open_source(&file.reader, bounds, hash, is_row, is_long, spare)? {
+                let partition = hash.zip(prefix_length);
+                if let Some(source) =
+                    self.open_source(&file.reader, bounds, partition, is_row, is_long, spare)?
+                {
                     complete = complete.max(complete_since(&source));
                     buffers.sources.push(source);
                 }
@@ -258,41 +261,52 @@ impl Shard {
         Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
     }
 
-    /// The source for one file of a scan; `None` if the file cannot have anything to say. `hash` is given for
-    /// a range within one partition, `is_row` when it is exactly the row `start`.
+    /// The source for one file of a scan; `None` if the file cannot have anything to say. `partition` (the hash of `start` and the
+    /// length of the partition prefix) is given for a range within one, `is_row` when it is exactly the row `start`.
     #[inline]
     fn open_source(
         &self,
         reader: &Arc<TableReader>,
         bounds: Bounds<'_>,
-        hash: Option<KeyHash>,
+        partition: Option<(KeyHash, usize)>,
         is_row: bool,
         is_long: bool,
         spare: &mut BufferPool,
     ) -> Result<Option<Source>, EngineError> {
-        if !reader.statistics().may_overlap(bounds.start, bounds.end)
-            || hash.is_some_and(|hash| !reader.may_contain_partition(hash))
+        let statistics = reader.statistics();
+        if !statistics.may_overlap(bounds.start, bounds.end)
+            || partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash))
         {
             return Ok(None);
         }
-        if let Some(hash) = hash.filter(|_| is_row) {
-            let row = if reader.may_contain_row(hash) {
+        let reach = partition.map_or(Reach::Whole, |(_, prefix_length)| {
+            Reach::of(statistics.positions.as_ref(), bounds, prefix_length)
+        });
+        let has_rows = reach != Reach::Nothing;
+        if let Some((hash, _)) = partition.filter(|_| is_row || !has_rows) {
+            let row = if has_rows && reader.may_contain_row(hash) {
                 reader.get(Some(&self.block_cache), bounds.start)?
             } else {
                 None
             };
-            if row.is_none() && reader.spans().is_empty() {
+            if row.is_none() && reader.spans().overlapping(bounds.start, bounds.end).next().is_none() {
                 return Ok(None);
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
         }
-        let spare = spare.take_table_cursor();
+        let TableSourceBuffers { cursor: spare, bound } = spare.take_table_source();
         let cursor = if is_long {
             TableCursor::for_long_read(Arc::clone(reader), spare)
         } else {
             TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
         };
-        Ok(Some(Source::Table(TableSource::new(cursor, bounds)?)))
+        Ok(Some(Source::Table(match (reach, partition) {
+            (Reach::From(position), Some((_, prefix_length))) => {
+                let prefix = bounds.start.get(..prefix_length).unwrap_or_default();
+                TableSource::waiting(cursor, bound, prefix, position)
+            }
+            _ => TableSource::open(cursor, bound, bounds)?,
+        })))
     }
 
     /// Numbers about a table.

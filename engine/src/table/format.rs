@@ -1,4 +1,4 @@
-//! The layout of a table file. Version 1. Integers little endian.
+//! The layout of a table file. Version 2. Integers little endian.
 //!
 //! ```text
 //! file    := data blocks | spans | padding to 64 | partition filter | padding to 64 | row filter
@@ -13,12 +13,20 @@
 //! The sections are in the order of [`Footer`]'s fields. The checksum (IEEE) of a block covers everything before
 //! it; that of the footer the footer's bytes before it, the version and the magic. So every byte of the file that means
 //! something is under a checksum: only the padding (at most 63 zero bytes, twice) is not.
+//!
+//! Files of version 1, which are read as well, differ in one thing: their statistics say nothing of positions.
 
 use super::compression::{self, Compression};
 use super::packing;
 
 /// The newest version this program reads, and the one it writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The oldest version this program reads.
+pub const OLDEST_VERSION: u32 = 1;
+
+/// The first version whose statistics know the positions of rows.
+pub const POSITIONS_SINCE_VERSION: u32 = 2;
 
 /// The last bytes of a table.
 pub const MAGIC: &[u8; 8] = b"HELTABLE";
@@ -72,6 +80,7 @@ pub struct Footer {
     pub statistics: Section,
     pub data_bytes: u64,
     pub file_bytes: u64,
+    pub version: u32,
 }
 
 /// Why a file's end is no footer.
@@ -104,10 +113,10 @@ impl Footer {
         out.extend_from_slice(&self.file_bytes.to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(out.get(start..).unwrap_or_default());
-        hasher.update(&VERSION.to_le_bytes());
+        hasher.update(&self.version.to_le_bytes());
         hasher.update(MAGIC);
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(MAGIC);
     }
 
@@ -129,9 +138,12 @@ impl Footer {
         if !cfg!(feature = "fuzzing") && hasher.finalize() != u32::from_le_bytes(*crc) {
             // Another version's footer may have another length, and with it another checksum.
             return Err(match version_number {
-                VERSION => FooterError::Damaged("the checksum of the footer is wrong"),
+                OLDEST_VERSION..=VERSION => FooterError::Damaged("the checksum of the footer is wrong"),
                 other => FooterError::Version(other),
             });
+        }
+        if !(OLDEST_VERSION..=VERSION).contains(&version_number) {
+            return Err(FooterError::Version(version_number));
         }
         let mut sections = [Section::default(); SECTIONS];
         let (section_bytes, _) = body.as_chunks::<SECTION_BYTES>();
@@ -154,6 +166,7 @@ impl Footer {
             statistics,
             data_bytes: u64::from_le_bytes(*data_bytes),
             file_bytes: u64::from_le_bytes(*file_bytes),
+            version: version_number,
         };
         if footer.file_bytes != file.len() as u64 {
             return Err(FooterError::Damaged("the file has not the length that it was written with"));
@@ -224,6 +237,7 @@ mod tests {
             statistics: section(6),
             data_bytes: 7,
             file_bytes: FOOTER_BYTES as u64,
+            version: 1,
         };
         let mut expected = Vec::new();
         for number in 1..=6_u8 {
@@ -242,9 +256,14 @@ mod tests {
 
     #[test]
     fn another_version_is_told_from_damage() {
-        let footer = Footer { file_bytes: FOOTER_BYTES as u64, ..Footer::default() };
+        let footer = Footer { file_bytes: FOOTER_BYTES as u64, version: VERSION, ..Footer::default() };
         let mut bytes = Vec::new();
         footer.write_to(&mut bytes);
+        for version in [0, VERSION + 1] {
+            let mut other = Vec::new();
+            Footer { version, ..footer }.write_to(&mut other);
+            assert_eq!(Footer::read(&other), Err(FooterError::Version(version)), "its checksum is right");
+        }
         let mut newer = bytes.clone();
         newer[FOOTER_BYTES - 12] = 9;
         assert_eq!(Footer::read(&newer), Err(FooterError::Version(9)));

@@ -38,7 +38,7 @@ pub use filter::KeyHash;
 pub use packing::unpack as unpack_block;
 pub use reader::{TableReader, TableRow};
 pub use spans::{SpanRef, Spans};
-pub use statistics::TableStatistics;
+pub use statistics::{Positions, TableStatistics};
 pub use writer::{TableOptions, TableWriter};
 
 /// Why a table could not be written or read.

@@ -10,7 +10,9 @@ use super::TableError;
 use super::block::{BlockView, Found};
 use super::cache::{BlockCache, BlockData};
 use super::filter::{Filter, KeyHash};
-use super::format::{CheckedBlock, Footer, FooterError, VERSION, checksum_matches, read_block};
+use super::format::{
+    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, VERSION, checksum_matches, read_block,
+};
 use super::index::{Node, Target};
 use super::spans::Spans;
 use super::statistics::TableStatistics;
@@ -74,8 +76,9 @@ impl TableReader {
                 return Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"));
             }
         }
-        let statistics =
-            TableStatistics::read(footer.statistics.slice(file).unwrap_or_default()).map_err(|_| {
+        let statistics = footer.statistics.slice(file).unwrap_or_default();
+        let statistics = TableStatistics::read(statistics, footer.version >= POSITIONS_SINCE_VERSION)
+            .map_err(|_| {
                 TableError::damaged(path, footer.statistics.offset, "the statistics are malformed")
             })?;
         let reader = Self { id, path: path.to_path_buf(), mapping, footer, statistics };

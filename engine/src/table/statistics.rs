@@ -2,11 +2,16 @@
 //!
 //! ```text
 //! statistics := varints in the order of the fields below (signed ones zigzag, optional ones as 0 or value + 1)
-//!               | length and bytes of the smallest key | length and bytes of the largest key
+//!               | length and bytes of the smallest key | length and bytes of the largest key | positions
+//! positions  := 1 if there are static rows, else 0 | length and bytes of the first position of a regular row
+//!               | length and bytes of the last (both empty without regular rows)
 //! ```
+//!
+//! Version 1 ends before the positions.
 
 use crate::cell::{CellKind, Deletion, Expiry};
 use crate::codec::{DecodeError, Reader, put_bytes, put_signed, put_unsigned};
+use crate::key::STATIC_POSITION;
 use crate::row::{RowHead, RowRef};
 
 /// Counts and bounds over all rows and span deletions of a table.
@@ -42,6 +47,39 @@ pub struct TableStatistics {
     /// Smallest and largest full key of a row; bounds of span deletions are included (their end as if it were a key).
     pub min_key: Vec<u8>,
     pub max_key: Vec<u8>,
+    /// `None`: they are not known.
+    pub positions: Option<Positions>,
+}
+
+/// Where in their partitions the rows of a table lie, whatever the partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Positions {
+    /// Whether there is any static row.
+    pub has_static: bool,
+    /// Smallest and largest position of a regular row; empty while there is none.
+    pub first: Vec<u8>,
+    pub last: Vec<u8>,
+}
+
+impl Positions {
+    /// Counts in the position of a row.
+    pub(super) fn add(&mut self, position: &[u8]) {
+        // Where there are no clustering columns all are the same.
+        if position == self.last.as_slice() {
+            return;
+        }
+        if position == STATIC_POSITION {
+            self.has_static = true;
+            return;
+        }
+        if self.first.is_empty() || position < self.first.as_slice() {
+            self.first = position.to_vec();
+        }
+        if position > self.last.as_slice() {
+            self.last.clear();
+            self.last.extend_from_slice(position);
+        }
+    }
 }
 
 impl Default for TableStatistics {
@@ -65,6 +103,7 @@ impl Default for TableStatistics {
             permanent: 0,
             min_key: Vec::new(),
             max_key: Vec::new(),
+            positions: Some(Positions::default()),
         }
     }
 }
@@ -185,9 +224,15 @@ impl TableStatistics {
         put_unsigned(out, self.permanent);
         put_bytes(out, &self.min_key);
         put_bytes(out, &self.max_key);
+        if let Some(Positions { has_static, first, last }) = &self.positions {
+            put_unsigned(out, u64::from(*has_static));
+            put_bytes(out, first);
+            put_bytes(out, last);
+        }
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// `has_positions`: the file's version has them.
+    pub(super) fn read(bytes: &[u8], has_positions: bool) -> Result<Self, DecodeError> {
         const WHAT: &str = "a table's statistics";
         let mut reader = Reader::new(bytes);
         let mut numbers = [0; 9];
@@ -215,12 +260,25 @@ impl TableStatistics {
             permanent: reader.unsigned(WHAT)?,
             min_key: reader.bytes(WHAT)?.to_vec(),
             max_key: reader.bytes(WHAT)?.to_vec(),
+            positions: has_positions.then(|| Positions::read(&mut reader)).transpose()?,
         };
         if reader.is_empty() {
             Ok(statistics)
         } else {
             Err(DecodeError::Trailing { what: WHAT, count: reader.rest().len() })
         }
+    }
+}
+
+impl Positions {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "the positions of a table's rows";
+        let has_static = match reader.unsigned(WHAT)? {
+            0 => false,
+            1 => true,
+            value => return Err(DecodeError::Invalid { what: WHAT, value }),
+        };
+        Ok(Self { has_static, first: reader.bytes(WHAT)?.to_vec(), last: reader.bytes(WHAT)?.to_vec() })
     }
 }
 
@@ -249,15 +307,23 @@ mod tests {
             permanent: 10,
             min_key: b"a".to_vec(),
             max_key: b"bc".to_vec(),
+            positions: Some(Positions { has_static: true, first: b"d".to_vec(), last: b"ef".to_vec() }),
         };
         let mut bytes = Vec::new();
         statistics.write_to(&mut bytes);
-        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 0xAC, 2, 8, 9, 1, 2, 0, 1, 2, 127, 10, 1, b'a', 2, b'b', b'c']);
-        assert_eq!(TableStatistics::read(&bytes), Ok(statistics));
+        let version_1 = [1, 2, 3, 4, 5, 6, 0xAC, 2, 8, 9, 1, 2, 0, 1, 2, 127, 10, 1, b'a', 2, b'b', b'c'];
+        assert_eq!(bytes[..version_1.len()], version_1);
+        assert_eq!(bytes[version_1.len()..], [1, 1, b'd', 2, b'e', b'f']);
+        let older = TableStatistics { positions: None, ..statistics.clone() };
+        assert_eq!(TableStatistics::read(&version_1, false), Ok(older));
+        assert_eq!(TableStatistics::read(&bytes, true), Ok(statistics));
         for length in 0..bytes.len() {
-            assert!(TableStatistics::read(&bytes[..length]).is_err());
+            assert!(TableStatistics::read(&bytes[..length], true).is_err());
         }
+        assert!(TableStatistics::read(&bytes, false).is_err());
         bytes.push(0);
-        assert!(TableStatistics::read(&bytes).is_err());
+        assert!(TableStatistics::read(&bytes, true).is_err());
+        bytes[version_1.len()] = 2;
+        assert!(TableStatistics::read(&bytes, true).is_err(), "neither 0 nor 1");
     }
 }

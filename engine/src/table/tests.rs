@@ -16,7 +16,7 @@ use super::{
 };
 use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 use crate::io::{CrashStyle, Disk, Fault, Mapped, SimulatedDisk, SplitMix64};
-use crate::key::full_key;
+use crate::key::{STATIC_POSITION, full_key};
 use crate::row::RowRef;
 use crate::row_writer::RowBuilder;
 
@@ -429,21 +429,46 @@ proptest! {
     }
 }
 
-/// A table with every kind of section, laid out by today's version.
-fn version_1() -> (Rows, SpanList, Vec<u8>) {
-    let rows = sample(3, 6, 21);
+/// What the stored tables hold: every kind of section.
+fn stored_content() -> (Rows, SpanList) {
     let key = |position: &[u8]| full_key(i64::MAX, b"z", position).unwrap();
     let spans = vec![(key(&[2]), key(&[3]), Deletion { timestamp: 9, local_deletion_time: 9 })];
-    let file = build(&rows, &spans, small_blocks(Compression::None));
-    (rows, spans, file)
+    (sample(3, 6, 21), spans)
 }
 
 #[test]
-fn a_table_of_version_1_is_read_and_still_written_byte_by_byte() {
+fn a_table_of_version_1_is_read() {
     let stored = include_bytes!("testdata/version-1.table");
-    let (rows, spans, file) = version_1();
-    assert_eq!(read_all(stored.to_vec()).unwrap(), (rows, spans));
-    assert!(file == stored, "the format changed: that needs a new version");
+    assert_eq!(read_all(stored.to_vec()).unwrap(), stored_content());
+    assert_eq!(open(stored.to_vec()).unwrap().statistics().positions, None);
+}
+
+#[test]
+fn a_table_of_version_2_is_read_and_still_written_byte_by_byte() {
+    let stored = include_bytes!("testdata/version-2.table");
+    let (rows, spans) = stored_content();
+    assert_eq!(read_all(stored.to_vec()).unwrap(), (rows.clone(), spans.clone()));
+    let written = build(&rows, &spans, small_blocks(Compression::None));
+    assert!(written == stored, "the format changed: that needs a new version");
+}
+
+#[test]
+fn the_statistics_tell_where_in_their_partitions_rows_lie() {
+    let positions = |list: &[(&[u8], &[u8])]| {
+        let key = |(name, position): &(&[u8], &[u8])| full_key(name.len() as i64, name, position).unwrap();
+        let rows: Rows = list.iter().map(|entry| (key(entry), row(1, b"value"))).collect();
+        let file = build(&rows, &SpanList::new(), TableOptions::default());
+        let positions = open(file).unwrap().statistics().positions.clone().unwrap();
+        (positions.has_static, positions.first, positions.last)
+    };
+    assert_eq!(positions(&[]), (false, vec![], vec![]));
+    assert_eq!(positions(&[(b"a", STATIC_POSITION)]), (true, vec![], vec![]));
+    assert_eq!(positions(&[(b"a", &[2])]), (false, vec![2], vec![2]));
+    let late_static: [(&[u8], &[u8]); 3] = [(b"a", &[2, 5]), (b"bb", STATIC_POSITION), (b"bb", &[2, 6])];
+    assert_eq!(positions(&late_static), (true, vec![2, 5], vec![2, 6]));
+    let several: [(&[u8], &[u8]); 4] =
+        [(b"a", &[2, 5]), (b"bb", &[2, 4, 1]), (b"bb", &[2, 7]), (b"ccc", &[2, 6, 9])];
+    assert_eq!(positions(&several), (false, vec![2, 4, 1], vec![2, 7]));
 }
 
 #[test]

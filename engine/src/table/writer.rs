@@ -11,7 +11,7 @@ use super::TableError;
 use super::block::BlockBuilder;
 use super::compression::{BLOCK_BYTES_MAX, Compression};
 use super::filter::{self, LINE_BYTES};
-use super::format::{FOOTER_BYTES, Footer, Section, put_block};
+use super::format::{FOOTER_BYTES, Footer, Section, VERSION, put_block};
 use super::index::{LEAF_ENTRIES_MAX, NodeBuilder, Target, separator};
 use super::spans::{SpanRef, SpansBuilder};
 use super::statistics::TableStatistics;
@@ -170,6 +170,9 @@ impl TableWriter {
             self.statistics.min_key = full_key.to_vec();
         }
         let base = self.statistics.add_row(full_key, row)?.unwrap_or(0);
+        if let Some(positions) = &mut self.statistics.positions {
+            positions.add(full_key.get(self.partition_length..).unwrap_or_default());
+        }
         self.block.add(full_key, row, base)?;
         self.row_hashes.push(filter::row_hash(full_key));
         self.partition_rows += 1;
@@ -297,6 +300,7 @@ impl TableWriter {
             statistics,
             data_bytes,
             file_bytes,
+            version: VERSION,
         };
         section.clear();
         footer.write_to(&mut section);

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{EngineError, Shard, ShardOptions, TableId, TableOptions};
+use helenus_engine::{
+    Cell, CellKind, EngineError, Liveness, LogPosition, Mutation, MutationBuilder, RowBuilder, Shard,
+    ShardOptions, TableId, TableOptions,
+};
 
 use self::model::VisibleRow;
 
@@ -21,6 +24,12 @@ pub const DIRECTORY: &str = "shard";
 
 /// Microseconds since the epoch at which test clocks start.
 pub const START_MICROS: i64 = 1_700_000_000_000_000;
+
+/// The same in seconds.
+pub const NOW: u32 = (START_MICROS / 1_000_000) as u32;
+
+/// Bounds around all keys.
+pub const EVERYTHING: (&[u8], &[u8]) = (&[], &[0xFF; 9]);
 
 pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -80,4 +89,36 @@ pub fn read_all(
     now_seconds: u32,
 ) -> Result<Vec<VisibleRow>, EngineError> {
     read_page(shard, range, reversed, usize::MAX, Budget::UNLIMITED, now_seconds).map(|page| page.0)
+}
+
+/// A row of the partition `key`: a liveness and column 1.
+pub fn put(token: i64, row: u8, timestamp: i64, value: &[u8]) -> Mutation {
+    let mut builder = MutationBuilder::new(TABLE, token, b"key").unwrap();
+    let mut content = RowBuilder::new();
+    content.set_liveness(Liveness { timestamp, expiry: None });
+    content.cell(Cell { column: 1, path: &[], timestamp, kind: CellKind::Live, value });
+    builder.row(&[2, 1 + row], &mut content);
+    builder.build()
+}
+
+pub fn apply(shard: &Shard, mutation: &Mutation) -> LogPosition {
+    shard.apply(&mutation.view().unwrap()).unwrap()
+}
+
+pub async fn open_with(disk: &SimulatedDisk, options: ShardOptions) -> Rc<Shard> {
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    let shard = Shard::open(environment(disk, &clock), options).await.unwrap();
+    shard.create_table(TABLE, table_options()).await.unwrap();
+    shard
+}
+
+/// A shard with small memtables and the table `TABLE`.
+pub async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
+    open_with(disk, small_options()).await
+}
+
+/// A scan of everything.
+pub fn request(reversed: bool) -> ScanRequest<'static> {
+    let (start, end) = EVERYTHING;
+    ScanRequest { table: TABLE, start, end, reversed, now_seconds: NOW, budget: Budget::UNLIMITED }
 }

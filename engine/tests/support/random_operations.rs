@@ -17,11 +17,27 @@ pub struct Generator {
     pub rows: u64,
     /// Values up to this length.
     pub value_bytes_max: u64,
+    /// Rows are written only within so many positions, which move on with time as events do; `None`: anywhere.
+    pub window_rows: Option<u64>,
+}
+
+/// How long a window of positions stays where it is.
+const WINDOW_STEP_MICROS: i64 = 20_000_000;
+
+/// Two components, the first of which groups rows for range deletions.
+fn regular_position(number: u64) -> Vec<u8> {
+    vec![key::REGULAR_TAG, 0x10 + (number / 8) as u8, 0x20, b'c', 0x10 + number as u8]
 }
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
-        Self { random: SplitMix64::new(seed), partitions: 24, rows: 60, value_bytes_max: 40 }
+        Self {
+            random: SplitMix64::new(seed),
+            partitions: 24,
+            rows: 60,
+            value_bytes_max: 40,
+            window_rows: None,
+        }
     }
 
     pub fn partition(&mut self) -> (i64, Vec<u8>) {
@@ -36,8 +52,17 @@ impl Generator {
             return key::STATIC_POSITION.to_vec();
         }
         let number = self.random.below(self.rows);
-        // Two components, the first of which groups rows for range deletions.
-        vec![key::REGULAR_TAG, 0x10 + (number / 8) as u8, 0x20, b'c', 0x10 + number as u8]
+        regular_position(number)
+    }
+
+    fn written_position(&mut self, now_micros: i64) -> Vec<u8> {
+        match self.window_rows {
+            Some(window) if !self.random.chance(1, 200) => {
+                let step = (now_micros / WINDOW_STEP_MICROS) as u64;
+                regular_position((step + self.random.below(window)) % self.rows)
+            }
+            _ => self.position(),
+        }
     }
 
     /// A bound of positions: before a row, behind a row, behind a group, or of the whole partition.
@@ -164,7 +189,7 @@ impl Generator {
                     builder.delete_span(&start, &end, deletion);
                 }
             } else {
-                let position = self.position();
+                let position = self.written_position(now_micros);
                 builder.row(&position, &mut self.row(now_micros));
             }
         }

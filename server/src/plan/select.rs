@@ -13,6 +13,7 @@ use super::restrictions::{
 use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector, display_name};
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
+use crate::run::direct::DirectRows;
 use crate::schema::catalog::Table;
 
 /// A planned SELECT.
@@ -26,6 +27,8 @@ pub struct SelectPlan {
     pub selection: Selection,
     /// Slots to copy where the selection is only columns (and nothing groups or orders).
     pub plain_slots: Option<Vec<usize>>,
+    /// Writes regular rows where nothing but `plain_slots` is done with them.
+    pub direct_rows: Option<DirectRows>,
     pub json: bool,
     pub distinct: bool,
     /// The rows of each partition are wanted in the inverse of the table's order.
@@ -119,6 +122,10 @@ pub fn plan_select(
     }
     let plain_slots =
         if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
+    let direct_rows = plain_slots
+        .as_ref()
+        .filter(|_| restrictions.filters.is_empty() && !statement.distinct)
+        .and_then(|slots| DirectRows::new(table, &fetched, slots));
     let reads_static = table.has_static_columns();
     let filters_clustering = restrictions
         .filters
@@ -131,6 +138,7 @@ pub fn plan_select(
         fetched,
         selection,
         plain_slots,
+        direct_rows,
         json: statement.json,
         distinct: statement.distinct,
         reversed,

@@ -4,6 +4,7 @@
 //! `helenus_engine::key` for what positions are).
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use cql_lite::types::{CqlType, codec, compare, ordered, token};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
@@ -170,11 +171,7 @@ pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
 }
 
 /// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
-pub fn split_key(
-    bytes: &[u8],
-    count: usize,
-    mut visit: impl FnMut(usize, std::ops::Range<usize>),
-) -> Option<()> {
+pub fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usize>)) -> Option<()> {
     if count == 1 {
         visit(0, 0..bytes.len());
         return Some(());
@@ -190,6 +187,36 @@ pub fn split_key(
         at += 3 + length;
     }
     Some(())
+}
+
+/// Where the components of a stored partition key lie.
+#[inline]
+pub fn key_components(bytes: &[u8], count: usize) -> Result<SmallVec<[Range<usize>; 4]>> {
+    let mut components = SmallVec::new();
+    split_key(bytes, count, |_, range| components.push(range))
+        .ok_or_else(|| RequestError::Server("a stored partition key is malformed".to_owned()))?;
+    Ok(components)
+}
+
+/// One component of a stored partition key of `count`.
+#[inline]
+pub fn key_component(bytes: &[u8], count: usize, number: usize) -> Result<&[u8]> {
+    if count == 1 {
+        return Ok(bytes);
+    }
+    key_components(bytes, count).map(|components| &bytes[components[number].clone()])
+}
+
+/// Splits a clustering value off the front of a stored position and appends its wire bytes.
+#[inline]
+pub fn decode_clustering(
+    value_type: &CqlType,
+    rest: &mut &[u8],
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    ordered::decode(value_type, rest, descending, out)
+        .map_err(|error| RequestError::Server(format!("a stored clustering key is malformed: {error}")))
 }
 
 fn check_key(bytes: &[u8]) -> Result<()> {

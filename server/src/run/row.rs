@@ -3,13 +3,11 @@
 //! Invariants: a slot holds wire bytes exactly as a client gets them; values of simple cells are borrowed from the engine,
 //! only clustering values and collections of many cells are built (in the row's scratch buffer).
 
-use std::ops::Range;
-
 use cql_lite::types::{CqlType, codec, ordered};
 use helenus_engine::{CellKind, RowRef};
 use smallvec::SmallVec;
 
-use super::keys::split_key;
+use super::keys::{decode_clustering, key_components};
 use crate::error::{RequestError, Result};
 use crate::plan::selection::Fetched;
 use crate::schema::catalog::{Column, ColumnKind, Table};
@@ -231,9 +229,7 @@ impl RowLayout {
         slots.clear();
         slots.resize(self.slots.len(), Slot::Null);
         if self.reads_partition_key {
-            let mut components: SmallVec<[Range<usize>; 4]> = SmallVec::new();
-            split_key(partition_key, self.partition_key_count, |_, range| components.push(range))
-                .ok_or_else(|| RequestError::Server("a stored partition key is malformed".to_owned()))?;
+            let components = key_components(partition_key, self.partition_key_count)?;
             for (slot, source) in self.slots.iter().enumerate() {
                 if let ColumnKind::PartitionKey { position } = source.kind {
                     slots[slot] = Slot::Borrowed(&partition_key[components[position].clone()]);
@@ -254,9 +250,7 @@ impl RowLayout {
             let mut rest = &position[1..];
             for (value_type, descending, slot) in &self.clustering[..self.last_clustering] {
                 let start = bytes.len();
-                ordered::decode(value_type, &mut rest, *descending, bytes).map_err(|error| {
-                    RequestError::Server(format!("a stored clustering key is malformed: {error}"))
-                })?;
+                decode_clustering(value_type, &mut rest, *descending, bytes)?;
                 if let Some(slot) = slot {
                     slots[*slot] = Slot::Scratch(start as u32, bytes.len() as u32);
                 }

@@ -14,6 +14,7 @@ use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
 use smallvec::SmallVec;
 
+use super::direct::DirectRows;
 use super::evaluate::{BoundFilters, RowContext, evaluate};
 use super::paging::Cursor;
 use super::row::{CellTime, OwnedValues, RowLayout, RowScratch, RowValues, SlotBuffer};
@@ -228,6 +229,10 @@ impl<'p> SelectRun<'p> {
             return Ok(if flow == Flow::Continue { Flow::SkipPartition } else { flow });
         }
         self.partition.has_rows = true;
+        let plan = self.plan;
+        if let Some(rows) = &plan.direct_rows {
+            return self.take_directly(source, rows);
+        }
         let flow = self.take(source, Some(source.row))?;
         Ok(if self.plan.distinct && flow == Flow::Continue { Flow::SkipPartition } else { flow })
     }
@@ -369,6 +374,17 @@ impl<'p> SelectRun<'p> {
         Ok(self.after_emit())
     }
 
+    fn take_directly(&mut self, source: &SourceRow<'_>, rows: &DirectRows) -> Result<Flow> {
+        if self.is_page_full() {
+            return Ok(Flow::PageFull);
+        }
+        self.make_room();
+        rows.write(source, self.now_seconds, &mut self.out)?;
+        self.row_count += 1;
+        self.remember(source);
+        Ok(self.after_emit())
+    }
+
     fn is_page_full(&self) -> bool {
         self.bounds.rows.is_some_and(|rows| self.row_count >= rows) || self.out.len() >= self.bounds.bytes
     }
@@ -492,16 +508,18 @@ impl<'p> SelectRun<'p> {
     }
 
     /// Makes room for as many rows as are likely to come, by the size of the first one.
+    #[inline]
     fn make_room(&mut self) {
+        if self.row_count != 1 {
+            return;
+        }
         let limit = self.limit.map_or(EXPECTED_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let rows = self.bounds.rows.map_or(limit, |page| limit.min(page));
         self.out.reserve(self.out.len().saturating_mul(rows).min(EXPECTED_BYTES_MAX));
     }
 
     fn emit(&mut self, context: &RowContext<'_, '_>) -> Result<()> {
-        if self.row_count == 1 {
-            self.make_room();
-        }
+        self.make_room();
         if let Some(slots) = &self.plan.plain_slots {
             for &slot in slots {
                 write_cell(&mut self.out, context.values.get(slot));
@@ -583,7 +601,7 @@ impl<'p> SelectRun<'p> {
 }
 
 #[inline]
-fn write_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
+pub(super) fn write_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         Some(bytes) => {
             out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());

@@ -1,18 +1,12 @@
 //! Statements and the mutations that they become.
 
-use std::sync::Arc;
-
-use cql_lite::syntax;
 use helenus_engine::{CellKind, Liveness, Operation as EngineOperation};
-use uuid::Uuid;
 
 use super::*;
 use crate::functions::CallContext;
 use crate::plan::Plan;
 use crate::plan::term::BindValue;
-use crate::schema::ddl::{self, DdlContext};
-use crate::schema::options::DataCenters;
-use crate::schema::system_keyspaces::initial_catalog;
+use crate::run::test_catalog::catalog_of;
 use crate::session::prepared::Statement;
 use crate::shard_thread::CatalogView;
 
@@ -34,17 +28,7 @@ const SCHEMA: [&str; 5] = [
 ];
 
 fn catalog() -> CatalogView {
-    let mut catalog = Arc::new(initial_catalog(Uuid::from_u128(1)));
-    for (number, text) in (2..).zip(SCHEMA) {
-        let context = DdlContext {
-            now_micros: 1,
-            new_table_id: Uuid::from_u128(number),
-            new_version: Uuid::from_u128(number),
-            data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
-        };
-        catalog = ddl::execute(&catalog, &syntax::parse(text).unwrap(), None, &context).unwrap().catalog;
-    }
-    CatalogView { generation: 1, catalog }
+    catalog_of(&SCHEMA)
 }
 
 fn mutations(catalog: &CatalogView, statements: &[(&str, &[BindValue<'_>])]) -> Vec<PartitionMutation> {
