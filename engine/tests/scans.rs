@@ -8,10 +8,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use helenus_engine::io::{Disk, SimulatedDisk};
-use helenus_engine::key::full_key;
+use helenus_engine::key::{self, full_key};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, EngineError, Liveness, Lookup, Mutation, MutationBuilder, RowBuilder,
+    Cell, CellKind, Deletion, EngineError, Expiry, Liveness, Lookup, Mutation, MutationBuilder, RowBuilder,
     RowRequest, Shard,
 };
 
@@ -392,6 +392,49 @@ fn files_that_wait_take_part_when_the_scan_comes_to_them() {
             assert!(matches!(scan.next().unwrap(), Step::Row(_)));
             scan.skip_partition().unwrap();
             assert!(matches!(scan.next().unwrap(), Step::End));
+        }
+    });
+}
+
+/// Found by the model with seed 1, after 404,253 operations: the row was not there.
+#[test]
+fn a_row_is_there_by_an_old_cell_after_a_newer_liveness_has_expired() {
+    let expiry = Expiry { ttl: 10, expires_at: NOW - 5 };
+    let row = |liveness: Option<Liveness>, column, timestamp, kind| {
+        let mut content = RowBuilder::new();
+        if let Some(liveness) = liveness {
+            content.set_liveness(liveness);
+        }
+        content.cell(Cell { column, path: &[], timestamp, kind, value: &[] });
+        let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+        builder.row(&[2, 1], &mut content);
+        builder.build()
+    };
+    let tombstone = CellKind::Tombstone { local_deletion_time: NOW - 5 };
+    let versions = [
+        row(None, 2, 60, CellKind::Live),
+        row(Some(Liveness { timestamp: 80, expiry: None }), 1, 80, tombstone),
+        row(Some(Liveness { timestamp: 90, expiry: Some(expiry) }), 3, 90, CellKind::Expiring(expiry)),
+    ];
+    run_local(async {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for flushed in 0..=order.len() {
+                let shard = open(&SimulatedDisk::new(1)).await;
+                for (number, version) in order.into_iter().enumerate() {
+                    apply(&shard, &versions[version]);
+                    if number < flushed {
+                        shard.flush(TABLE).await.unwrap();
+                    }
+                }
+                let start = full_key(1, b"key", &[2, 1]).unwrap();
+                let end = key::behind(&start);
+                for columns in [&[1][..], &[], &[1, 3]] {
+                    let range = ScanRequest { start: &start, end: &end, ..request(false) };
+                    let mut scan = shard.scan_columns(&range, columns).unwrap();
+                    let is_there = matches!(scan.next().unwrap(), Step::Row(_));
+                    assert!(is_there, "order {order:?}, {flushed} in files, columns {columns:?}");
+                }
+            }
         }
     });
 }

@@ -23,6 +23,7 @@ mod look_up;
 mod manifest;
 mod open;
 mod options;
+mod scan;
 mod schema;
 mod snapshot;
 mod table_state;
@@ -40,15 +41,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use self::manifest::{Manifest, ReplaceError};
-use self::table_state::{TableState, shared_prefix_length};
+use self::table_state::TableState;
 use crate::commit_log::{CommitLog, LogPosition};
 use crate::error::EngineError;
 use crate::io::{DiskLock, Environment};
-use crate::key;
-use crate::memtable::MemtableCursor;
 use crate::mutation::{MutationRef, TableId};
-use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
-use crate::table::{BlockCache, KeyHash, TableCursor, TableReader};
+use crate::read::BufferPool;
+use crate::table::BlockCache;
 
 pub use self::cleanup::Dropped;
 pub use self::look_up::{Lookup, RowRequest};
@@ -195,118 +194,6 @@ impl Shard {
             space.await;
         }
         Ok(self.log.admit().await?)
-    }
-
-    /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
-    pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
-        self.open_scan(request, None, false)
-    }
-
-    /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
-    /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
-    /// out may be missing, outdated or deleted. Where the range is one row, sources are asked from the newest to the oldest,
-    /// and those that can add nothing to what was found are left out; [`Shard::look_up`] is quicker there.
-    pub fn scan_columns<'s>(
-        &'s self,
-        request: &ScanRequest<'_>,
-        columns: &'s [u32],
-    ) -> Result<Scan<'s>, EngineError> {
-        self.open_scan(request, Some(columns), false)
-    }
-
-    /// `wanted`: see [`Shard::scan_columns`]; `is_long`: [`crate::read::VersionScanRequest::is_long`].
-    #[inline]
-    fn open_scan<'s>(
-        &'s self,
-        request: &ScanRequest<'_>,
-        wanted: Option<&'s [u32]>,
-        is_long: bool,
-    ) -> Result<Scan<'s>, EngineError> {
-        let tables = self.tables.borrow();
-        let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
-        let mut pool = self.scan_buffers.borrow_mut();
-        let mut buffers = pool.take_scan();
-        let ScanRequest { start, end, reversed, .. } = *request;
-        let prefix_length = shared_prefix_length(start, end);
-        let is_row = key::is_one_key(start, end);
-        if start < end {
-            table.for_each_memtable(|memtable| {
-                let spare = pool.take_memtable_cursor();
-                let memtable = Rc::clone(memtable);
-                let cursor = MemtableCursor::new(memtable, start, end, prefix_length, reversed, spare);
-                buffers.sources.push(Source::Memtable(cursor));
-            });
-            let bounds = Bounds { start, end, reversed };
-            let hash = prefix_length.map(|_| KeyHash::of(start));
-            let wanted_of_row = wanted.filter(|_| is_row);
-            let complete_since =
-                |source: &Source| source.key(start).and_then(|_| source.row().complete_since(wanted_of_row?));
-            let mut complete = buffers.sources.iter().filter_map(complete_since).max();
-            for file in table.files.borrow().iter() {
-                // Everything in the file is older than each part of what was found.
-                if complete.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
-                    continue;
-                }
-                let spare = &mut *pool;
-                let partition = hash.zip(prefix_length);
-                if let Some(source) =
-                    self.open_source(&file.reader, bounds, partition, is_row, is_long, spare)?
-                {
-                    complete = complete.max(complete_since(&source));
-                    buffers.sources.push(source);
-                }
-            }
-        }
-        drop(pool);
-        Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
-    }
-
-    /// The source for one file of a scan; `None` if the file cannot have anything to say. `partition` (the hash of `start` and the
-    /// length of the partition prefix) is given for a range within one, `is_row` when it is exactly the row `start`.
-    #[inline]
-    fn open_source(
-        &self,
-        reader: &Arc<TableReader>,
-        bounds: Bounds<'_>,
-        partition: Option<(KeyHash, usize)>,
-        is_row: bool,
-        is_long: bool,
-        spare: &mut BufferPool,
-    ) -> Result<Option<Source>, EngineError> {
-        let statistics = reader.statistics();
-        if !statistics.may_overlap(bounds.start, bounds.end)
-            || partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash))
-        {
-            return Ok(None);
-        }
-        let reach = partition.map_or(Reach::Whole, |(_, prefix_length)| {
-            Reach::of(statistics.positions.as_ref(), bounds, prefix_length)
-        });
-        let has_rows = reach != Reach::Nothing;
-        if let Some((hash, _)) = partition.filter(|_| is_row || !has_rows) {
-            let row = if has_rows && reader.may_contain_row(hash) {
-                reader.get(Some(&self.block_cache), bounds.start)?
-            } else {
-                None
-            };
-            if row.is_none() && reader.spans().overlapping(bounds.start, bounds.end).next().is_none() {
-                return Ok(None);
-            }
-            return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
-        }
-        let TableSourceBuffers { cursor: spare, bound } = spare.take_table_source();
-        let cursor = if is_long {
-            TableCursor::for_long_read(Arc::clone(reader), spare)
-        } else {
-            TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
-        };
-        Ok(Some(Source::Table(match (reach, partition) {
-            (Reach::From(position), Some((_, prefix_length))) => {
-                let prefix = bounds.start.get(..prefix_length).unwrap_or_default();
-                TableSource::waiting(cursor, bound, prefix, position)
-            }
-            _ => TableSource::open(cursor, bound, bounds)?,
-        })))
     }
 
     /// Numbers about a table.

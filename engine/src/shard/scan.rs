@@ -1,0 +1,182 @@
+//! Opening scans: which sources of a table a range of keys needs.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Shard;
+use super::table_state::{TableState, shared_prefix_length};
+use crate::error::EngineError;
+use crate::key;
+use crate::memtable::MemtableCursor;
+use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
+use crate::table::{KeyHash, TableCursor, TableReader};
+
+/// A range, and what is known of it.
+struct Opening<'r> {
+    bounds: Bounds<'r>,
+    /// Of a range within one partition: the hash of its start and the length of the partition prefix.
+    partition: Option<(KeyHash, usize)>,
+    /// The range is exactly the row at its start.
+    is_row: bool,
+    /// See [`crate::read::VersionScanRequest::is_long`].
+    is_long: bool,
+}
+
+/// What the versions of one row found so far say of sources that are still to be asked.
+struct FoundVersions<'r> {
+    /// The columns that are wanted of the row.
+    wanted: &'r [u32],
+    start: &'r [u8],
+    /// Nothing older than this counts, unless `expires`.
+    complete_since: Option<i64>,
+    /// A liveness that expires was found. It may be what the merge leaves of all livenesses, and then the cells of any source, also
+    /// of columns that are not wanted, decide whether the row is there.
+    expires: bool,
+}
+
+impl FoundVersions<'_> {
+    fn add(&mut self, source: &Source) {
+        if source.key(self.start).is_none() {
+            return;
+        }
+        let row = source.row();
+        self.complete_since = self.complete_since.max(row.complete_since(self.wanted));
+        self.expires |= row.liveness().is_some_and(|liveness| liveness.expiry.is_some());
+    }
+}
+
+impl Shard {
+    /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
+    pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
+        self.open_scan(request, None, false)
+    }
+
+    /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
+    /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
+    /// out may be missing, outdated or deleted. Where the range is one row, sources are asked from the newest to the oldest,
+    /// and those that can add nothing to what was found are left out; [`Shard::look_up`] is quicker there.
+    pub fn scan_columns<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        columns: &'s [u32],
+    ) -> Result<Scan<'s>, EngineError> {
+        self.open_scan(request, Some(columns), false)
+    }
+
+    /// `wanted`: see [`Shard::scan_columns`]; `is_long`: [`crate::read::VersionScanRequest::is_long`].
+    #[inline]
+    pub(super) fn open_scan<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        wanted: Option<&'s [u32]>,
+        is_long: bool,
+    ) -> Result<Scan<'s>, EngineError> {
+        let tables = self.tables.borrow();
+        let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
+        let mut pool = self.scan_buffers.borrow_mut();
+        let mut buffers = pool.take_scan();
+        let ScanRequest { start, end, reversed, .. } = *request;
+        let prefix_length = shared_prefix_length(start, end);
+        let is_row = key::is_one_key(start, end);
+        if start < end {
+            table.for_each_memtable(|memtable| {
+                let spare = pool.take_memtable_cursor();
+                let memtable = Rc::clone(memtable);
+                let cursor = MemtableCursor::new(memtable, start, end, prefix_length, reversed, spare);
+                buffers.sources.push(Source::Memtable(cursor));
+            });
+            let bounds = Bounds { start, end, reversed };
+            let partition = prefix_length.map(|length| (KeyHash::of(start), length));
+            let opening = Opening { bounds, partition, is_row, is_long };
+            let memtable_count = buffers.sources.len();
+            let leaves_out = wanted.filter(|_| is_row);
+            if !self.open_files(table, &opening, leaves_out, &mut buffers.sources, &mut pool)? {
+                buffers.sources.truncate(memtable_count);
+                self.open_files(table, &opening, None, &mut buffers.sources, &mut pool)?;
+            }
+        }
+        drop(pool);
+        Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
+    }
+
+    /// Opens the files of a scan, behind the memtables that are in `sources`. `wanted` is given for a row of which only these columns
+    /// are asked for: files that can add nothing to what was found are left out. False if one was that should not have been.
+    #[inline]
+    fn open_files(
+        &self,
+        table: &TableState,
+        opening: &Opening<'_>,
+        wanted: Option<&[u32]>,
+        sources: &mut Vec<Source>,
+        pool: &mut BufferPool,
+    ) -> Result<bool, EngineError> {
+        let start = opening.bounds.start;
+        let mut found =
+            wanted.map(|wanted| FoundVersions { wanted, start, complete_since: None, expires: false });
+        if let Some(found) = &mut found {
+            for source in sources.iter() {
+                found.add(source);
+            }
+        }
+        let mut has_left_out = false;
+        for file in table.files.borrow().iter() {
+            let since = found.as_ref().and_then(|found| found.complete_since.filter(|_| !found.expires));
+            if since.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
+                has_left_out = true;
+                continue;
+            }
+            if let Some(source) = self.open_source(&file.reader, opening, pool)? {
+                if let Some(found) = &mut found {
+                    found.add(&source);
+                }
+                sources.push(source);
+            }
+        }
+        Ok(!(has_left_out && found.is_some_and(|found| found.expires)))
+    }
+
+    /// The source for one file of a scan; `None` if the file cannot have anything to say.
+    #[inline]
+    fn open_source(
+        &self,
+        reader: &Arc<TableReader>,
+        opening: &Opening<'_>,
+        pool: &mut BufferPool,
+    ) -> Result<Option<Source>, EngineError> {
+        let Opening { bounds, partition, is_row, is_long } = *opening;
+        let statistics = reader.statistics();
+        if !statistics.may_overlap(bounds.start, bounds.end)
+            || partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash))
+        {
+            return Ok(None);
+        }
+        let reach = partition.map_or(Reach::Whole, |(_, prefix_length)| {
+            Reach::of(statistics.positions.as_ref(), bounds, prefix_length)
+        });
+        let has_rows = reach != Reach::Nothing;
+        if let Some((hash, _)) = partition.filter(|_| is_row || !has_rows) {
+            let row = if has_rows && reader.may_contain_row(hash) {
+                reader.get(Some(&self.block_cache), bounds.start)?
+            } else {
+                None
+            };
+            if row.is_none() && reader.spans().overlapping(bounds.start, bounds.end).next().is_none() {
+                return Ok(None);
+            }
+            return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
+        }
+        let TableSourceBuffers { cursor: spare, bound } = pool.take_table_source();
+        let cursor = if is_long {
+            TableCursor::for_long_read(Arc::clone(reader), spare)
+        } else {
+            TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
+        };
+        Ok(Some(Source::Table(match (reach, partition) {
+            (Reach::From(position), Some((_, prefix_length))) => {
+                let prefix = bounds.start.get(..prefix_length).unwrap_or_default();
+                TableSource::waiting(cursor, bound, prefix, position)
+            }
+            _ => TableSource::open(cursor, bound, bounds)?,
+        })))
+    }
+}
