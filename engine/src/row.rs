@@ -107,7 +107,7 @@ impl<'a> RowRef<'a> {
 
     /// The timestamp (microseconds) of the oldest of the row's liveness and its cells of the columns `wanted`
     /// (ordered by id), if it has all of these and nothing of them waits to be merged: whatever is older cannot change
-    /// what a reader sees of them, nor whether the row is there.
+    /// what a reader sees of them; nor whether the row is there, unless a newer version has a liveness that expires.
     pub fn complete_since(self, wanted: &[u32]) -> Option<i64> {
         let (liveness, cells) = if let Some(parts) = self.simple_parts() {
             parts

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
+use cql_lite::types::codec;
 use helenus_engine::TableId;
 use helenus_engine::TableWriterOptions;
 use helenus_engine::compaction::CompactionOptions;
@@ -18,7 +19,6 @@ use helenus_engine::shard::TableOptions as EngineTableOptions;
 use helenus_engine::table::Compression as EngineCompression;
 
 use super::replica::truncate::truncate_everywhere;
-use super::transaction::write_cell;
 use super::{Outcome, RequestOptions};
 use crate::admin::SNITCH;
 use crate::cluster;
@@ -238,7 +238,7 @@ pub fn describe(
     let mut page = ResultPage { row_count: description.rows.len(), ..ResultPage::default() };
     for row in &description.rows {
         for (value, (_, column_type)) in row.iter().zip(&description.columns) {
-            write_cell(&mut page.rows, Some(&value.encode(column_type)));
+            codec::write_element(&value.encode(column_type), &mut page.rows);
         }
     }
     let columns = description

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
-use cql_lite::types::CqlType;
+use cql_lite::types::{CqlType, codec};
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
 
@@ -457,7 +457,7 @@ fn answer(
             }
             write_boolean(&mut page.rows, applied);
             for &index in &cells {
-                write_cell(&mut page.rows, row.row.values[index].as_deref());
+                codec::write_field(row.row.values[index].as_deref(), &mut page.rows);
             }
             page.row_count += 1;
         }
@@ -492,16 +492,5 @@ fn shown_columns(table: &Table, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is
 }
 
 fn write_boolean(out: &mut Vec<u8>, value: bool) {
-    write_cell(out, Some(&[u8::from(value)]));
-}
-
-/// Appends a `[bytes]` cell.
-pub fn write_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
-    match value {
-        Some(bytes) => {
-            out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
-            out.extend_from_slice(bytes);
-        }
-        None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
-    }
+    codec::write_element(&[u8::from(value)], out);
 }

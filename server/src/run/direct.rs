@@ -8,7 +8,7 @@
 use cql_lite::types::{CqlType, codec};
 
 use super::keys::{decode_clustering, key_component};
-use super::select::{SourceRow, write_cell};
+use super::select::SourceRow;
 use crate::error::Result;
 use crate::plan::selection::Fetched;
 use crate::schema::catalog::{ColumnKind, Table};
@@ -103,7 +103,7 @@ impl DirectRows {
             match *part {
                 Part::PartitionKey(component) => {
                     let value = key_component(source.partition_key, self.partition_key_count, component)?;
-                    write_cell(out, Some(value));
+                    codec::write_element(value, out);
                 }
                 Part::Clustering(component) => {
                     for (value_type, descending) in &self.clustering[decoded..component] {
@@ -119,7 +119,7 @@ impl DirectRows {
                     outcome?;
                     decoded = component + 1;
                 }
-                Part::Cell(number) => write_cell(out, cells[number]),
+                Part::Cell(number) => codec::write_field(cells[number], out),
             }
         }
         Ok(())

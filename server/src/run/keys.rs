@@ -171,7 +171,7 @@ pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
 }
 
 /// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
-pub fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usize>)) -> Option<()> {
+fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usize>)) -> Option<()> {
     if count == 1 {
         visit(0, 0..bytes.len());
         return Some(());
@@ -193,18 +193,25 @@ pub fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<
 #[inline]
 pub fn key_components(bytes: &[u8], count: usize) -> Result<SmallVec<[Range<usize>; 4]>> {
     let mut components = SmallVec::new();
-    split_key(bytes, count, |_, range| components.push(range))
-        .ok_or_else(|| RequestError::Server("a stored partition key is malformed".to_owned()))?;
+    split_key(bytes, count, |_, range| components.push(range)).ok_or_else(malformed_key)?;
     Ok(components)
 }
 
 /// One component of a stored partition key of `count`.
 #[inline]
 pub fn key_component(bytes: &[u8], count: usize, number: usize) -> Result<&[u8]> {
-    if count == 1 {
-        return Ok(bytes);
-    }
-    key_components(bytes, count).map(|components| &bytes[components[number].clone()])
+    let mut component = None;
+    split_key(bytes, count, |index, range| {
+        if index == number {
+            component = bytes.get(range);
+        }
+    })
+    .and(component)
+    .ok_or_else(malformed_key)
+}
+
+fn malformed_key() -> RequestError {
+    RequestError::Server("a stored partition key is malformed".to_owned())
 }
 
 /// Splits a clustering value off the front of a stored position and appends its wire bytes.

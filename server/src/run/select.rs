@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use cql_lite::types::{compare, json};
+use cql_lite::types::{codec, compare, json};
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
 use smallvec::SmallVec;
@@ -522,7 +522,7 @@ impl<'p> SelectRun<'p> {
         self.make_room();
         if let Some(slots) = &self.plan.plain_slots {
             for &slot in slots {
-                write_cell(&mut self.out, context.values.get(slot));
+                codec::write_field(context.values.get(slot), &mut self.out);
             }
             self.row_count += 1;
             return Ok(());
@@ -546,10 +546,10 @@ impl<'p> SelectRun<'p> {
                 );
             }
             text.push('}');
-            write_cell(&mut row, Some(text.as_bytes()));
+            codec::write_element(text.as_bytes(), &mut row);
         } else {
             for selector in &self.plan.selection.selectors {
-                write_cell(&mut row, evaluate(selector, context)?.as_deref());
+                codec::write_field(evaluate(selector, context)?.as_deref(), &mut row);
             }
         }
         self.row_count += 1;
@@ -597,17 +597,6 @@ impl<'p> SelectRun<'p> {
         for (_, row) in &self.collected {
             self.out.extend_from_slice(row);
         }
-    }
-}
-
-#[inline]
-pub(super) fn write_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
-    match value {
-        Some(bytes) => {
-            out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
-            out.extend_from_slice(bytes);
-        }
-        None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
     }
 }
 
