@@ -11,22 +11,23 @@ use cql_lite::frame::{
     Consistency, Decoder, Execute, Flags, ProtocolVersion, QueryParameters, Request, Role, decode_request,
 };
 use cql_lite::syntax;
-use helenus::bind::{Rewritten, bind};
 use helenus::coordinator::Outcome;
-use helenus::functions::CallContext;
-use helenus::plan::Plan;
-use helenus::plan::term::{BindValue, Bindings};
-use helenus::run::keys;
-use helenus::run::modify::{MutationSet, WriteMoment};
-use helenus::run::select::{Flow, PageBounds, SelectRun, SourceRow};
-use helenus::schema::ddl::{self, DdlContext};
-use helenus::schema::options::DataCenters;
-use helenus::schema::system_keyspaces::initial_catalog;
-use helenus::session::prepared::{Registry, Statement, StatementCache};
 use helenus::session::respond::Responder;
-use helenus::shard_thread::CatalogView;
 use helenus_engine::key::REGULAR_START;
 use helenus_engine::{Cell, CellKind, Liveness, RowBuilder, RowRef};
+use helenus_query::bind::{Rewritten, bind};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::Plan;
+use helenus_query::plan::term::{BindValue, Bindings};
+use helenus_query::run::keys;
+use helenus_query::run::modify::{MutationSet, WriteMoment};
+use helenus_query::run::select::{Flow, PageBounds, SelectRun};
+use helenus_query::schema::catalog::CatalogView;
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::options::DataCenters;
+use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::statement::{Registry, Statement, StatementCache};
+use helenus_query::stored_key::SourceRow;
 use uuid::Uuid;
 
 use crate::{Failure, Workload};

@@ -8,19 +8,18 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_engine::{TableId, TableStatistics};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::{Catalog, TableKind};
 use uuid::Uuid;
 
-pub use self::cluster::SNITCH;
 use self::cluster::Sizes;
-use crate::cluster::liveness::ServingState;
 use crate::cluster::membership::{self, MembershipError};
-use crate::error::{RequestError, Result};
-use crate::node::NodeShared;
 use crate::observe::prometheus::{EngineGauges, render};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
-use crate::schema::catalog::{Catalog, TableKind};
-use crate::shard_thread::{ShardContext, run_on};
+use crate::shard::board::ServingState;
+use crate::shard::context::NodeShared;
+use crate::shard::context::{ShardContext, run_on};
 use crate::streaming;
 use crate::streaming::progress::StreamingReport;
 
@@ -368,7 +367,7 @@ impl Admin for NodeAdmin {
 /// Takes no clients and no requests of other nodes any more, and flushes every table of every shard.
 async fn drain(context: Rc<ShardContext>) -> Result<()> {
     context.node.board.set_state(ServingState::Draining);
-    context.liveness.leave(&context);
+    context.liveness().leave(&context);
     for shard in 0..context.node.shard_count() {
         context
             .run_on(shard, |context| {

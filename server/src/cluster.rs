@@ -10,13 +10,12 @@ pub mod join;
 pub mod liveness;
 pub mod membership;
 pub mod message;
-pub mod metadata;
 mod notices;
 pub mod propose;
 pub mod raft;
+pub mod schema;
 pub mod start;
 pub mod stored;
-pub mod view;
 mod voters;
 
 #[cfg(test)]
@@ -26,24 +25,37 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use self::message::{ClusterRequest, ClusterResponse};
+
 pub use self::propose::{
     applied_version, catch_up, catch_up_with_leader, propose, tell_agreed, wait_applied,
     wait_applied_everywhere,
 };
-use crate::internode::message::Failure;
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::shard::call::Serve;
+use crate::shard::context::ShardContext;
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::Failure;
+use helenus_ring::HostId;
 
 /// The longest that another node may have this one wait on its behalf.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
+impl Serve for ClusterRequest {
+    fn serve(
+        self,
+        context: Rc<ShardContext>,
+        from: HostId,
+    ) -> LocalBoxFuture<'static, Result<ClusterResponse, Failure>> {
+        Box::pin(async move { serve(&context, from, self).await })
+    }
+}
+
 /// Carries out what another node asks about the cluster.
-pub async fn handle(
+async fn serve(
     context: &Rc<ShardContext>,
     from: HostId,
     request: ClusterRequest,
 ) -> Result<ClusterResponse, Failure> {
-    let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
+    let failed = |error: helenus_query::error::RequestError| Failure::Internal(error.to_string());
     let patience = |patience_ms: u64| Duration::from_millis(patience_ms).min(PATIENCE_MAX);
     match request {
         ClusterRequest::Version => Ok(ClusterResponse::Version(env!("CARGO_PKG_VERSION").to_owned())),
@@ -70,15 +82,15 @@ pub async fn handle(
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Gossip { bytes } => {
-            context.liveness.receive_gossip(context, from, &bytes);
+            context.liveness().receive_gossip(context, from, &bytes);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Facts(facts) => {
-            context.liveness.receive_facts(context, from, facts);
+            context.liveness().receive_facts(context, from, facts);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::YouWereRemoved => {
-            context.liveness.receive_removed(context, from);
+            context.liveness().receive_removed(context, from);
             Ok(ClusterResponse::Received)
         }
     }

@@ -3,17 +3,18 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
 //! the node touches the disk, and `helenus node --show-config` prints what is in force.
 
-mod endpoint;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
+use helenus_internode::tcp::LinkOptions;
+use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
-pub use self::endpoint::Endpoint;
-use crate::internode::handshake::CLUSTER_NAME_BYTES_MAX;
-use crate::ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
-use crate::streaming::sender::PIECE_BYTES_MAX;
+/// The most bytes of one piece of a stream.
+pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;
 
 /// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
 /// votes, and of every message that a dead member does not answer.
@@ -162,6 +163,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        let links = LinkOptions::default();
         Self {
             data_dir: PathBuf::from("helenus-data"),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
@@ -200,13 +202,13 @@ impl Default for Config {
             rack: "rack1".to_owned(),
             internode: None,
             seeds: Vec::new(),
-            max_internode_frame_bytes: 256 << 20,
-            max_internode_queue_bytes: 64 << 20,
-            max_internode_calls_per_link: 16_384,
-            max_internode_requests_per_link: 1_024,
-            internode_connect_timeout_ms: 2_000,
-            internode_keepalive_ms: 5_000,
-            internode_reconnect_max_ms: 1_000,
+            max_internode_frame_bytes: links.frame_bytes_max,
+            max_internode_queue_bytes: links.queue_bytes_max,
+            max_internode_calls_per_link: links.calls_per_link_max,
+            max_internode_requests_per_link: links.requests_per_link_max,
+            internode_connect_timeout_ms: links.connect_timeout.as_millis() as u64,
+            internode_keepalive_ms: links.keepalive.as_millis() as u64,
+            internode_reconnect_max_ms: links.reconnect_max.as_millis() as u64,
             authenticator: "AllowAllAuthenticator".to_owned(),
             max_frame_bytes: 256 << 20,
             max_statement_bytes: 16 << 20,
@@ -239,6 +241,20 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Bounds and times of links to other nodes.
+    pub fn link_options(&self) -> LinkOptions {
+        LinkOptions {
+            frame_bytes_max: self.max_internode_frame_bytes,
+            queue_bytes_max: self.max_internode_queue_bytes,
+            calls_per_link_max: self.max_internode_calls_per_link,
+            requests_per_link_max: self.max_internode_requests_per_link,
+            connect_timeout: Duration::from_millis(self.internode_connect_timeout_ms),
+            keepalive: Duration::from_millis(self.internode_keepalive_ms),
+            reconnect_max: Duration::from_millis(self.internode_reconnect_max_ms),
+            source_ip: self.internode.as_ref().and_then(Endpoint::literal).map(|address| address.ip()),
+        }
+    }
+
     /// Reads and checks a TOML file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = crate::files::read_text(path)
@@ -367,7 +383,7 @@ impl Config {
             "must be 0 or at least 64 KiB",
         )?;
         check(
-            (4 << 10..=PIECE_BYTES_MAX).contains(&self.stream_piece_bytes),
+            (4 << 10..=STREAM_PIECE_BYTES_MAX).contains(&self.stream_piece_bytes),
             "stream_piece_bytes",
             "must be from 4 KiB to 512 KiB",
         )?;

@@ -17,7 +17,6 @@ pub mod read;
 pub mod replica;
 pub mod replicated_read;
 pub mod rows_before_write;
-pub mod schema;
 pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;
@@ -27,13 +26,12 @@ use std::sync::Arc;
 
 use cql_lite::frame::{Consistency, SchemaChange};
 use futures::future::LocalBoxFuture;
-
-use crate::bind::OwnedBindings;
-use crate::error::Result;
-use crate::functions::CallContext;
-use crate::plan::selection::ResultColumn;
-use crate::run::select::ResultPage;
-use crate::session::prepared::Statement;
+use helenus_query::bind::OwnedBindings;
+use helenus_query::error::Result;
+use helenus_query::functions::CallContext;
+use helenus_query::plan::selection::ResultColumn;
+use helenus_query::run::select::ResultPage;
+use helenus_query::statement::Statement;
 
 /// What a request came to.
 #[derive(Debug)]

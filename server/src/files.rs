@@ -1,6 +1,8 @@
 //! The configuration's file and the data directory's lock. The only place outside the engine that touches the disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
+pub mod node_files;
+
 use std::io;
 use std::path::Path;
 

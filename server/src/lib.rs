@@ -7,24 +7,14 @@
 
 pub mod admin;
 pub mod admin_cli;
-pub mod batch_log;
-pub mod bind;
 pub mod cluster;
 pub mod config;
 pub mod coordinator;
 pub mod embedded;
-pub mod error;
 pub mod files;
-pub mod functions;
-pub mod internode;
 pub mod node;
 pub mod observe;
-pub mod plan;
 pub mod planted;
-pub mod ring;
-pub mod run;
-pub mod schema;
 pub mod session;
-pub mod shard_thread;
+pub mod shard;
 pub mod streaming;
-pub mod trace;

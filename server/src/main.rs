@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, Endpoint, LogFormat, nearest};
+use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat, nearest};
 use helenus::node::{Node, StartError};
+use helenus_internode::endpoint::Endpoint;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 

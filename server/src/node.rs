@@ -9,10 +9,11 @@
 )]
 
 pub mod assembly;
-pub mod files;
+pub mod dispatch;
 pub mod identity;
+mod layers;
 mod listeners;
-pub mod shared;
+pub mod serve;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -25,27 +26,28 @@ use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
 use helenus_engine::io::{BackgroundPool, Clock, DiskError, Environment, RealClock, ThreadedDisk};
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::Local;
+use helenus_internode::tcp::TcpTransport;
+use helenus_internode::transport::{Isolated, Transport};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::schema::catalog::CatalogView;
+use helenus_ring::view::ClusterView;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::assembly::{Addresses, Assembled, NodeParts};
-use self::files::NodeFiles;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
-pub use self::shared::NodeShared;
 use crate::admin::NodeAdmin;
-use crate::cluster::departure::Departure;
-use crate::cluster::liveness::ServingState;
-use crate::cluster::view::ClusterView;
-use crate::config::{Config, ConfigError, Endpoint};
-use crate::error::{RequestError, Result};
+use crate::config::{Config, ConfigError};
+use crate::files::node_files::NodeFiles;
 use crate::files::{self as plain_files, DirectoryLock};
-use crate::functions::CallContext;
-use crate::internode::handshake::Local;
-use crate::internode::tcp::{LinkOptions, TcpTransport};
-use crate::internode::transport::{Isolated, Transport};
 use crate::observe::http::{self, HttpServer};
-use crate::shard_thread::{self, CatalogView, Message, ShardContext, ShardParts};
+use crate::shard::board::ServingState;
+use crate::shard::context::{self, Message, ShardContext, ShardParts};
+use crate::shard::context::{Departure, NodeShared};
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -215,7 +217,7 @@ impl Node {
         mut interrupted: Fuse<oneshot::Receiver<()>>,
     ) -> Result<(), StartError> {
         for shard in 0..self.shared.shard_count() {
-            let begun = shard_thread::run_on(&self.shared.links[shard], |context| {
+            let begun = context::run_on(&self.shared.links[shard], |context| {
                 Box::pin(async move { assembly::begin(&context).await })
             });
             let begun = match futures::executor::block_on(select(pin!(begun), &mut interrupted)) {
@@ -234,7 +236,7 @@ impl Node {
         self.accept_on(shard_aware_port.listen()?, Some(shards))?;
         self.shared.board.set_state(ServingState::Serving);
         self.wait_for(0, |context| {
-            context.liveness.wake();
+            context.liveness().wake();
             Box::pin(std::future::ready(Ok(())))
         })
         .map_err(|error| StartError::Shard { shard: 0, message: error.to_string() })
@@ -246,7 +248,7 @@ impl Node {
         shard: usize,
         job: impl FnOnce(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        futures::executor::block_on(shard_thread::run_on(&self.shared.links[shard], job))?
+        futures::executor::block_on(context::run_on(&self.shared.links[shard], job))?
     }
 
     /// Accepts clients on the first shard's thread and hands them to the shards: in turn, or (`by_source_port`) to the one
@@ -401,7 +403,7 @@ fn run_shard(
                 return Err(message);
             }
         };
-        shard_thread::serve(context.clone(), queue).await;
+        serve::serve(context.clone(), queue).await;
         context.shard.close().await.map_err(|error| error.to_string())
     });
     drop(tasks);
@@ -419,8 +421,14 @@ fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Resul
     };
     let random_seed = || Uuid::new_v4().as_u128() as u64;
     let transport: Rc<dyn Transport> = if shared.config.internode.is_some() {
-        let options = LinkOptions::from(&shared.config);
-        Rc::new(TcpTransport::new(local, options, clock, random_seed(), shared.metrics[index].clone()))
+        let options = shared.config.link_options();
+        Rc::new(TcpTransport::new(
+            local,
+            options,
+            clock,
+            random_seed(),
+            shared.metrics[index].internode.clone(),
+        ))
     } else {
         Rc::new(Isolated)
     };

@@ -6,7 +6,6 @@
 
 pub mod admin;
 pub mod http;
-pub mod metrics;
 pub mod prometheus;
 pub mod reports;
 mod routes;
@@ -15,6 +14,5 @@ mod tests;
 
 pub use admin::{Admin, AdminError};
 pub use http::{HttpServer, serve};
-pub use metrics::{Counter, Gauge, Histogram, ShardMetrics};
 pub use prometheus::EngineGauges;
 pub use reports::TableReport;

@@ -3,6 +3,6 @@
 pub mod connection;
 pub mod errors;
 pub mod handshake;
-pub mod prepared;
 pub mod request;
 pub mod respond;
+pub mod trace;

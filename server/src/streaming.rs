@@ -16,19 +16,31 @@ mod tests;
 
 use std::rc::Rc;
 
+use futures::future::LocalBoxFuture;
 use helenus_engine::TableId;
+use helenus_internode::service::Failure;
+use helenus_query::schema::catalog::{Keyspace, TableKind};
+use helenus_ring::HostId;
+use helenus_ring::member::MemberState;
 
 use self::message::{StreamRequest, StreamResponse, TransferStatus};
 use self::progress::StreamingReport;
-use crate::cluster::liveness::ServingState;
-use crate::internode::message::Failure;
-use crate::ring::HostId;
-use crate::ring::member::MemberState;
-use crate::schema::catalog::{Keyspace, TableKind};
-use crate::shard_thread::ShardContext;
+use crate::shard::board::ServingState;
+use crate::shard::call::Serve;
+use crate::shard::context::ShardContext;
+
+impl Serve for StreamRequest {
+    fn serve(
+        self,
+        context: Rc<ShardContext>,
+        from: HostId,
+    ) -> LocalBoxFuture<'static, Result<StreamResponse, Failure>> {
+        Box::pin(async move { serve(&context, from, self).await })
+    }
+}
 
 /// Carries out what another node asks about streams.
-pub async fn handle(
+async fn serve(
     context: &Rc<ShardContext>,
     from: HostId,
     request: StreamRequest,
@@ -46,7 +58,7 @@ pub async fn handle(
 
 /// How far this node is with fetching what it gains at an epoch.
 pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
-    let transfers = &context.node.transfers;
+    let transfers = &context.node.transfers();
     TransferStatus {
         epoch: context.cluster_view().topology.epoch,
         is_done: transfers.is_done(epoch),
@@ -71,7 +83,7 @@ pub fn progress(context: &ShardContext) -> StreamingReport {
         Some(MemberState::Leaving(_)) if serving == ServingState::Serving => "LEAVING",
         _ => serving.name(),
     };
-    let mut report = context.node.transfers.report(mode, context.clock.monotonic());
+    let mut report = context.node.transfers().report(mode, context.clock.monotonic());
     report.sent_bytes.retain(|to, _| view.topology.member(to).is_some());
     report
 }

@@ -20,20 +20,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use cql_lite::syntax::parse;
 use helenus::cluster::liveness::detector::{Detector, NodeIdentity, Settings};
-use helenus::cluster::liveness::{Facts, ServingState};
 use helenus::cluster::message::ClusterRequest;
-use helenus::cluster::metadata::{self, ClusterState, Command, Outcome, SchemaChangeCommand};
 use helenus::cluster::stored::Stored;
-use helenus::cluster::view::ClusterView;
-use helenus::internode::message::{Request, encode};
-use helenus::ring::member::{Member, MemberState, Phase};
-use helenus::ring::placement::Placement;
-use helenus::schema::catalog::{Catalog, Replication};
-use helenus::schema::ddl::{self, DdlContext};
-use helenus::schema::document::CatalogDocument;
-use helenus::schema::system_keyspaces::initial_catalog;
+use helenus::shard::board::{Facts, ServingState};
 use helenus_benches::Failure;
 use helenus_engine::io::SplitMix64;
+use helenus_internode::service;
+use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::document::CatalogDocument;
+use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::metadata::{self, ClusterState, Command, Outcome, SchemaChangeCommand};
+use helenus_ring::placement::Placement;
+use helenus_ring::view::ClusterView;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
@@ -272,7 +272,7 @@ fn facts_bytes(members: usize) -> Result<f64, Failure> {
         topology_version: 1_000,
         data_bytes: 1 << 40,
     };
-    let bytes = encode(&Request::Cluster(ClusterRequest::Facts(facts)))?.len();
+    let bytes = service::encode_request(&ClusterRequest::Facts(facts))?.bytes.len();
     Ok((members - 1) as f64 * bytes as f64 / FACTS_PERIOD_SECONDS)
 }
 

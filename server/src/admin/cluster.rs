@@ -3,23 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use helenus_query::schema::catalog::Replication;
+use helenus_query::schema::virtual_tables::{PARTITIONER, SNITCH};
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::placement::Placement;
+use helenus_ring::topology::Topology;
+use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::cluster::liveness::ServingState;
-use crate::cluster::view::ClusterView;
 use crate::observe::AdminError;
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
 };
-use crate::ring::member::{Member, MemberState};
-use crate::ring::placement::Placement;
-use crate::ring::topology::Topology;
-use crate::schema::catalog::Replication;
-use crate::schema::virtual_tables::PARTITIONER;
-use crate::shard_thread::ShardContext;
-
-/// The snitch whose behaviour members have: each names its own data center and rack.
-pub const SNITCH: &str = "GossipingPropertyFileSnitch";
+use crate::shard::board::ServingState;
+use crate::shard::context::ShardContext;
 
 /// What this node has on disk and in memory, in all shards.
 #[derive(Debug, Clone, Copy, Default)]

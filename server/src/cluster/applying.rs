@@ -12,16 +12,16 @@ use std::sync::Arc;
 use cql_lite::frame::{Event, SchemaChange, SchemaChangeKind, SchemaTarget};
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::CatalogView;
+use helenus_query::schema::catalog::{Catalog, Keyspace, TableKind};
+use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event};
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::ClusterState;
+use helenus_ring::view::ClusterView;
 
-use super::departure;
-use super::metadata::ClusterState;
-use super::view::ClusterView;
-use crate::coordinator::schema::{engine_options, on_every_shard};
-use crate::error::Result;
-use crate::ring::member::{Member, MemberState};
-use crate::schema::catalog::{Catalog, Keyspace, TableKind};
-use crate::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event};
-use crate::shard_thread::{CatalogView, ShardContext};
+use crate::cluster::schema::{engine_options, on_every_shard};
+use crate::shard::context::ShardContext;
 
 /// What clients are told of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +64,10 @@ pub async fn take_over(
     }
     context.node.applied.send_replace(new.topology.version);
     remember_addresses(context, old, new);
-    context.liveness.wake();
+    context.liveness().wake();
     let own = context.node.host_id;
     if old.topology.members.contains_key(&own) && new.topology.removed.contains(&own) {
-        departure::begin(context, &"the metadata log");
+        context.node.learn_removed(&"the metadata log");
     }
     for event in events(old, new, told) {
         // Nobody may be listening.
@@ -82,7 +82,7 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
     for (host_id, member) in &new.topology.members {
         let is_new = old.is_founded() && old.topology.member(host_id).is_none();
         if is_new && *host_id != own && is_joining(member.state) {
-            context.liveness.presume_alive(context, *host_id);
+            context.liveness().presume_alive(context, *host_id);
         }
     }
 }

@@ -9,8 +9,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::liveness::ServingState;
-use crate::shard_thread::ShardContext;
+use crate::shard::board::ServingState;
+use crate::shard::context::ShardContext;
 
 /// How often a shard is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -35,8 +35,8 @@ pub fn watch(context: &Rc<ShardContext>) {
         );
         context.node.board.set_state(ServingState::Failed);
         let told = context.run_on(0, |context| {
-            context.liveness.wake();
-            context.liveness.leave(&context);
+            context.liveness().wake();
+            context.liveness().leave(&context);
             Box::pin(std::future::ready(()))
         });
         if told.await.is_err() {

@@ -8,22 +8,22 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::OTHER_HOST_CODE;
+use helenus_internode::service::{self, Failure, MessageError, PROTOCOL_VERSION};
+use helenus_internode::transport::{CallError, Destination};
+use helenus_query::error::RequestError;
+use helenus_ring::HostId;
+use helenus_ring::allocation::{NewMember, allocate};
+use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::metadata::{self, Command, Outcome, Refusal};
 use openraft::EmptyNode;
 
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
-use super::metadata::{self, Command, Outcome, Refusal};
 use super::notices::Notices;
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::{own_member, resolve};
-use crate::config::Endpoint;
-use crate::error::RequestError;
-use crate::internode::handshake::OTHER_HOST_CODE;
-use crate::internode::message::{self, Failure, PROTOCOL_VERSION, Request, Response};
-use crate::internode::transport::{CallError, Destination};
-use crate::ring::HostId;
-use crate::ring::allocation::{NewMember, allocate};
-use crate::ring::member::{Member, MemberState, Phase};
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Clocks of members may be this far apart: timestamps order writes.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
@@ -160,11 +160,9 @@ enum SeedError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
-    Message(#[from] postcard::Error),
+    Message(#[from] MessageError),
     #[error("{0}")]
     Failed(Failure),
-    #[error("an answer to another question")]
-    OtherAnswer,
 }
 
 async fn ask_seed(
@@ -173,15 +171,11 @@ async fn ask_seed(
     request: JoinRequest,
     deadline: Duration,
 ) -> Result<ClusterResponse, SeedError> {
-    let request = Request::Cluster(ClusterRequest::Join(Box::new(request)));
-    let bytes = message::encode(&request)?;
+    let request = ClusterRequest::Join(Box::new(request));
+    let request = service::encode_request(&request).map_err(SeedError::Failed)?;
     let to = Destination { host_id: None, address: seed, shard: 0 };
-    let answer = context.transport.call(to, bytes, deadline).await?;
-    match message::decode::<Response>(&answer)? {
-        Response::Cluster(response) => Ok(response),
-        Response::Failed(failure) => Err(SeedError::Failed(failure)),
-        _ => Err(SeedError::OtherAnswer),
-    }
+    let answer = context.transport.call(to, request, deadline).await?;
+    service::decode_response::<ClusterRequest>(&answer)?.map_err(SeedError::Failed)
 }
 
 /// Carries out [`ClusterRequest::Join`].

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * A node counts itself as alive, always.
-//! * `alive` holds members of the topology only. It is in the [`ClusterView`](super::view::ClusterView) of every shard, and on the
+//! * `alive` holds members of the topology only. It is in the [`ClusterView`](helenus_ring::view::ClusterView) of every shard, and on the
 //!   node's [`Board`].
 //! * The topology decides who is a member, gossip never does: who joins is greeted when the metadata log says so, who leaves
 //!   is declared down, and who was removed is told.
@@ -11,7 +11,6 @@
 //! * A node without an internode address runs none of this.
 
 pub mod detector;
-pub mod facts;
 mod generation;
 
 use std::cell::RefCell;
@@ -22,20 +21,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Event;
+use helenus_internode::service;
+use helenus_internode::transport::Destination;
+use helenus_query::error::Result;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use helenus_ring::topology::Topology;
 use tokio::sync::Notify;
 
 use self::detector::{Detector, NodeIdentity, Settings};
-pub use self::facts::{Board, Facts, ServingState};
-use super::departure;
 use super::message::ClusterRequest;
 use crate::config::Config;
-use crate::error::Result;
-use crate::internode::message::{Request, encode};
-use crate::internode::transport::Destination;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::topology::Topology;
-use crate::shard_thread::{Message, ShardContext};
+use crate::shard::board::{Facts, ServingState};
+use crate::shard::context::{Message, ShardContext};
 
 /// How often a node tells all others its facts when nothing has changed.
 const FACTS_PERIOD: Duration = Duration::from_secs(5);
@@ -66,6 +64,13 @@ pub struct Liveness {
     running: RefCell<Option<Running>>,
     hooks: RefCell<Vec<Hook>>,
     wake: Notify,
+}
+
+impl ShardContext {
+    /// The failure detector; at work on the first shard.
+    pub fn liveness(&self) -> &Liveness {
+        self.layers.get()
+    }
 }
 
 struct Running {
@@ -110,7 +115,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     };
     let now = context.clock.monotonic();
     let seed = context.random.borrow_mut().next_u64();
-    *context.liveness.running.borrow_mut() = Some(Running {
+    *context.liveness().running.borrow_mut() = Some(Running {
         detector: Detector::new(identity, settings(&context.node.config), seed, now),
         topology: None,
         active: BTreeMap::new(),
@@ -132,14 +137,14 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
 async fn run(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     loop {
-        let wait = context.liveness.turn(&context);
+        let wait = context.liveness().turn(&context);
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => {
-                context.liveness.leave(&context);
+                context.liveness().leave(&context);
                 return;
             }
-            () = context.liveness.wake.notified() => {}
+            () = context.liveness().wake.notified() => {}
             () = context.clock.sleep(wait) => {}
         }
     }
@@ -214,7 +219,7 @@ impl Liveness {
         if !is_running || !is_member || context.node.board.state() == ServingState::Removed {
             return;
         }
-        departure::begin(context, &from);
+        context.node.learn_removed(&from);
         self.leave(context);
         self.tell_hooks(context, &[Change::Removed]);
     }
@@ -360,7 +365,7 @@ impl Running {
     fn tell_clients(&mut self, context: &ShardContext) {
         let view = context.cluster_view();
         let own = context.node.host_id;
-        let visible = |member: &&Arc<Member>| is_shown(member) && member.host_id != own;
+        let visible = |member: &&Arc<Member>| member.owns_tokens() && member.host_id != own;
         let now: BTreeMap<HostId, Shown> = view
             .topology
             .members
@@ -403,11 +408,6 @@ impl Running {
     }
 }
 
-/// Whether `system.peers` of other nodes shows a member: it owns tokens.
-pub fn is_shown(member: &Member) -> bool {
-    matches!(member.state, MemberState::Normal | MemberState::Leaving(_))
-}
-
 /// Has every shard take the newest word on who is alive into its view.
 fn show_all_shards(context: &ShardContext) {
     // Installing a view brings it up to date.
@@ -430,8 +430,8 @@ fn send(context: &ShardContext, to: &NodeIdentity, request: &ClusterRequest) {
 }
 
 fn send_to(context: &ShardContext, to: Destination, request: &ClusterRequest) {
-    match encode(&Request::Cluster(request.clone())) {
-        Ok(bytes) => context.transport.send(to, bytes),
+    match service::encode_request(request) {
+        Ok(message) => context.transport.send(to, message),
         Err(error) => tracing::error!(%error, "a message cannot be encoded"),
     }
 }
@@ -448,7 +448,7 @@ fn measure_data(context: Rc<ShardContext>) {
             });
             bytes += measured.await.unwrap_or(0);
         }
-        context.liveness.set_data_bytes(bytes);
+        context.liveness().set_data_bytes(bytes);
     });
 }
 

@@ -26,26 +26,25 @@ use std::time::Duration;
 
 pub use self::requests::{abort_join, decommission, removenode};
 use super::join::{JoinError, join, version_as_member};
-use super::liveness::ServingState;
-use super::metadata::{ClusterState, Command, MemberUpdate, Outcome, Refusal};
 use super::notices::Notices;
 use super::propose::propose;
 use super::start::own_member;
 use super::wait_applied_everywhere;
-use crate::batch_log;
-use crate::config::Endpoint;
+use crate::coordinator::batch_log;
 use crate::coordinator::replica::hints;
-use crate::error::RequestError;
-use crate::internode::message::{Request, Response};
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState, Phase};
-use crate::ring::topology::Topology;
-use crate::schema::catalog::{Catalog, Replication};
-use crate::shard_thread::ShardContext;
+use crate::shard::board::ServingState;
+use crate::shard::context::ShardContext;
 pub use crate::streaming::cleanup::cleanup;
 use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
+use helenus_internode::endpoint::Endpoint;
+use helenus_query::error::RequestError;
+use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::metadata::{ClusterState, Command, MemberUpdate, Outcome, Refusal};
+use helenus_ring::topology::Topology;
 
 /// How long a proposal may take.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
@@ -137,7 +136,7 @@ async fn receive(context: Rc<ShardContext>) {
     loop {
         let view = context.cluster();
         let topology = &view.topology;
-        let transfers = &context.node.transfers;
+        let transfers = &context.node.transfers();
         let mut patience = IDLE_PAUSE;
         match topology.in_transition().map(|member| member.state) {
             Some(MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth))
@@ -216,7 +215,7 @@ fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> b
         return !is_removal || context.node.board.state() < ServingState::Failed;
     }
     let is_asked = matches!(member.state, MemberState::Leaving(_))
-        && context.node.transfers.is_removal_asked(&member.host_id);
+        && context.node.transfers().is_removal_asked(&member.host_id);
     // Who was asked to leave, and is back, does it itself.
     is_asked && (is_removal || !context.cluster_view().is_alive(&member.host_id))
 }
@@ -281,13 +280,13 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     if context.node.board.state() < ServingState::Leaving {
         tracing::info!("this node is about to leave: it takes no clients any more");
         context.node.board.set_state(ServingState::Leaving);
-        context.liveness.wake();
+        context.liveness().wake();
     }
     // Twice: what one shard has begun on another is seen there.
     let shards = 0..context.node.shard_count();
     for shard in shards.clone().chain(shards) {
         let is_quiet = context
-            .run_on(shard, |context| Box::pin(std::future::ready(context.replication.is_quiet())))
+            .run_on(shard, |context| Box::pin(std::future::ready(context.replication().is_quiet())))
             .await?;
         if !is_quiet {
             return Ok(false);
@@ -299,7 +298,7 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
             .run_on(shard, |context| {
                 Box::pin(async move {
                     // What of a batch cannot be delivered becomes hints.
-                    let batches_are_over = batch_log::replay_all(&context).await?;
+                    let batches_are_over = batch_log::store::replay_all(&context).await?;
                     Ok::<_, RequestError>(hints::hand_over(&context).await? && batches_are_over)
                 })
             })
@@ -329,7 +328,7 @@ fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
 
 async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> bool {
     let epoch = topology.epoch;
-    let may_lose = context.node.transfers.is_removal_asked(&member.host_id);
+    let may_lose = context.node.transfers().is_removal_asked(&member.host_id);
     let catalog = context.catalog();
     let asked = gaining(topology, &catalog).into_iter().filter_map(|host_id| topology.member(&host_id));
     let asked = asked.map(|gaining| async move {
@@ -353,9 +352,9 @@ async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64)
     if member.host_id == context.node.host_id {
         return Some(streaming::status(context, epoch));
     }
-    let request = Request::Stream(StreamRequest::Status { epoch });
+    let request = StreamRequest::Status { epoch };
     match context.ask(member, 0, &request, STATUS_DEADLINE).await {
-        Ok(Response::Stream(StreamResponse::Status(status))) => Some(status),
+        Ok(StreamResponse::Status(status)) => Some(status),
         Ok(_) => None,
         Err(error) => {
             tracing::debug!(host_id = %member.host_id, %error, "a member has not said how far it is");

@@ -1,12 +1,13 @@
 //! Requests about the cluster. Those about the metadata log go to first shards.
 
+use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use helenus_ring::metadata::{Outcome, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::liveness::Facts;
-use super::metadata::{Outcome, Refusal};
-use crate::ring::HostId;
-use crate::ring::member::Member;
+use crate::shard::board::Facts;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ClusterRequest {
@@ -71,4 +72,10 @@ pub enum ClusterResponse {
     Refused(Refusal),
     /// To what needs no answer.
     Received,
+}
+
+impl ServiceRequest for ClusterRequest {
+    const ID: u32 = 1;
+    const LANE: Lane = Lane::Control;
+    type Response = ClusterResponse;
 }

@@ -1,24 +1,24 @@
 //! Commands on their way into the metadata log, and waiting for what is applied.
 //!
 //! A command is put to the leader, wherever it is, until somebody says what it came to or the deadline has passed. It may
-//! reach the log more than once; the log's commands are made so that this does no harm ([`super::metadata`]).
+//! reach the log more than once; the log's commands are made so that this does no harm ([`helenus_ring::metadata`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
 use openraft::EmptyNode;
 use openraft::errors::{ClientWriteError, RaftError};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
-use super::metadata::{Command, MemberUpdate, Outcome, Refusal};
-use crate::error::{RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
-use crate::ring::HostId;
-use crate::ring::member::Member;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// How long to wait before a command is put again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -125,8 +125,7 @@ pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_versio
     let agreed = |host_id: &HostId| cluster.is_alive(host_id) && !behind.contains(host_id);
     let members: Vec<HostId> = cluster.topology.members.keys().copied().filter(agreed).collect();
     note_agreed(context, version, schema_version, &members);
-    let request =
-        Request::Cluster(ClusterRequest::Agreed { version, schema_version, members: members.clone() });
+    let request = ClusterRequest::Agreed { version, schema_version, members: members.clone() };
     let others = members.iter().filter(|host_id| **host_id != context.node.host_id);
     let told = others.filter_map(|host_id| cluster.topology.member(host_id)).map(|member| {
         // Who does not hear it here hears it from the others themselves.
@@ -149,8 +148,8 @@ async fn applied_at(
     patience: Duration,
 ) -> Result<u64, PeerError> {
     let request = ClusterRequest::Applied { version, patience_ms: patience.as_millis() as u64 };
-    match context.ask(member, 0, &Request::Cluster(request), patience + WAY).await? {
-        Response::Cluster(ClusterResponse::Applied { version }) => Ok(version),
+    match context.ask(member, 0, &request, patience + WAY).await? {
+        ClusterResponse::Applied { version } => Ok(version),
         _ => Err(Failure::Internal("an answer to another question".to_owned()).into()),
     }
 }
@@ -173,8 +172,8 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
         if leader == Some(context.node.host_id) {
             return Ok(applied_version(&context));
         } else if let Some(member) = member {
-            let request = Request::Cluster(ClusterRequest::NewestVersion);
-            if let Ok(Response::Cluster(ClusterResponse::Applied { version })) =
+            let request = ClusterRequest::NewestVersion;
+            if let Ok(ClusterResponse::Applied { version }) =
                 context.ask(&member, 0, &request, left.min(ANSWER_PATIENCE)).await
             {
                 return Ok(version);
@@ -244,8 +243,8 @@ async fn propose_here(
                 forward: leader != Some(member.host_id),
                 patience_ms: patience.as_millis() as u64,
             };
-            match context.ask(&member, 0, &Request::Cluster(request), patience + WAY).await {
-                Ok(Response::Cluster(ClusterResponse::Outcome(outcome))) => return Ok(outcome),
+            match context.ask(&member, 0, &request, patience + WAY).await {
+                Ok(ClusterResponse::Outcome(outcome)) => return Ok(outcome),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(member = %member.host_id, %error, "a command was not taken"),
             }
@@ -340,9 +339,8 @@ pub async fn forward_to(
     request: ClusterRequest,
     patience: Duration,
 ) -> Result<ClusterResponse, Failure> {
-    match context.ask(member, 0, &Request::Cluster(request), patience + WAY).await {
-        Ok(Response::Cluster(response)) => Ok(response),
-        Ok(_) => Err(Failure::Internal("an answer to another question".to_owned())),
+    match context.ask(member, 0, &request, patience + WAY).await {
+        Ok(response) => Ok(response),
         Err(PeerError::Failed(failure)) => Err(failure),
         Err(PeerError::Call(_)) => Ok(ClusterResponse::NoLeader),
     }

@@ -9,10 +9,14 @@ pub mod runtime;
 pub mod state_machine;
 pub mod types;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::HostId;
+use helenus_ring::metadata::ClusterState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 
@@ -20,11 +24,8 @@ use self::log_store::LogStore;
 use self::network::{AddressBook, Network};
 use self::state_machine::{AppliedState, NodeStateMachine};
 use self::types::Raft;
-use super::metadata::ClusterState;
 use super::stored::Stored;
-use crate::error::{RequestError, Result};
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// How often a leader lets the others know of it.
 const HEARTBEAT_MS: u64 = 500;
@@ -43,6 +44,31 @@ pub struct MetadataLog {
     applied: AppliedState,
     /// Where nodes are that are to become members.
     pub addresses: AddressBook,
+}
+
+/// The log while it is open: on the first shard of a node that has started and is not stopping.
+#[derive(Default)]
+pub struct OpenMetadataLog(RefCell<Option<Rc<MetadataLog>>>);
+
+impl ShardContext {
+    fn open_metadata_log(&self) -> &RefCell<Option<Rc<MetadataLog>>> {
+        &self.layers.get::<OpenMetadataLog>().0
+    }
+
+    /// The metadata log; on the first shard of a node that has started and is not stopping.
+    pub fn metadata_log(&self) -> Result<Rc<MetadataLog>> {
+        let log = self.open_metadata_log().borrow().clone();
+        log.ok_or_else(|| RequestError::Server("the metadata log is not open here".to_owned()))
+    }
+
+    pub fn begin_metadata_log(&self, log: Rc<MetadataLog>) {
+        *self.open_metadata_log().borrow_mut() = Some(log);
+    }
+
+    /// Takes the metadata log away, so that nothing uses it any more.
+    pub fn end_metadata_log(&self) -> Option<Rc<MetadataLog>> {
+        self.open_metadata_log().borrow_mut().take()
+    }
 }
 
 impl MetadataLog {

@@ -10,6 +10,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::SAME_HOST_CODE;
+use helenus_internode::service::{self, PROTOCOL_VERSION};
+use helenus_internode::transport::{CallError, Destination};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::document::CatalogDocument;
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
 use openraft::EmptyNode;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
@@ -17,22 +26,13 @@ use openraft::errors::{InitializeError, RaftError};
 use super::departure;
 use super::join::version_as_member;
 use super::message::{ClusterRequest, ClusterResponse};
-use super::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
 use super::notices::Notices;
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
 use super::voters;
-use crate::config::Endpoint;
-use crate::error::{RequestError, Result};
-use crate::internode::handshake::SAME_HOST_CODE;
-use crate::internode::message::{self, PROTOCOL_VERSION, Request, Response};
-use crate::internode::transport::{CallError, Destination};
-use crate::node::shared::CATALOG_FILE;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::schema::document::CatalogDocument;
-use crate::shard_thread::ShardContext;
+use crate::cluster::stored::CATALOG_FILE;
+use crate::shard::context::ShardContext;
 
 /// The longest that founding a cluster may take.
 const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
@@ -100,6 +100,7 @@ pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<Sock
 /// Opens the metadata log and takes part. On the first shard, when all shards are served. Returns whether the node belongs to
 /// a cluster; if not, it is to join one.
 pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
+    departure::watch(context);
     let stored = stored_state(context).await?;
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
     let log = Rc::new(MetadataLog::open(context, stored).await?);
@@ -150,12 +151,13 @@ async fn version_at(
     host_id: Option<HostId>,
     address: SocketAddr,
 ) -> Result<Result<Option<u64>, CallError>> {
-    let question = Request::Cluster(ClusterRequest::Applied { version: 0, patience_ms: 0 });
-    let bytes = message::encode(&question).map_err(|error| RequestError::Server(error.to_string()))?;
+    let question = ClusterRequest::Applied { version: 0, patience_ms: 0 };
+    let question =
+        service::encode_request(&question).map_err(|error| RequestError::Server(error.to_string()))?;
     let to = Destination { host_id, address, shard: 0 };
-    let answer = context.transport.call(to, bytes, COPY_PATIENCE).await;
-    Ok(answer.map(|answer| match message::decode::<Response>(&answer) {
-        Ok(Response::Cluster(ClusterResponse::Applied { version })) => Some(version),
+    let answer = context.transport.call(to, question, COPY_PATIENCE).await;
+    Ok(answer.map(|answer| match service::decode_response::<ClusterRequest>(&answer) {
+        Ok(Ok(ClusterResponse::Applied { version })) => Some(version),
         _ => None,
     }))
 }
@@ -290,7 +292,7 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
         match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {
             Ok(Outcome::Applied { .. }) => return,
             Ok(Outcome::Refused(refusal @ Refusal::Removed { .. })) => {
-                departure::begin(&context, &refusal);
+                context.node.learn_removed(&refusal);
                 return;
             }
             Ok(Outcome::Refused(Refusal::UnknownMember { .. })) => {

@@ -3,12 +3,15 @@
 //! A file of version 1 is of a node that had no metadata log yet: a catalog alone. It is read once; the cluster that the node
 //! then founds begins with it.
 
+use helenus_query::schema::catalog::Catalog;
+use helenus_query::schema::store::{self, CATALOG_VERSION, STATE_VERSION, StoreError};
+use helenus_ring::metadata::{ClusterState, StateDocument};
 use serde::{Deserialize, Serialize};
 
-use super::metadata::{ClusterState, StateDocument};
 use super::raft::types::{LogId, SnapshotMeta, StoredMembership};
-use crate::schema::catalog::Catalog;
-use crate::schema::store::{self, CATALOG_VERSION, STATE_VERSION, StoreError};
+
+/// The file of the applied state, catalog included.
+pub const CATALOG_FILE: &str = "catalog";
 
 /// The applied state with its place in the log.
 #[derive(Debug, Clone)]
@@ -77,12 +80,12 @@ pub fn decode_file(bytes: &[u8]) -> Result<Contents, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::ddl::tests::Session;
+    use helenus_testing::{CREATE_KEYSPACE, catalog_file, catalog_of};
 
     #[test]
     fn files_of_both_versions_are_read() {
-        let session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY)"]);
-        let old = store::encode(&session.catalog).unwrap();
+        let session = catalog_of(&[CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]);
+        let old = catalog_file(&session.catalog);
         let Ok(Contents::Catalog(catalog)) = decode_file(&old) else { panic!("a catalog alone") };
         assert_eq!(format!("{catalog:?}"), format!("{:?}", session.catalog));
 

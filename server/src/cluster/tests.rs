@@ -5,9 +5,10 @@ mod membership;
 
 use std::time::Duration;
 
+use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::metadata::{Command, Outcome, Refusal};
+
 use self::harness::{World, simulate};
-use super::metadata::{Command, Outcome, Refusal};
-use crate::ring::member::{MemberState, Phase};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const KEYSPACE: &str =
@@ -238,7 +239,7 @@ fn who_was_removed_while_it_was_down_is_told() {
         }
         let node = world.boot(removed, &[]).await;
         let member = super::start::own_member(&node, MemberState::Normal);
-        let update = Command::Update(super::metadata::MemberUpdate::of(&member));
+        let update = Command::Update(helenus_ring::metadata::MemberUpdate::of(&member));
         let outcome = super::propose(&node, update, DEADLINE).await.unwrap();
         assert_eq!(outcome, Outcome::Refused(Refusal::Removed { host_id }));
         world.node(leader).ddl(KEYSPACE).await.unwrap();

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_query::error::Result;
+use helenus_ring::HostId;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{ChangeMembers, EmptyNode};
 
 use super::propose::within;
 use super::raft::MetadataLog;
-use crate::error::Result;
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// How often the leader looks, besides after each change.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -12,22 +12,22 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
+use helenus_query::bind::OwnedBindings;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::check_batch;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
 use super::batch_limits::BatchVolume;
+use super::batch_log::store::{self, BatchId};
 use super::replica::forward::{ForwardedKind, Led};
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, TransactionStatement, transact};
 use super::write::{apply, apply_alone, apply_owned, lead_all, moment, moment_at, no_any, tokens_of};
 use super::{Execution, Outcome, RequestOptions};
-use crate::batch_log::{self, BatchId};
-use crate::bind::OwnedBindings;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::check_batch;
-use crate::plan::modify::ModifyPlan;
-use crate::plan::term::Bindings;
-use crate::run::modify::{MutationSet, PartitionMutation};
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// A batch ready to be carried out.
 #[derive(Clone)]
@@ -129,17 +129,17 @@ async fn logged(
     consistency: Consistency,
 ) -> Result<Outcome> {
     if !context.cluster_view().is_single {
-        super::batch_log::write(&context, mutations, consistency).await?;
+        super::batch_log::replicas::write(&context, mutations, consistency).await?;
         return Ok(Outcome::Void);
     }
     let entry = BatchId::new(&context).position();
-    batch_log::store_here(&context, &entry, &batch_log::encode(&mutations)).await?;
+    store::store_here(&context, &entry, &store::encode(&mutations)).await?;
     if let Err(error) = apply_alone(&context, mutations, consistency, WriteType::Batch).await {
         // Parts of it may have been applied: the rest follows.
-        batch_log::note_left_behind(&context, entry);
+        store::note_left_behind(&context, entry);
         return Err(error);
     }
-    batch_log::remove(&context, &entry)?;
+    store::remove(&context, &entry)?;
     Ok(Outcome::Void)
 }
 

@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::BatchKind;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::modify::PartitionMutation;
+use helenus_query::schema::catalog::Table;
 
 use super::batch::BatchRequest;
 use super::transaction::TransactionStatement;
 use super::write::tokens_of;
 use crate::config::Config;
-use crate::error::{RequestError, Result};
-use crate::plan::term::Bindings;
-use crate::run::modify::PartitionMutation;
-use crate::schema::catalog::Table;
 
 /// What a batch comes to.
 #[derive(Debug, Default)]

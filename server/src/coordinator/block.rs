@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use helenus_engine::key::KeyRef;
-use helenus_engine::{RowRef, TableId, transcode};
-
-use crate::error::{RequestError, Result};
-use crate::run::select::SourceRow;
-use crate::shard_thread::ShardContext;
 use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{RowRef, TableId, transcode};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::stored_key::SourceRow;
+
+use crate::shard::context::ShardContext;
 
 /// What is asked of a shard: rows of a range of full keys.
 #[derive(Debug, Clone)]

@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
-
-use crate::cluster::view::ClusterView;
-use crate::error::{RequestError, Result};
-use crate::ring::HostId;
-use crate::ring::member::Member;
-use crate::schema::catalog::{Catalog, Replication, Table, TableKind};
-use crate::schema::system_keyspaces;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::{Catalog, Replication, Table, TableKind};
+use helenus_query::schema::system_keyspaces;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use helenus_ring::view::ClusterView;
 
 /// What a request does with its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +243,7 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::member::MemberState;
+    use helenus_ring::member::MemberState;
     use uuid::Uuid;
 
     fn single() -> ClusterView {

@@ -1,15 +1,16 @@
 //! From the restrictions of a SELECT to ranges of full keys, behind the cursor of a page if there is one.
 
 use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::keys::{Slice, clustering_slices, only_row_key, partition_keys, required};
+use helenus_query::run::paging::Cursor;
+use helenus_query::stored_key::PartitionKey;
 use smallvec::{SmallVec, smallvec};
 
-use crate::error::{RequestError, Result};
-use crate::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
-use crate::plan::select::SelectPlan;
-use crate::plan::term::Bindings;
-use crate::run::keys::{PartitionKey, Slice, clustering_slices, only_row_key, partition_keys, required};
-use crate::run::paging::Cursor;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// A range of full keys to read, in the direction of the statement.
 #[derive(Debug, Clone)]

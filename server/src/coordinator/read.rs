@@ -1,30 +1,31 @@
 //! SELECT on stored tables: from the owners' rows to a page.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use helenus_engine::key::{self, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{Lookup, RowRequest};
+use helenus_query::bind::BorrowedValues;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::Plan;
+use helenus_query::plan::row_layout::RowLayout;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::paging::Cursor;
+use helenus_query::run::select::{Flow, PageBounds, ResultPage, SelectRun};
+use helenus_query::schema::catalog::TableKind;
+use helenus_query::schema::virtual_tables::{self, NodeState};
+use helenus_query::statement::Statement;
+use helenus_query::stored_key::SourceRow;
 
 use super::block::{BlockRequest, RowBlock, read_block};
 use super::key_ranges::{KeyRange, KeyRanges, ranges};
 use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
-use crate::bind::BorrowedValues;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::Plan;
-use crate::plan::select::SelectPlan;
-use crate::plan::term::Bindings;
-use crate::run::paging::Cursor;
-use crate::run::row::RowLayout;
-use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun, SourceRow};
-use crate::schema::catalog::TableKind;
-use crate::schema::virtual_tables::{self, NodeState};
-use crate::session::prepared::Statement;
-use crate::shard_thread::ShardContext;
-use std::sync::Arc;
+use crate::shard::context::ShardContext;
 
 /// First byte of the position of a static row.
 const STATIC_TAG: u8 = STATIC_POSITION[0];

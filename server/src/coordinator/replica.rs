@@ -19,17 +19,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::CallError;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{FailureReason, Result};
+use helenus_ring::HostId;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
 use super::paxos;
-use crate::batch_log;
-use crate::cluster::liveness::ServingState;
-use crate::error::{FailureReason, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::Failure;
-use crate::internode::transport::CallError;
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::coordinator::batch_log;
+use crate::shard::board::ServingState;
+use crate::shard::call::Serve;
+use crate::shard::context::ShardContext;
 
 /// What a shard keeps in memory for its part in replication.
 #[derive(Default)]
@@ -53,6 +55,14 @@ pub struct Coordinating {
     held: Rc<()>,
 }
 
+impl ShardContext {
+    /// The shard's part in replication.
+    #[inline]
+    pub fn replication(&self) -> &ReplicationState {
+        self.layers.get()
+    }
+}
+
 impl ReplicationState {
     pub fn coordinating(&self) -> Coordinating {
         self.coordinating.clone()
@@ -69,18 +79,28 @@ impl ReplicationState {
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     hints::load(context).await?;
     hints::spawn_replay(context);
-    batch_log::spawn_replay(context);
+    batch_log::store::spawn_replay(context);
     paxos::settle::spawn(context);
     Ok(())
 }
 
+impl Serve for ReplicaRequest {
+    fn serve(
+        self,
+        context: Rc<ShardContext>,
+        from: HostId,
+    ) -> LocalBoxFuture<'static, Result<ReplicaResponse, Failure>> {
+        Box::pin(async move { serve(&context, from, self).await })
+    }
+}
+
 /// Carries out what a coordinator asks of this shard's data.
-pub async fn handle(
+async fn serve(
     context: &Rc<ShardContext>,
     _from: HostId,
     request: ReplicaRequest,
 ) -> Result<ReplicaResponse, Failure> {
-    let failed = |error: crate::error::RequestError| Failure::Internal(error.to_string());
+    let failed = |error: helenus_query::error::RequestError| Failure::Internal(error.to_string());
     let is_leaving = context.node.board.state() == ServingState::Leaving;
     match request {
         ReplicaRequest::StoreBatch { .. } | ReplicaRequest::KeepHint { .. } if is_leaving => {
@@ -97,16 +117,16 @@ pub async fn handle(
         }
         ReplicaRequest::Forward(request) => {
             let _guard = write::receive(context, request.size_bytes())?;
-            let _coordinating = context.replication.coordinating();
+            let _coordinating = context.replication().coordinating();
             forward::receive(context, request).await
         }
         ReplicaRequest::StoreBatch { id, mutations } => {
             let _guard = write::receive(context, mutations.len() as u64)?;
-            batch_log::store_here(context, &id.position(), &mutations).await.map_err(failed)?;
+            batch_log::store::store_here(context, &id.position(), &mutations).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::RemoveBatch { id } => {
-            batch_log::remove(context, &id.position()).map_err(failed)?;
+            batch_log::store::remove(context, &id.position()).map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::KeepHint { target, created_micros, mutation } => {

@@ -3,17 +3,18 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use cql_lite::frame::Consistency;
 use helenus_engine::key::PARTITION_END;
+use helenus_query::error::Result;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::run::select::{Flow, SelectRun};
+use helenus_query::stored_key::SourceRow;
 
 use super::key_ranges::KeyRange;
 use super::read::{BLOCK_ROWS, RangeEnd};
 use super::replica::answer::token_of;
 use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
-use crate::error::Result;
-use crate::plan::select::SelectPlan;
-use crate::run::select::{Flow, SelectRun, SourceRow};
-use crate::shard_thread::ShardContext;
-use cql_lite::frame::Consistency;
+use crate::shard::context::ShardContext;
 
 /// Parts of the ring that are read at once at most.
 const PARTS_MAX: usize = 16;

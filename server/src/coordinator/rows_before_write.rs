@@ -12,18 +12,19 @@ use std::sync::Arc;
 use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_query::bind::OwnedBindings;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::keys::{partition_keys, positions};
+use helenus_query::run::modify::{ExistingRows, expand_json};
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
 
 use super::replica::read::{RangeRead, read_piece};
 use super::transaction::TransactionStatement;
 use super::write::{ShardRows, row_range};
-use crate::bind::OwnedBindings;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::term::Bindings;
-use crate::run::keys::{PartitionKey, partition_keys, positions};
-use crate::run::modify::{ExistingRows, expand_json};
-use crate::schema::catalog::Table;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);
 

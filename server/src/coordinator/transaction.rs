@@ -15,6 +15,22 @@ use cql_lite::frame::response::WriteType;
 use cql_lite::types::{CqlType, codec};
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_query::bind::OwnedBindings;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::Plan;
+use helenus_query::plan::condition::Conditions;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
+use helenus_query::plan::selection::{Fetched, ResultColumn};
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::condition::{CurrentRow, hold};
+use helenus_query::run::keys::{partition_keys, positions};
+use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
+use helenus_query::run::select::ResultPage;
+use helenus_query::schema::catalog::Table;
+use helenus_query::statement::Statement;
+use helenus_query::stored_key::PartitionKey;
 
 use super::paxos;
 use super::paxos::commit::commit;
@@ -24,22 +40,7 @@ use super::paxos::round::{Agreement, Operation, Verdict, agree};
 use super::replica::write::check_alive;
 use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows, row_range};
 use super::{Outcome, RequestOptions};
-use crate::bind::OwnedBindings;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::Plan;
-use crate::plan::condition::Conditions;
-use crate::plan::modify::ModifyPlan;
-use crate::plan::selection::{Fetched, ResultColumn};
-use crate::plan::term::Bindings;
-use crate::run::condition::{CurrentRow, hold};
-use crate::run::keys::{PartitionKey, partition_keys, positions};
-use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
-use crate::run::row::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
-use crate::run::select::ResultPage;
-use crate::schema::catalog::Table;
-use crate::session::prepared::Statement;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// The statements of a transaction with their values.
 #[derive(Clone)]
@@ -176,7 +177,7 @@ async fn decide_by_agreement(
     };
     let mut turn = tokio::select! {
         biased;
-        turn = context.paxos.turns.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
+        turn = context.paxos().turns.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
         () = context.clock.sleep(timeout) => {
             return Err(RequestError::WriteTimeout {
                 consistency: operation.serial,

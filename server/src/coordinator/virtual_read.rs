@@ -1,19 +1,20 @@
 //! SELECT on virtual tables: their rows are computed, brought into the form that stored rows have, and read like those.
 
+use std::sync::Arc;
+
 use helenus_engine::key;
 use helenus_engine::mutation::Operation;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
+use helenus_query::plan::term::{Bindings, Term};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment};
+use helenus_query::run::select::{Flow, ResultPage, SelectRun};
+use helenus_query::schema::catalog::Table;
+use helenus_query::schema::virtual_tables::Row;
 
 use super::block::BlockRow;
 use super::key_ranges::KeyRange;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
-use crate::plan::term::{Bindings, Term};
-use crate::run::modify::{MutationSet, PartitionMutation, WriteMoment};
-use crate::run::select::{Flow, ResultPage, SelectRun};
-use crate::schema::catalog::Table;
-use crate::schema::virtual_tables::Row;
-use std::sync::Arc;
 
 /// Reads the ranges of a virtual table whose rows (in the order of the table's columns) are given.
 pub fn read(

@@ -7,19 +7,21 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use helenus_engine::{TableId, TableStatistics};
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::{Catalog, Table, TableKind};
+use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_VIEWS};
+use helenus_query::schema::virtual_tables::{ConnectedClient, NodeState, Peer, RangeKind, SizeEstimate};
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::placement::{Placement, Replicas, TokenRange};
+use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::cluster::liveness::is_shown;
-use crate::cluster::view::ClusterView;
-use crate::error::Result;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::placement::{Placement, Replicas, TokenRange};
-use crate::schema::catalog::{Catalog, Table, TableKind};
-use crate::schema::system_keyspaces::{SYSTEM, SYSTEM_VIEWS};
-use crate::schema::virtual_tables::{ConnectedClient, NodeState, Peer, RangeKind, SizeEstimate};
-use crate::session::connection::Connection;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
+
+/// Lists the connections of clients that a shard serves. Handed in from above: connections are no business of this layer.
+#[derive(Clone, Copy)]
+pub struct ClientSource(pub fn(&ShardContext) -> Vec<ConnectedClient>);
 
 /// Whether a table shows what only all shards together know.
 pub fn needs_all_shards(table: &Table) -> bool {
@@ -36,7 +38,7 @@ pub fn at_hand(context: &ShardContext) -> NodeState {
     let schema_version = context.catalog_view().catalog.version;
     let others = view.topology.members.values();
     let peers = others
-        .filter(|member| member.host_id != context.node.host_id && is_shown(member))
+        .filter(|member| member.host_id != context.node.host_id && member.owns_tokens())
         .map(|member| {
             // Drivers take a node without one for none at all.
             let applied = context.node.board.facts(&member.host_id).map(|facts| facts.schema_version);
@@ -69,37 +71,16 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
 pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
     let mut state = at_hand(context);
     if table.keyspace == SYSTEM_VIEWS {
+        let ClientSource(clients) = *context.layers.get();
         for shard in 0..context.node.shard_count() {
             state.clients.extend(
-                context.run_on(shard, |context| Box::pin(std::future::ready(clients_of(&context)))).await?,
+                context.run_on(shard, move |context| Box::pin(std::future::ready(clients(&context)))).await?,
             );
         }
     } else {
         state.estimates = estimates(context).await?;
     }
     Ok(state)
-}
-
-fn clients_of(context: &ShardContext) -> Vec<ConnectedClient> {
-    let connections = context.connections.borrow();
-    connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
-}
-
-/// A connection that has begun to send requests.
-fn client(connection: &Connection) -> Option<ConnectedClient> {
-    let startup = connection.startup.borrow();
-    let startup = startup.as_ref()?;
-    Some(ConnectedClient {
-        address: connection.peer.ip(),
-        port: connection.peer.port(),
-        options: startup.options.iter().cloned().collect(),
-        driver_name: startup.driver_name.clone(),
-        driver_version: startup.driver_version.clone(),
-        keyspace: connection.keyspace.borrow().as_deref().map(str::to_owned),
-        protocol_version: connection.version.get() as u8,
-        request_count: connection.request_count.get(),
-        username: None,
-    })
 }
 
 async fn estimates(context: &Rc<ShardContext>) -> Result<BTreeMap<Uuid, Vec<SizeEstimate>>> {
@@ -218,9 +199,9 @@ fn unwrapped(range: TokenRange) -> Vec<TokenRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::placement::tests::member;
-    use crate::ring::topology::Topology;
-    use crate::schema::catalog::Replication;
+    use helenus_query::schema::catalog::Replication;
+    use helenus_ring::topology::Topology;
+    use helenus_testing::member;
 
     fn id(number: u128) -> HostId {
         Uuid::from_u128(number)

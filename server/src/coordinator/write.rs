@@ -13,23 +13,24 @@ use helenus_engine::io::whole_seconds;
 use helenus_engine::key::{self, REGULAR_END, REGULAR_START};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{Mutation, RowRef, transcode};
+use helenus_query::bind::BorrowedValues;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::Plan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
+use helenus_query::schema::catalog::Table;
+use helenus_query::statement::Statement;
+use helenus_query::stored_key::PartitionKey;
 
 use super::replica::forward::{self, ForwardedKind, Led};
 use super::replica::hints::table_by_id;
 use super::replica::write::WriteOptions;
 use super::transaction::TransactionStatement;
 use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
-use crate::bind::BorrowedValues;
-use crate::error::{RequestError, Result};
-use crate::functions::CallContext;
-use crate::plan::Plan;
-use crate::plan::modify::ModifyPlan;
-use crate::plan::term::Bindings;
-use crate::run::keys::{PartitionKey, partition_keys};
-use crate::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
-use crate::schema::catalog::Table;
-use crate::session::prepared::Statement;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Rows of this thread's shard.
 pub struct ShardRows<'a> {

@@ -1,10 +1,10 @@
 //! A node from parts: its shared state and its shards, on whatever disk, clock, network and threads it is handed.
 //!
 //! [`super::Node`] opens each shard on a thread of its own; a simulation opens the shards of many nodes as local tasks
-//! of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`shard_thread::serve`] its
+//! of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`serve`] its
 //! queue; when all are served, [`begin`] on each in turn; only then come clients.
 //!
-//! [`shard_thread::serve`]: crate::shard_thread::serve
+//! [`serve`]: crate::shard::context::serve
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,38 +15,41 @@ use std::time::Duration;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::{Shard, ShardOptions, TableId};
+use helenus_internode::service::PROTOCOL_VERSION;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Catalog;
+use helenus_query::schema::catalog::CatalogView;
+use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::virtual_tables::NodeInformation;
+use helenus_query::statement::Registry;
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::FEATURE_VERSION;
+use helenus_ring::topology::Topology;
+use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, watch};
 use uuid::Uuid;
 
 use super::StartError;
-use super::files::NodeFiles;
 use super::identity::Identity;
-use super::shared::{CATALOG_FILE, NodeShared};
-use crate::batch_log;
+use super::layers;
 use crate::cluster;
-use crate::cluster::departure::{self, Departure};
-use crate::cluster::liveness::{self, Board};
+use crate::cluster::departure;
+use crate::cluster::liveness;
 use crate::cluster::membership;
-use crate::cluster::metadata::FEATURE_VERSION;
 use crate::cluster::raft::log_store;
+use crate::cluster::schema::engine_tables;
+use crate::cluster::stored::CATALOG_FILE;
 use crate::cluster::stored::{Contents, Stored, decode_file};
-use crate::cluster::view::ClusterView;
 use crate::config::{CommitLogMode, Config};
+use crate::coordinator::batch_log;
 use crate::coordinator::paxos;
 use crate::coordinator::replica::{self, hints};
-use crate::coordinator::schema::engine_tables;
-use crate::error::{RequestError, Result};
-use crate::internode::message::PROTOCOL_VERSION;
-use crate::observe::metrics::ShardMetrics;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::topology::Topology;
-use crate::schema::catalog::Catalog;
-use crate::schema::system_keyspaces::initial_catalog;
-use crate::schema::virtual_tables::NodeInformation;
-use crate::session::prepared::Registry;
-use crate::shard_thread::{CatalogView, Message, QUEUE_LENGTH, ShardContext, ShardParts};
-use crate::streaming::progress::{self, Transfers};
+use crate::files::node_files::NodeFiles;
+use crate::shard::board::Board;
+use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
+use crate::shard::metrics::ShardMetrics;
+use crate::streaming::progress;
 
 /// Events that a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
@@ -78,7 +81,7 @@ pub struct NodeParts {
 /// A node whose shards are not open yet.
 pub struct Assembled {
     pub shared: Arc<NodeShared>,
-    /// By shard: what [`crate::shard_thread::serve`] takes.
+    /// By shard: what [`crate::shard::context::serve`] takes.
     pub queues: Vec<mpsc::Receiver<Message>>,
     pub catalog: CatalogView,
     pub cluster: Arc<ClusterView>,
@@ -134,7 +137,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         departure: watch::channel(Departure::Staying).0,
         board: Board::new(identity.host_id),
         shard_aware_port: addresses.shard_aware_port,
-        transfers: Transfers::default(),
+        layers: layers::of_node(),
         applied: watch::channel(cluster.topology.version).0,
         files,
         connections: AtomicUsize::new(0),
@@ -177,7 +180,7 @@ pub async fn open_shard(
     let options = shard_options(&shared.config, index, shared.shard_count() as u64);
     let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
-    tables.push((batch_log::TABLE, batch_log::table_options()));
+    tables.push((batch_log::store::TABLE, batch_log::store::table_options()));
     tables.push((hints::TABLE, hints::table_options()));
     tables.push((progress::TABLE, helenus_engine::TableOptions::default()));
     tables.push((paxos::store::TABLE, paxos::store::table_options()));
@@ -192,7 +195,7 @@ pub async fn open_shard(
             shard.drop_table(id).await.map_err(|error| failed(&error))?;
         }
     }
-    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster)))
+    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster, layers::of_shard())))
 }
 
 /// What a shard does when all shards are served, before clients come.
@@ -208,7 +211,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         membership::start(context);
         membership::enter(context, &seeds).await.map_err(|error| failed(&error))?;
     }
-    let replayed = batch_log::replay(context).await?;
+    let replayed = batch_log::store::replay(context).await?;
     if replayed > 0 {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
     }

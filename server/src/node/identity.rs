@@ -1,13 +1,13 @@
 //! What a node keeps of itself in `node.json`: made once, when the data directory is.
 
 use bytes::Bytes;
+use helenus_ring::HostId;
+use helenus_ring::allocation::{DEFAULT_TOKENS, first_tokens};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::StartError;
-use super::files::NodeFiles;
-use crate::ring::HostId;
-use crate::ring::allocation::{DEFAULT_TOKENS, first_tokens};
+use crate::files::node_files::NodeFiles;
 
 const FILE: &str = "node.json";
 const FORMAT: u32 = 1;

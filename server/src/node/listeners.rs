@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::Local;
+use helenus_internode::listener::{self, Acceptor};
+use helenus_query::error::RequestError;
+
 use super::StartError;
-use crate::config::{Config, Endpoint};
-use crate::error::RequestError;
-use crate::internode::handshake::Local;
-use crate::internode::listener::{self, Acceptor};
-use crate::shard_thread::{Message, ShardContext};
+use crate::config::Config;
+use crate::shard::context::{Message, ShardContext};
 
 /// The port on which a client's source port chooses the shard, as asked for; 0: a free one.
 pub fn shard_aware_port(config: &Config) -> u16 {
@@ -81,7 +83,7 @@ pub fn accept_links(
     context: &Rc<ShardContext>,
     listener: TcpListener,
     local: Arc<Local>,
-) -> crate::error::Result<()> {
+) -> helenus_query::error::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|error| RequestError::Server(error.to_string()))?;
     let (members, links) = (context.clone(), context.node.clone());

@@ -1,7 +1,6 @@
 //! What a node offers to its operator. The node implements `Admin`; the HTTP routes call it.
 
 use futures::future::BoxFuture;
-
 use uuid::Uuid;
 
 use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};

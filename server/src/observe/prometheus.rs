@@ -6,8 +6,10 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use super::metrics::{Counter, Histogram, ShardMetrics};
+use helenus_internode::metrics::Counter;
+
 use super::reports::TableReport;
+use crate::shard::metrics::{Histogram, ShardMetrics};
 
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -15,6 +15,7 @@ use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
 use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
 use super::*;
+use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress::StreamingReport;
 
 /// A node with one table, `shop.orders`, that notes what it is told.

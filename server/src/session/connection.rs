@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::rc::Weak;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -22,6 +23,8 @@ use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{
     Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Opcode, Prefix, Role,
 };
+use hashbrown::HashMap;
+use helenus_query::schema::virtual_tables::ConnectedClient;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -29,7 +32,7 @@ use tokio::sync::broadcast;
 
 use super::handshake::{self, Startup};
 use super::request;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Bytes of answers that may wait for a client before its requests are no longer read.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
@@ -126,6 +129,39 @@ struct Wire {
     segments: Option<SegmentEncoder>,
 }
 
+/// The connections of clients that a shard serves.
+#[derive(Default)]
+pub struct Connections(RefCell<HashMap<SocketAddr, Weak<Connection>>>);
+
+impl ShardContext {
+    fn connections(&self) -> &RefCell<HashMap<SocketAddr, Weak<Connection>>> {
+        &self.layers.get::<Connections>().0
+    }
+}
+
+/// The connections of a shard that have begun to send requests.
+pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
+    let connections = context.connections().borrow();
+    connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
+}
+
+/// A connection that has begun to send requests.
+fn client(connection: &Connection) -> Option<ConnectedClient> {
+    let startup = connection.startup.borrow();
+    let startup = startup.as_ref()?;
+    Some(ConnectedClient {
+        address: connection.peer.ip(),
+        port: connection.peer.port(),
+        options: startup.options.iter().cloned().collect(),
+        driver_name: startup.driver_name.clone(),
+        driver_version: startup.driver_version.clone(),
+        keyspace: connection.keyspace.borrow().as_deref().map(str::to_owned),
+        protocol_version: connection.version.get() as u8,
+        request_count: connection.request_count.get(),
+        username: None,
+    })
+}
+
 /// Serves a connection until it ends.
 pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAddr) {
     let max_frame_bytes = context.node.config.max_frame_bytes as usize;
@@ -145,7 +181,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         answered_at: Cell::new(None),
         version: Cell::new(ProtocolVersion::HIGHEST),
     });
-    connection.context.connections.borrow_mut().insert(peer, Rc::downgrade(&connection));
+    connection.context.connections().borrow_mut().insert(peer, Rc::downgrade(&connection));
     let mut wire = Wire {
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
@@ -172,7 +208,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");
     }
-    connection.context.connections.borrow_mut().remove(&peer);
+    connection.context.connections().borrow_mut().remove(&peer);
 }
 
 impl Wire {

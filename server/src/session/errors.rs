@@ -1,8 +1,7 @@
 //! The one place where the server's errors become errors of the protocol.
 
 use cql_lite::frame::{ErrorKind, ErrorResponse};
-
-use crate::error::RequestError;
+use helenus_query::error::RequestError;
 
 /// The protocol's error for a failed request.
 pub fn to_response(error: &RequestError) -> ErrorResponse {

@@ -2,9 +2,9 @@
 
 use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::{Compression, ErrorKind, ErrorResponse};
+use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
 
-use crate::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// What SUPPORTED says on a connection to this shard.
 pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {

@@ -9,21 +9,22 @@ use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, Que
 use cql_lite::frame::response::{Prepared, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix};
 use cql_lite::syntax::ast;
+use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::Plan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::schema::catalog::Table;
+use helenus_query::statement::Statement;
 
 use super::connection::Connection;
-use super::prepared::Statement;
 use super::respond::Responder;
-use crate::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
+use crate::cluster::schema;
 use crate::coordinator::batch::{BatchRequest, batch};
 use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
-use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, schema, write};
-use crate::error::{RequestError, Result};
-use crate::plan::Plan;
-use crate::plan::modify::ModifyPlan;
-use crate::schema::catalog::Table;
-use crate::shard_thread::ShardContext;
-use crate::trace;
+use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, write};
+use crate::session::trace;
+use crate::shard::context::ShardContext;
 
 /// Carries out a request that began at `started` (of the monotonic clock) and answers it, now or later.
 pub fn carry_out(
@@ -81,7 +82,7 @@ pub fn carry_out(
         execution => {
             let connection = connection.clone();
             connection.begin_request();
-            let coordinating = connection.context.replication.coordinating();
+            let coordinating = connection.context.replication().coordinating();
             tokio::task::spawn_local(async move {
                 let outcome = match execution {
                     Execution::Ready(outcome) => outcome,

@@ -5,12 +5,12 @@ use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
 use cql_lite::frame::rows::SendMetadata;
 use cql_lite::frame::{Prefix, RowsWriter};
+use helenus_query::error::Result;
+use helenus_query::run::select::ResultPage;
+use helenus_query::statement::{Statement, columns_metadata};
 
 use super::errors::to_response;
-use super::prepared::{Statement, columns_metadata};
 use crate::coordinator::Outcome;
-use crate::error::Result;
-use crate::run::select::ResultPage;
 
 /// How one request is answered.
 #[derive(Debug, Clone)]

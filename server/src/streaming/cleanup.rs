@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::TableId;
+use helenus_query::error::RequestError;
 
 use super::ranges::{complement, intervals};
 use super::replicated_tables;
 use crate::cluster::membership::MembershipError;
-use crate::error::RequestError;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Before files are looked at again that a compaction was reading.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);

@@ -22,14 +22,14 @@ use bytes::Bytes;
 use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
 use helenus_engine::compaction::Pace;
 use helenus_engine::{EngineError, Load, LogPosition, MutationRef, TableId};
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
 
 use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
 use super::progress::{self, UnitProgress};
 use super::ranges;
 use super::receiver::{Attempt, Lane, TransferError, Unit};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// How long a piece may take.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ async fn run_unit(
         let (piece_applied, fetched) = Earlier::beside(&mut earlier, both).await;
         applied.extend(piece_applied?);
         let share_done = progress.share_done();
-        context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, share_done, false);
+        context.node.transfers().note_unit(attempt.epoch, unit.key, progress.bytes, share_done, false);
         next = match fetched {
             Ok(next) => next,
             Err(error) => {
@@ -115,7 +115,7 @@ async fn run_unit(
     progress.resume = None;
     progress.is_done = true;
     store(context, attempt, unit, &progress).await?;
-    context.node.transfers.note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
+    context.node.transfers().note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
     Ok(())
 }
 
@@ -206,14 +206,14 @@ async fn fetch(
     resume_from: Option<Vec<u8>>,
 ) -> Result<Option<Fetched>, TransferError> {
     let peer = lane.source.host_id;
-    let request = Request::Stream(StreamRequest::Fetch(FetchRequest {
+    let request = StreamRequest::Fetch(FetchRequest {
         epoch: attempt.epoch,
         table_id: u128::from_be_bytes(unit.table.0),
         ranges: ranges::ranges(wanted),
         shard: lane.shard,
         resume_from,
         max_bytes: context.node.config.stream_piece_bytes,
-    }));
+    });
     let mut pauses = RETRY_PAUSES.iter();
     loop {
         if attempt.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow() {
@@ -221,7 +221,7 @@ async fn fetch(
         }
         let asked_micros = context.clock.now_micros();
         let error = match context.ask(&lane.source, lane.shard, &request, PIECE_DEADLINE).await {
-            Ok(Response::Stream(StreamResponse::Piece(piece))) => match check(&piece, &request) {
+            Ok(StreamResponse::Piece(piece)) => match check(&piece, &request) {
                 Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
                 Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
             },
@@ -251,11 +251,11 @@ fn is_known(context: &ShardContext, table: TableId) -> bool {
     context.shard.statistics(table).is_ok()
 }
 
-fn check(piece: &Piece, request: &Request) -> Result<(), String> {
+fn check(piece: &Piece, request: &StreamRequest) -> Result<(), String> {
     if crc32fast::hash(&piece.mutations) != piece.crc32 {
         return Err("the checksum does not fit".to_owned());
     }
-    let Request::Stream(StreamRequest::Fetch(request)) = request else { return Ok(()) };
+    let StreamRequest::Fetch(request) = request else { return Ok(()) };
     match (&piece.resume, &request.resume_from) {
         // Otherwise it would never end.
         (Some(resume), Some(before)) if resume <= before => Err("it does not go on".to_owned()),
@@ -324,7 +324,7 @@ async fn apply(
             tokio::task::yield_now().await;
             context.shard.admit().await.map_err(|error| here(&error))?;
         }
-        if context.replication.hints.is_truncated(&table, asked_micros) {
+        if context.replication().hints.is_truncated(&table, asked_micros) {
             return Err(TransferError::Truncated(table));
         }
         turn_bytes += bytes.len();

@@ -1,9 +1,9 @@
 //! Requests about streams: the receiver of data asks its holders for it, piece by piece.
 
+use helenus_internode::byte_string;
+use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_ring::placement::TokenRange;
 use serde::{Deserialize, Serialize};
-
-use crate::internode::byte_string;
-use crate::ring::placement::TokenRange;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum StreamRequest {
@@ -67,4 +67,10 @@ pub enum StreamResponse {
         bytes: Vec<u64>,
     },
     Status(TransferStatus),
+}
+
+impl ServiceRequest for StreamRequest {
+    const ID: u32 = 2;
+    const LANE: Lane = Lane::Stream;
+    type Response = StreamResponse;
 }

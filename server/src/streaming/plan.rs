@@ -16,11 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState, Phase};
-use crate::ring::placement::{Placement, TokenRange};
-use crate::ring::topology::Topology;
-use crate::schema::catalog::Replication;
+use helenus_query::schema::catalog::Replication;
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::placement::{Placement, TokenRange};
+use helenus_ring::topology::Topology;
 
 /// What one member has to fetch for the keyspaces of one replication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

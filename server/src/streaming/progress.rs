@@ -14,13 +14,13 @@ use std::time::Duration;
 use helenus_engine::key::{PARTITION_START, REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, TableId};
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::HostId;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{before, difference, share, union};
-use crate::error::{RequestError, Result};
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::{NodeShared, ShardContext};
 
 /// The engine's id of the table of stored progress.
 pub const TABLE: TableId = TableId(*b"helenus-transfer");
@@ -287,6 +287,13 @@ struct Board {
     sent_bytes: BTreeMap<HostId, u64>,
     /// Dead members that an operator has asked this node to remove.
     asked_removals: BTreeSet<HostId>,
+}
+
+impl NodeShared {
+    /// What this node fetches from others and sends to them because ranges change owners.
+    pub fn transfers(&self) -> &Transfers {
+        self.layers.get()
+    }
 }
 
 impl Transfers {

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::ring::placement::TokenRange;
+use helenus_ring::placement::TokenRange;
 
 /// The smallest token that data has.
 const FIRST_TOKEN: i64 = i64::MIN + 1;

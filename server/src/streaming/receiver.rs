@@ -15,6 +15,11 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use helenus_engine::TableId;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::RequestError;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use helenus_ring::placement::TokenRange;
 
 use super::lane::run_lane;
 use super::message::{StreamRequest, StreamResponse};
@@ -23,13 +28,7 @@ use super::progress::{self, UnitKey, UnitProgress, UnitState};
 use super::ranges::intervals;
 use super::replicated_tables;
 use crate::coordinator::paxos;
-use crate::error::RequestError;
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Request, Response};
-use crate::ring::HostId;
-use crate::ring::member::Member;
-use crate::ring::placement::TokenRange;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Lanes at a time for each shard of this node.
@@ -131,7 +130,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
     let (Some(sides), Some(member)) = (Sides::of(topology), topology.in_transition()) else { return Ok(()) };
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
-    let transfers = &context.node.transfers;
+    let transfers = &context.node.transfers();
     let now = context.clock.monotonic();
     if stored.is_done {
         transfers.begin(member.host_id, epoch, BTreeMap::new(), now);
@@ -198,7 +197,7 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
     let view = context.cluster();
     let mut lanes: BTreeMap<(HostId, u16), Lane> = BTreeMap::new();
     let mut planned = Planned { lanes: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
-    let mut known: Vec<(&crate::schema::catalog::Replication, FetchPlan)> = Vec::new();
+    let mut known: Vec<(&helenus_query::schema::catalog::Replication, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
     for keyspace in catalog.keyspaces.values().filter(|keyspace| view.placement(&keyspace.name).is_some()) {
         let plan = if let Some((_, plan)) =
@@ -253,10 +252,10 @@ async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKe
     let asked = lanes.iter().map(|lane| async move {
         let parts =
             lane.units.iter().map(|unit| (u128::from_be_bytes(unit.table.0), unit.ranges.clone())).collect();
-        let request = Request::Stream(StreamRequest::Estimate { parts });
+        let request = StreamRequest::Estimate { parts };
         let answer = context.ask(&lane.source, lane.shard, &request, ESTIMATE_DEADLINE).await;
         let bytes = match answer {
-            Ok(Response::Stream(StreamResponse::Estimate { bytes })) => bytes,
+            Ok(StreamResponse::Estimate { bytes }) => bytes,
             // Only people miss it; whether the holder can be asked at all shows when pieces are fetched.
             _ => Vec::new(),
         };

@@ -13,19 +13,18 @@ use std::time::Duration;
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
 use helenus_engine::{EngineError, Mutation, Operation, TableId};
+use helenus_internode::service::Failure;
+use helenus_ring::HostId;
+use helenus_ring::placement::TokenRange;
 
 use super::message::{FetchRequest, Piece};
 use super::ranges::{intervals, share_of_ring};
-use crate::internode::message::Failure;
+use crate::config::STREAM_PIECE_BYTES_MAX;
 use crate::planted::PlantedBug;
-use crate::ring::HostId;
-use crate::ring::placement::TokenRange;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// What is read in one turn of the thread: others must have theirs.
 const TURN_BYTES: u64 = 64 << 10;
-/// No piece is larger, whatever is asked for, but for its last turn.
-pub const PIECE_BYTES_MAX: u32 = 512 << 10;
 /// How long a holder that has not applied the epoch yet lets the receiver wait.
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
@@ -46,7 +45,7 @@ pub async fn fetch(
     }
     check_epoch(context, request.epoch).await?;
     let table = TableId(request.table_id.to_be_bytes());
-    let limit = u64::from(request.max_bytes.min(PIECE_BYTES_MAX));
+    let limit = u64::from(request.max_bytes.min(STREAM_PIECE_BYTES_MAX));
     // At once: growing step by step would copy it as often.
     let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
     let mut piece = Piece { mutations, crc32: 0, count: 0, resume: None };
@@ -68,7 +67,7 @@ pub async fn fetch(
         }
     }
     piece.crc32 = crc32fast::hash(&piece.mutations);
-    context.node.transfers.note_sent(from, piece.mutations.len() as u64);
+    context.node.transfers().note_sent(from, piece.mutations.len() as u64);
     Ok(piece)
 }
 

@@ -3,10 +3,10 @@
 mod cluster;
 
 use helenus_engine::io::CrashStyle;
+use helenus_ring::member::{MemberState, Phase};
 
 use self::cluster::{Cluster, run_local};
 use super::receiver::{self, Estimates, TransferError};
-use crate::ring::member::{MemberState, Phase};
 
 const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
 const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);
@@ -296,7 +296,7 @@ fn a_transfer_that_is_done_is_not_done_again_after_a_restart() {
         fetch(&cluster, joiner).await.unwrap();
         assert_eq!(cluster.sent_bytes(0), sent);
         let epoch = cluster.first_shard(joiner).cluster().topology.epoch;
-        assert!(cluster.first_shard(joiner).node.transfers.is_done(epoch));
+        assert!(cluster.first_shard(joiner).node.transfers().is_done(epoch));
         cluster.check_receiver(joiner);
     });
 }

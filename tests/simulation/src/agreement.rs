@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus::ring::topology::Topology;
-use helenus::schema::catalog::Catalog;
+use helenus_query::schema::catalog::Catalog;
+use helenus_ring::topology::Topology;
 
 use crate::world::{World, pause_ms};
 

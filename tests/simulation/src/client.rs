@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::bind::BorrowedValues;
-use helenus::cluster::liveness::ServingState;
 use helenus::coordinator::{Execution, Outcome, RequestOptions};
-use helenus::error::RequestError;
-use helenus::session::prepared::Statement;
 use helenus::session::request;
-use helenus::shard_thread::ShardContext;
+use helenus::shard::board::ServingState;
+use helenus::shard::context::ShardContext;
+use helenus_query::bind::BorrowedValues;
+use helenus_query::error::RequestError;
+use helenus_query::statement::Statement;
 use tokio::sync::oneshot;
 
 use crate::machine::Machine;
@@ -65,7 +65,7 @@ pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<
         return Err(AskError::Refused("the node takes no clients".to_owned()));
     }
     let (sender, receiver) = oneshot::channel();
-    let coordinating = context.replication.coordinating();
+    let coordinating = context.replication().coordinating();
     machine.spawn(async move {
         // The client may have given up.
         let _ = sender.send(execute(&context, &question).await);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use helenus::shard_thread::ShardContext;
+use helenus::shard::context::ShardContext;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{TableId, transcode};
 

@@ -16,14 +16,15 @@ use std::task::{Poll, Waker};
 
 use helenus::cluster::failure;
 use helenus::config::Config;
+use helenus::files::node_files::NodeFiles;
 use helenus::node::StartError;
 use helenus::node::assembly::{self, Addresses, Assembled, NodeParts};
-use helenus::node::files::NodeFiles;
 use helenus::node::identity::Identity;
+use helenus::node::serve::serve;
 use helenus::planted::PlantedBug;
-use helenus::ring::HostId;
-use helenus::shard_thread::{self, ShardContext, ShardParts};
+use helenus::shard::context::{ShardContext, ShardParts};
 use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
+use helenus_ring::HostId;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
@@ -257,7 +258,7 @@ impl Machine {
             };
             let context =
                 assembly::open_shard(index, shared.clone(), parts, catalog.clone(), cluster.clone()).await?;
-            tokio::task::spawn_local(shard_thread::serve(context.clone(), queue));
+            tokio::task::spawn_local(serve(context.clone(), queue));
             contexts.push(context);
         }
         self.contexts.borrow_mut().clone_from(&contexts);

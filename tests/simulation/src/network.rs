@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
-use helenus::internode::handshake::OTHER_HOST_CODE;
-use helenus::internode::message::{self, Response};
-use helenus::internode::transport::{CallError, Destination, Handler, Transport};
-use helenus::ring::HostId;
+use helenus::node::dispatch::dispatch;
 use helenus_engine::io::SplitMix64;
+use helenus_internode::handshake::OTHER_HOST_CODE;
+use helenus_internode::service::{self, Message};
+use helenus_internode::transport::{CallError, Destination, Transport};
+use helenus_ring::HostId;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -155,7 +156,7 @@ impl Network {
         let network = self.clone();
         let index = target.index;
         target.spawn(async move {
-            let response = context.handle(sender.host_id, message, answer.is_some()).await;
+            let response = dispatch(&context, sender.host_id, &message, answer.is_some()).await;
             if let (Some(response), Some(answer)) = (response, answer) {
                 network.answer(sender, index, response, answer);
             }
@@ -165,7 +166,7 @@ impl Network {
     fn answer(self: &Rc<Self>, asker: Sender, from: usize, response: Bytes, answer: Answer) {
         let Some(tasks) = self.tasks.upgrade() else { return };
         self.trace.record(Event::Answered { from, to: asker.node, bytes: response.len() }, &response);
-        if let Ok(Response::Failed(failure)) = message::decode(&response) {
+        if let Some(failure) = service::failure_in(&response) {
             self.trace.note(format!("n{from} refuses a request of n{}: {failure}", asker.node));
         }
         let network = self.clone();
@@ -207,13 +208,13 @@ impl Transport for SimulatedTransport {
     fn call(
         &self,
         to: Destination,
-        request: Bytes,
+        request: Message,
         deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
         let (network, sender) = (self.network.clone(), self.sender);
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            network.dispatch(&sender, to, request, Some(answer));
+            network.dispatch(&sender, to, request.bytes, Some(answer));
             let address = to.address;
             let after_ms = deadline.as_millis() as u64;
             let answer = async {
@@ -235,7 +236,7 @@ impl Transport for SimulatedTransport {
         })
     }
 
-    fn send(&self, to: Destination, message: Bytes) {
-        self.network.dispatch(&self.sender, to, message, None);
+    fn send(&self, to: Destination, message: Message) {
+        self.network.dispatch(&self.sender, to, message.bytes, None);
     }
 }

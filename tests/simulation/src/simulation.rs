@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::config::{Config, Endpoint};
+use helenus::config::Config;
 use helenus_engine::io::{CrashStyle, SplitMix64};
+use helenus_internode::endpoint::Endpoint;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -238,7 +239,7 @@ async fn deliver_hints(world: &World) {
         let keepers = world.members().into_iter().flat_map(|keeper| keeper.contexts());
         keepers
             .flat_map(|context| {
-                let bytes = |target: &Rc<Machine>| context.replication.hints.pending_bytes(&target.host_id);
+                let bytes = |target: &Rc<Machine>| context.replication().hints.pending_bytes(&target.host_id);
                 world.machines.iter().map(bytes).collect::<Vec<_>>()
             })
             .sum::<u64>()

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use helenus::cluster::liveness::ServingState;
 use helenus::cluster::membership;
-use helenus::ring::member::MemberState;
-use helenus::ring::topology::Topology;
+use helenus::shard::board::ServingState;
 use helenus_engine::io::{CrashStyle, SplitMix64};
+use helenus_ring::member::MemberState;
+use helenus_ring::topology::Topology;
 
 use crate::faults;
 use crate::machine::{Machine, Part};

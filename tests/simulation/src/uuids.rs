@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use cql_lite::types::timeuuid;
-use helenus::functions::UuidSource;
 use helenus_engine::io::SplitMix64;
+use helenus_query::functions::UuidSource;
 use uuid::Uuid;
 
 /// The source of this thread's simulation; each simulation has a thread of its own.

@@ -25,11 +25,10 @@ use foca::{
     Codec, Foca, Header, Identity, Member, NoCustomBroadcast, Notification, PeriodicParams, PostcardCodec,
     Runtime, Timer,
 };
+use helenus_ring::HostId;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
-
-use crate::ring::HostId;
 
 /// How soon a silent member is suspected and given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 //! between: nobody would believe that it is alive. So it is stored before anybody hears of it, as Cassandra does.
 
 use bytes::Bytes;
+use helenus_query::error::{RequestError, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{RequestError, Result};
-use crate::node::files::NodeFiles;
+use crate::files::node_files::NodeFiles;
 
 /// The file in the data directory.
 const FILE: &str = "generation";

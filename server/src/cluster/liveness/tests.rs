@@ -1,10 +1,10 @@
 //! Nodes of two shards each that find out about each other: what their shards, their clients and their hooks are told.
 
+use helenus_ring::member::{MemberState, Phase};
 use tokio::sync::broadcast;
 
 use super::*;
 use crate::coordinator::replica::tests::cluster::{Cluster, host_id, with_cluster};
-use crate::ring::member::Phase;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -72,7 +72,7 @@ fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), []);
         cluster.nodes[1][0].node.board.set_state(ServingState::Serving);
-        cluster.nodes[1][0].liveness.wake();
+        cluster.nodes[1][0].liveness().wake();
         cluster.pass(seconds(1)).await;
         assert_eq!(heard(&mut events), [Event::NodeUp(native(1))]);
     });
@@ -85,7 +85,7 @@ fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
         let mut events = events(&cluster, 0);
         let changes: Rc<RefCell<Vec<Change>>> = Rc::default();
         let noted = changes.clone();
-        cluster.nodes[0][0].liveness.on_change(move |_, change| noted.borrow_mut().push(change.clone()));
+        cluster.nodes[0][0].liveness().on_change(move |_, change| noted.borrow_mut().push(change.clone()));
         cluster.set_silent(2, true);
         cluster.pass(seconds(10)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
@@ -111,7 +111,7 @@ fn who_leaves_is_down_at_once_and_told_to_be() {
         let mut events = events(&cluster, 0);
         let leaver = &cluster.nodes[2][0];
         leaver.node.board.set_state(ServingState::Draining);
-        leaver.liveness.leave(leaver);
+        leaver.liveness().leave(leaver);
         cluster.pass(seconds(2)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), [Event::NodeDown(native(2))]);

@@ -2,20 +2,21 @@
 
 use std::rc::Rc;
 
+use helenus_query::error::RequestError;
+use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::{Command, Outcome, REMOVALS};
+use helenus_ring::topology::Topology;
+
 use super::{
     IDLE_PAUSE, MembershipError, PROPOSAL_DEADLINE, RETRY_PAUSE, Result, check_removed, wait_for_change,
 };
-use crate::cluster::departure::Departure;
-use crate::cluster::liveness::ServingState;
-use crate::cluster::metadata::{Command, Outcome, REMOVALS};
 use crate::cluster::notices::Notices;
 use crate::cluster::propose::propose;
-use crate::error::RequestError;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::topology::Topology;
-use crate::schema::catalog::{Catalog, Replication};
-use crate::shard_thread::ShardContext;
+use crate::shard::board::ServingState;
+use crate::shard::context::Departure;
+use crate::shard::context::ShardContext;
 
 /// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
 /// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.
@@ -151,9 +152,9 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
     }
     let is_begun = member.state != MemberState::Normal;
     // Before the log says that the member leaves: whoever learns of it there has to know that it is this node's to drive.
-    context.node.transfers.ask_removal(host_id);
+    context.node.transfers().ask_removal(host_id);
     let outcome = carry_out_removal(context, host_id, is_begun).await;
-    context.node.transfers.forget_removal(&host_id);
+    context.node.transfers().forget_removal(&host_id);
     outcome
 }
 
@@ -171,7 +172,7 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
         };
         start_leave(context, &command, check).await?;
         // Another request for the same, which has failed meanwhile, has it forgotten.
-        context.node.transfers.ask_removal(host_id);
+        context.node.transfers().ask_removal(host_id);
     }
     if wait_until_gone(context, host_id).await? {
         Ok(())

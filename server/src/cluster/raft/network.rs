@@ -9,10 +9,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_internode::service::{self, Failure};
+use helenus_internode::transport::{CallError, Destination};
+use helenus_ring::HostId;
 use openraft::EmptyNode;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
@@ -21,12 +23,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::types::{MetadataTypes, Raft, Snapshot, SnapshotMeta, Vote};
-use crate::cluster::departure;
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
-use crate::internode::message::{self, Failure, Request, Response};
-use crate::internode::transport::{CallError, Destination};
-use crate::ring::HostId;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 type Types = MetadataTypes;
 type RpcError = RPCError<Types>;
@@ -82,25 +80,27 @@ impl Peer {
             );
         };
         let payload = serde_json::to_vec(payload).map_err(|error| NetworkError::new(&error))?;
-        let request = Request::Cluster(ClusterRequest::Raft { call, payload });
-        let bytes = message::encode(&request).map_err(|error| NetworkError::new(&error))?;
+        let request = ClusterRequest::Raft { call, payload };
+        let request = service::encode_request(&request).map_err(|error| NetworkError::new(&error))?;
         let to = Destination { host_id: Some(self.target), address, shard: 0 };
-        let answer = self.context.transport.call(to, bytes, deadline).await.map_err(|error| match error {
-            CallError::Removed { address, .. } => {
-                departure::begin(&self.context, &address);
-                RpcError::from(Unreachable::new(&error))
-            }
-            CallError::Unreachable { .. } | CallError::Refused { .. } => {
-                RpcError::from(Unreachable::new(&error))
-            }
-            error => NetworkError::new(&error).into(),
-        })?;
-        let response: Response = message::decode(&answer).map_err(|error| NetworkError::new(&error))?;
+        let answer =
+            self.context.transport.call(to, request, deadline).await.map_err(|error| match error {
+                CallError::Removed { address, .. } => {
+                    self.context.node.learn_removed(&address);
+                    RpcError::from(Unreachable::new(&error))
+                }
+                CallError::Unreachable { .. } | CallError::Refused { .. } => {
+                    RpcError::from(Unreachable::new(&error))
+                }
+                error => NetworkError::new(&error).into(),
+            })?;
+        let response = service::decode_response::<ClusterRequest>(&answer)
+            .map_err(|error| NetworkError::new(&error))?
+            .map_err(|failure| NetworkError::new(&failure))?;
         match response {
-            Response::Cluster(ClusterResponse::Raft(payload)) => {
+            ClusterResponse::Raft(payload) => {
                 Ok(serde_json::from_slice(&payload).map_err(|error| NetworkError::new(&error))?)
             }
-            Response::Failed(failure) => Err(NetworkError::new(&failure).into()),
             _ => Err(NetworkError::from_string("an answer to another question").into()),
         }
     }

@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
+use helenus_ring::metadata::{self, Command};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
 use crate::cluster::applying::{self, Told};
-use crate::cluster::metadata::{self, Command};
+use crate::cluster::stored::CATALOG_FILE;
 use crate::cluster::stored::Stored;
-use crate::node::shared::CATALOG_FILE;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Before a state is taken over that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -80,7 +80,10 @@ impl NodeStateMachine {
 
     /// Attempts something until it succeeds, or the node stops: an error would be the end of this node's log, and a full disk, say,
     /// must not take the node out of the cluster for good.
-    async fn insist(&self, attempt: impl AsyncFn() -> crate::error::Result<()>) -> Result<(), io::Error> {
+    async fn insist(
+        &self,
+        attempt: impl AsyncFn() -> helenus_query::error::Result<()>,
+    ) -> Result<(), io::Error> {
         while let Err(error) = attempt().await {
             let is_stopping = *self.context.node.stopping.borrow();
             if is_stopping || self.context.shard.failure().is_some() {
@@ -93,9 +96,11 @@ impl NodeStateMachine {
     }
 
     /// Makes a state the one that the next start begins with, unless a later one is already.
-    async fn store(&self, state: &Stored) -> crate::error::Result<()> {
+    async fn store(&self, state: &Stored) -> helenus_query::error::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
-            crate::error::RequestError::Server(format!("the cluster's state could not be stored: {error}"))
+            helenus_query::error::RequestError::Server(format!(
+                "the cluster's state could not be stored: {error}"
+            ))
         };
         let mut on_disk = self.on_disk.lock().await;
         if on_disk.as_ref().is_some_and(|stored| stored.log_id >= state.log_id) {

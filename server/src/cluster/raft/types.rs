@@ -1,8 +1,9 @@
 //! The types that the Raft library works with.
 
+use helenus_ring::HostId;
+use helenus_ring::metadata::{Command, Outcome};
+
 use super::runtime::LocalRuntime;
-use crate::cluster::metadata::{Command, Outcome};
-use crate::ring::HostId;
 
 openraft::declare_raft_types!(
     /// Commands in, outcomes out. One leader a term, as in the Raft paper.

@@ -14,33 +14,37 @@ use cql_lite::frame::Consistency;
 use cql_lite::syntax::parse;
 use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::handshake::OTHER_HOST_CODE;
+use helenus_internode::service::Message;
+use helenus_internode::transport::{CallError, Destination, Transport};
+use helenus_query::bind::BorrowedValues;
+use helenus_query::error::Result;
+use helenus_query::functions::CallContext;
+use helenus_query::schema::catalog::Catalog;
+use helenus_query::statement::Statement;
+use helenus_ring::HostId;
+use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::metadata::{Command, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
 
 use super::DEADLINE;
-use crate::bind::BorrowedValues;
 use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
-use crate::cluster::metadata::{Command, Outcome};
+use crate::cluster::schema::change;
 use crate::cluster::{propose, start};
-use crate::config::{Config, Endpoint};
-use crate::coordinator::schema::change;
+use crate::config::Config;
 use crate::coordinator::{self, Execution, RequestOptions, replica};
-use crate::error::Result;
-use crate::functions::CallContext;
-use crate::internode::handshake::OTHER_HOST_CODE;
-use crate::internode::transport::{CallError, Destination, Handler, Transport};
+use crate::files::node_files::NodeFiles;
 use crate::node::StartError;
 use crate::node::assembly::{self, Addresses, Assembled, NodeParts};
-use crate::node::files::NodeFiles;
+use crate::node::dispatch::dispatch;
 use crate::node::identity::Identity;
-use crate::ring::HostId;
-use crate::ring::member::{MemberState, Phase};
-use crate::schema::catalog::Catalog;
-use crate::session::prepared::Statement;
+use crate::node::serve::serve;
 use crate::session::request;
-use crate::shard_thread::{self, ShardContext, ShardParts};
+use crate::shard::context::{ShardContext, ShardParts};
 
 const SHARDS: usize = 2;
 const LATENCY: Duration = Duration::from_micros(300);
@@ -248,7 +252,7 @@ impl World {
                 assembly::open_shard(shard, shared.clone(), parts, catalog.clone(), cluster.clone())
                     .await
                     .unwrap();
-            tokio::task::spawn_local(shard_thread::serve(context.clone(), queue));
+            tokio::task::spawn_local(serve(context.clone(), queue));
             contexts.push(context);
         }
         contexts
@@ -439,7 +443,7 @@ impl Transport for Memory {
     fn call(
         &self,
         to: Destination,
-        request: Bytes,
+        request: Message,
         deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
         let (world, from) = (self.world.clone(), self.from);
@@ -464,7 +468,7 @@ impl Transport for Memory {
                 let context = running.contexts[usize::from(to.shard) % running.contexts.len()].clone();
                 let (sender, receiver) = oneshot::channel();
                 let job = async move {
-                    let answer = context.handle(from, request, true).await;
+                    let answer = dispatch(&context, from, &request.bytes, true).await;
                     let _ = sender.send(answer);
                 };
                 running.jobs.send(Box::pin(job)).map_err(|_| unreachable("it is going down"))?;
@@ -482,5 +486,5 @@ impl Transport for Memory {
         })
     }
 
-    fn send(&self, _to: Destination, _message: Bytes) {}
+    fn send(&self, _to: Destination, _message: Message) {}
 }

@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::metadata::{Command, Outcome};
 
 use super::harness::{World, simulate};
-use crate::cluster::departure::Departure;
-use crate::cluster::liveness::ServingState;
 use crate::cluster::membership::{self, MembershipError};
-use crate::cluster::metadata::{Command, Outcome};
 use crate::cluster::propose;
 use crate::coordinator::paxos;
 use crate::node::StartError;
-use crate::ring::member::{MemberState, Phase};
+use crate::shard::board::ServingState;
+use crate::shard::context::Departure;
 
 /// Keyspace and its replicas.
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];

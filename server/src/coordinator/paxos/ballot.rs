@@ -9,10 +9,9 @@
 
 use std::fmt;
 
+use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-use crate::ring::HostId;
 
 /// Which replicas agree: those of all data centers, or those of the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -15,6 +15,12 @@ use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use helenus_engine::Mutation;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::run::modify::PartitionMutation;
+use helenus_ring::member::Member;
+use helenus_ring::placement::Replicas;
 use tokio::sync::oneshot;
 
 use super::message::{PaxosOrder, PaxosRequest};
@@ -23,13 +29,7 @@ use super::state::Commit;
 use crate::coordinator::consistency::{self, Demand};
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, failure_reason, hints};
-use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request};
-use crate::ring::member::Member;
-use crate::ring::placement::Replicas;
-use crate::run::modify::PartitionMutation;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Gives what was agreed to all replicas and resolves when so many have it as the level asks for.
 pub async fn commit(
@@ -53,7 +53,7 @@ pub async fn commit(
         begun_micros: context.clock.now_micros(),
     };
     let (sender, receiver) = oneshot::channel();
-    let coordinating = context.replication.coordinating();
+    let coordinating = context.replication().coordinating();
     tokio::task::spawn_local(async move {
         distribution.run(Some(sender)).await;
         drop(coordinating);
@@ -164,7 +164,7 @@ impl Distribution {
         let left = self.left();
         if !self.operation.is_participant(&context, &member) {
             let mutation = self.change.mutation.bytes().to_vec();
-            let request = Request::Replica(ReplicaRequest::Write { epoch, mutation });
+            let request = ReplicaRequest::Write { epoch, mutation };
             let shard = shard_of(self.operation.key.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
             return Box::pin(async move {
                 let outcome = context.ask(&member, shard, &request, left).await.map(|_| ());

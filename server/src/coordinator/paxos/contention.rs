@@ -12,15 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::types::token::shard_of;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
 
 use super::lease::{LeaseAnswer, LeaseOrder, LeaseRequest, POLL};
 use super::round::Operation;
 use super::turns::Turn;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
-use crate::internode::message::{Request, Response};
-use crate::ring::HostId;
-use crate::ring::member::Member;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// So many transactions of a line share a lease …
 const SERVED_MAX: u32 = 16;
@@ -83,9 +82,9 @@ async fn ask(
     request: LeaseRequest,
 ) -> Option<LeaseAnswer> {
     let shard = shard_of(token, u32::from(granter.shard_count), IGNORE_MSB) as u16;
-    let request = Request::Replica(ReplicaRequest::Lease(request));
+    let request = ReplicaRequest::Lease(request);
     match context.ask(granter, shard, &request, ANSWER).await {
-        Ok(Response::Replica(ReplicaResponse::Lease(answer))) => Some(answer),
+        Ok(ReplicaResponse::Lease(answer)) => Some(answer),
         Ok(_) => None,
         Err(error) => {
             tracing::debug!(replica = %granter.host_id, %error, "a replica gave no lease");
@@ -103,7 +102,7 @@ fn granter(context: &ShardContext, operation: &Operation) -> Option<Arc<Member>>
     let may_grant = |member: &&Arc<Member>| {
         operation.is_participant(context, member)
             && view.is_alive(&member.host_id)
-            && !context.paxos.silent.has(&member.host_id, now)
+            && !context.paxos().silent.has(&member.host_id, now)
     };
     let is_far = |member: &&Arc<Member>| member.data_center != context.node.config.data_center;
     replicas.read.iter().filter(may_grant).min_by_key(is_far).cloned()
@@ -145,7 +144,7 @@ pub async fn take_lease(context: &Rc<ShardContext>, operation: &Operation, turn:
                 return;
             }
             None => {
-                context.paxos.silent.note(granter.host_id, now());
+                context.paxos().silent.note(granter.host_id, now());
                 if now() >= latest {
                     return;
                 }

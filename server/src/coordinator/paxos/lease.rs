@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::turns::Name;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// A lease ends by itself after this time: its holder is slow, or gone.
 const LEASE: Duration = Duration::from_millis(500);
@@ -148,7 +148,7 @@ impl Leases {
 pub async fn receive(context: &Rc<ShardContext>, request: LeaseRequest) -> LeaseAnswer {
     let LeaseRequest { table_id, key, lease_id, order } = request;
     let name = (table_id, key);
-    let leases = &context.paxos.leases;
+    let leases = &context.paxos().leases;
     let now = || context.clock.monotonic();
     if order == LeaseOrder::GiveBack {
         leases.with(&name, now(), |queue| queue.give_back(lease_id, now()));

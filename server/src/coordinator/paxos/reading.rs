@@ -2,9 +2,9 @@
 
 use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Answer, Reconciled, reconcile_answers};
+use helenus_query::error::{RequestError, Result};
 
 use super::message::ReadAnswer;
-use crate::error::{RequestError, Result};
 
 /// Merges the answers to range number `range` of the order; answers that ended before it are left out by the caller.
 pub fn merge_range(

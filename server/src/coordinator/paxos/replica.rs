@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
 use helenus_engine::{Mutation, TableId};
+use helenus_internode::service::Failure;
+use helenus_ring::view::ClusterView;
 
 use super::message::{
     PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder,
@@ -22,9 +24,8 @@ use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::write::failure_of;
-use crate::internode::message::Failure;
 use crate::planted::PlantedBug;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// What a shard keeps in memory for its part in transactions.
 #[derive(Default)]
@@ -39,10 +40,19 @@ pub struct PaxosState {
     pub silent: super::contention::SilentReplicas,
 }
 
-impl PaxosState {
-    /// The node is not alone any more; the shard's last timestamp so far.
-    pub fn leave_alone(&self, last_timestamp_micros: i64) {
-        self.alone_until_micros.set(self.alone_until_micros.get().max(last_timestamp_micros));
+impl ShardContext {
+    /// The shard's part in transactions.
+    #[inline]
+    pub fn paxos(&self) -> &PaxosState {
+        self.layers.get()
+    }
+}
+
+/// Notes the shard's last timestamp when the node gets company: transactions of the cluster come after it.
+pub fn view_changes(context: &ShardContext, next: &ClusterView) {
+    if !next.is_single && context.cluster_view().is_single {
+        let alone_until = &context.paxos().alone_until_micros;
+        alone_until.set(alone_until.get().max(context.last_timestamp()));
     }
 }
 
@@ -145,7 +155,7 @@ fn answer(
             if let Some(commit) = commit {
                 apply_commit(context, name, &commit)?;
             }
-            let above_micros = context.paxos.alone_until_micros.get().max(outdated_micros);
+            let above_micros = context.paxos().alone_until_micros.get().max(outdated_micros);
             if ballot.micros <= above_micros {
                 return Ok(PaxosResponse::Rejected { above_micros });
             }

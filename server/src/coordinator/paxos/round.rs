@@ -14,6 +14,12 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
 use helenus_engine::Mutation;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
+use helenus_ring::member::Member;
 use tokio::sync::mpsc;
 
 use super::ballot::{Ballot, Scope};
@@ -25,13 +31,7 @@ use super::state::Commit;
 use super::turns::Turn;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
-use crate::error::{RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
-use crate::ring::member::Member;
-use crate::run::keys::PartitionKey;
-use crate::schema::catalog::Table;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// The longest pause after the first lost round; each further one doubles it.
 const FIRST_PAUSE_MICROS: u64 = 2_000;
@@ -371,9 +371,9 @@ pub async fn send(
         return Ok(replica::receive(context, request).await?);
     }
     let shard = shard_of(request.partition.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
-    let request = Request::Replica(ReplicaRequest::Paxos(Box::new(request)));
+    let request = ReplicaRequest::Paxos(Box::new(request));
     match context.ask(member, shard, &request, deadline).await? {
-        Response::Replica(ReplicaResponse::Paxos(response)) => Ok(response),
+        ReplicaResponse::Paxos(response) => Ok(response),
         _ => Err(Failure::Malformed("an answer to another question".to_owned()).into()),
     }
 }

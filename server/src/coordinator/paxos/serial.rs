@@ -7,6 +7,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::Plan;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::select::{Flow, ResultPage, SelectRun};
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
+use helenus_query::stored_key::SourceRow;
+
 use super::message::{ReadAnswer, ReadOrder};
 use super::reading::merge_range;
 use super::round::{Agreement, Operation, Verdict, agree};
@@ -14,14 +23,7 @@ use super::turns::Turn;
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::read::{Prepared, mark_passed, prepare};
 use crate::coordinator::{Outcome, OwnedRequest};
-use crate::error::{RequestError, Result};
-use crate::plan::Plan;
-use crate::plan::select::SelectPlan;
-use crate::plan::term::Bindings;
-use crate::run::keys::PartitionKey;
-use crate::run::select::{Flow, ResultPage, SelectRun, SourceRow};
-use crate::schema::catalog::Table;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Bytes of versions that a replica answers with at first.
 const FIRST_BYTES: u64 = 4 << 20;
@@ -116,7 +118,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest) -> Re
 /// Waits for what came before on this node.
 async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<Turn> {
     let now = context.clock.monotonic();
-    let turns = &context.paxos.turns;
+    let turns = &context.paxos().turns;
     tokio::select! {
         biased;
         turn = turns.share(*operation.table.id.as_bytes(), operation.key.bytes.clone(), now) => Ok(turn),

@@ -16,6 +16,10 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::TableId;
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
+use helenus_ring::placement::Replicas;
 
 use super::ballot::Ballot;
 use super::message::{PartitionName, PaxosOrder, PaxosRequest, ReadOrder};
@@ -23,11 +27,7 @@ use super::round::{Operation, Verdict, agree, send};
 use super::state::Registers;
 use super::store;
 use crate::coordinator::replica::hints::table_by_id;
-use crate::error::Result;
-use crate::ring::placement::Replicas;
-use crate::run::keys::PartitionKey;
-use crate::schema::catalog::Table;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Rows that are read in one turn.
 const PART_ROWS: usize = 256;
@@ -51,7 +51,7 @@ pub fn spawn(context: &Rc<ShardContext>) {
 
 /// Looks through all state of this shard once; how many partitions were settled.
 pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
-    let failed = |error: store::StoreError| crate::error::RequestError::Server(error.to_string());
+    let failed = |error: store::StoreError| helenus_query::error::RequestError::Server(error.to_string());
     let (mut settled, mut failures) = (0, 0);
     let mut next = Some(Vec::new());
     while let Some(start) = next {
@@ -117,7 +117,7 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
         read: ReadOrder::UNLIMITED,
         deadline: context.clock.monotonic() + timeout,
     };
-    let mut turn = context.paxos.turns.take(name.table_id, name.key.clone()).await;
+    let mut turn = context.paxos().turns.take(name.table_id, name.key.clone()).await;
     let epoch = context.cluster_view().topology.epoch;
     let mut settled: Option<Ballot> = None;
     let agreement = agree(context, &operation, &mut turn, &mut |ballot, _| {

@@ -13,13 +13,13 @@ use bytes::{Buf, BufMut, Bytes};
 use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, KeyRef};
 use helenus_engine::{DecodeError, Mutation, TableId, VersionLimit, VersionScanRequest, Versions};
+use helenus_internode::byte_string;
+use helenus_internode::service::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, digest};
 use super::epoch;
-use crate::internode::byte_string;
-use crate::internode::message::Failure;
-use crate::shard_thread::ShardContext;
+use crate::shard::context::ShardContext;
 
 /// Bytes of rows that one read passes at most, whatever it finds.
 const SCANNED_BYTES: u64 = 16 << 20;

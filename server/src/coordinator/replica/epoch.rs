@@ -6,8 +6,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::internode::message::Failure;
-use crate::shard_thread::ShardContext;
+use helenus_internode::service::Failure;
+
+use crate::shard::context::ShardContext;
 
 /// How often a shard that waits for an epoch looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -15,31 +15,31 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
+use helenus_internode::byte_string;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::CallError;
+use helenus_internode::transport::PeerError;
+use helenus_query::bind::{OwnedBindings, Rewritten, check};
+use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::Plan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::term::{BindValue, Bindings};
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::expand_json;
+use helenus_query::schema::catalog::Table;
+use helenus_query::statement::{Statement, statement_id};
+use helenus_ring::member::Member;
+use helenus_ring::placement::Replicas;
 use serde::{Deserialize, Serialize};
 
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, WriteOptions};
 use super::{epoch, failure_reason};
-use crate::bind::{OwnedBindings, Rewritten, check};
 use crate::coordinator::RequestOptions;
 use crate::coordinator::transaction::TransactionStatement;
 use crate::coordinator::write::apply_statements;
-use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
-use crate::functions::CallContext;
-use crate::internode::byte_string;
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
-use crate::internode::transport::CallError;
-use crate::plan::Plan;
-use crate::plan::modify::ModifyPlan;
-use crate::plan::term::{BindValue, Bindings};
-use crate::ring::member::Member;
-use crate::ring::placement::Replicas;
-use crate::run::keys::partition_keys;
-use crate::run::modify::expand_json;
-use crate::schema::catalog::Table;
-use crate::session::prepared::{Statement, statement_id};
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// A bind value on its way.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -280,7 +280,7 @@ async fn forward(
 ) -> Result<(), LeadError> {
     let consistency = led.options.consistency;
     let left = led.deadline.saturating_sub(context.clock.monotonic());
-    let request = Request::Replica(ReplicaRequest::Forward(ForwardRequest {
+    let request = ReplicaRequest::Forward(ForwardRequest {
         epoch,
         token: led.token,
         statements: led.statements.iter().map(travelling).collect(),
@@ -290,11 +290,11 @@ async fn forward(
         now_micros: led.call.now_micros,
         kind: led.kind,
         timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
-    }));
+    });
     let shard = shard_of(led.token, u32::from(leader.shard_count), IGNORE_MSB) as u16;
     match context.ask(leader, shard, &request, left).await {
-        Ok(Response::Replica(ReplicaResponse::Forwarded(Ok(())))) => Ok(()),
-        Ok(Response::Replica(ReplicaResponse::Forwarded(Err(error)))) => {
+        Ok(ReplicaResponse::Forwarded(Ok(()))) => Ok(()),
+        Ok(ReplicaResponse::Forwarded(Err(error))) => {
             Err(error.into_request_error(consistency, led.kind.write_type()).into())
         }
         Ok(_) => Err(RequestError::Server("the leader's answer is none".to_owned()).into()),

@@ -26,20 +26,20 @@ use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
 };
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::run::modify::PartitionMutation;
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
 use uuid::Uuid;
 
 use self::target::Target;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, apply_at_replica};
-use crate::error::{RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
 use crate::planted::PlantedBug;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::run::modify::PartitionMutation;
-use crate::schema::catalog::{Catalog, Table};
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// The engine's id of the hints.
 pub const TABLE: TableId = TableId(*b"helenus-hints---");
@@ -110,7 +110,7 @@ pub async fn store(
     let config = &context.node.config;
     let bytes = change.mutation.bytes().len() as u64;
     let limit = config.max_hints_bytes / context.node.shard_count() as u64;
-    let hints = &context.replication.hints;
+    let hints = &context.replication().hints;
     if context.has_bug(PlantedBug::SkipHint) || hints.is_truncated(&change.table.engine_id(), begun_micros) {
         return true;
     }
@@ -191,7 +191,7 @@ pub async fn keep(
     created_micros: i64,
     mutation: &[u8],
 ) -> Result<()> {
-    let known = context.replication.hints.target(target);
+    let known = context.replication().hints.target(target);
     let bytes = mutation.len() as u64;
     let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
@@ -214,7 +214,7 @@ pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     begin_deliveries(context);
     let view = context.cluster();
     let targets: Vec<(HostId, Rc<Target>)> = {
-        let targets = context.replication.hints.targets.borrow();
+        let targets = context.replication().hints.targets.borrow();
         targets.iter().map(|(host_id, target)| (*host_id, target.clone())).collect()
     };
     for (host_id, target) in targets.into_iter().filter(|(_, target)| target.bytes.get() > 0) {
@@ -259,11 +259,11 @@ async fn hand_over_to(
                 mutation.and_then(|mutation| revive(context, &mutation, hint.created_micros))
             {
                 let shard = shard_of(change.token, u32::from(keeper.shard_count), IGNORE_MSB) as u16;
-                let request = Request::Replica(ReplicaRequest::KeepHint {
+                let request = ReplicaRequest::KeepHint {
                     target: host_id,
                     created_micros: hint.created_micros,
                     mutation: hint.mutation.to_vec(),
-                });
+                };
                 let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
                 if let Err(error) = context.ask(keeper, shard, &request, timeout).await {
                     tracing::warn!(keeper = %keeper.host_id, %error, "a hint was not taken over; another attempt follows");
@@ -306,7 +306,7 @@ async fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &H
 /// Remembers, durably, that what was written to a table up to now is to stay away.
 pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<()> {
     let now = context.next_timestamp();
-    context.replication.hints.truncated.borrow_mut().insert(table, now);
+    context.replication().hints.truncated.borrow_mut().insert(table, now);
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&table.0);
     let mut row = RowBuilder::new();
@@ -342,10 +342,15 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
                             let table = view.position.get(1..).and_then(|id| id.try_into().ok());
                             if let (Some(table), Ok(time)) = (table, cell.value.try_into()) {
                                 let time = i64::from_be_bytes(time);
-                                context.replication.hints.truncated.borrow_mut().insert(TableId(table), time);
+                                context
+                                    .replication()
+                                    .hints
+                                    .truncated
+                                    .borrow_mut()
+                                    .insert(TableId(table), time);
                             }
                         } else if let Ok(target) = Uuid::from_slice(view.partition_key) {
-                            let known = context.replication.hints.target(target);
+                            let known = context.replication().hints.target(target);
                             known.bytes.set(known.bytes.get() + cell.value.len() as u64);
                             context.metrics.hints_pending_bytes.add(cell.value.len() as i64);
                         }
@@ -374,7 +379,7 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
 fn note_who_is_down(context: &ShardContext) {
     let view = context.cluster();
     let now = context.clock.monotonic();
-    let mut down = context.replication.hints.down_since.borrow_mut();
+    let mut down = context.replication().hints.down_since.borrow_mut();
     down.retain(|host_id, _| view.topology.member(host_id).is_some() && !view.is_alive(host_id));
     for host_id in view.topology.members.keys().filter(|host_id| !view.is_alive(host_id)) {
         down.entry(*host_id).or_insert(now);
@@ -385,7 +390,7 @@ fn note_who_is_down(context: &ShardContext) {
 fn begin_deliveries(context: &Rc<ShardContext>) {
     let view = context.cluster();
     let targets: Vec<(HostId, Rc<Target>)> = context
-        .replication
+        .replication()
         .hints
         .targets
         .borrow()
@@ -516,7 +521,7 @@ pub fn table_by_id(catalog: &Catalog, id: &TableId) -> Option<std::sync::Arc<Tab
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
     let view = mutation.view().ok()?;
     let table = table_by_id(&context.catalog(), &view.table)?;
-    if context.replication.hints.is_truncated(&view.table, created_micros) {
+    if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;
     }
     let grace_micros = i64::from(table.options.gc_grace_seconds) * 1_000_000;
@@ -566,10 +571,9 @@ async fn ask(
     let member = context.cluster().topology.member(&host_id)?.clone();
     let shard = shard_of(change.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
     let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
-    let request = Request::Replica(ReplicaRequest::Hint { mutation: bytes.to_vec() });
+    let request = ReplicaRequest::Hint { mutation: bytes.to_vec() };
     match context.ask(&member, shard, &request, timeout).await {
-        Ok(Response::Replica(response)) => Some(Ok(response)),
-        Ok(_) => Some(Err(Failure::Internal("no answer to a hint".to_owned()).into())),
+        Ok(response) => Some(Ok(response)),
         Err(error) => Some(Err(error)),
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::schema::options::SpeculativeRetry;
+use helenus_query::schema::options::SpeculativeRetry;
 
 /// Reads that are remembered of a table.
 const WINDOW: usize = 256;

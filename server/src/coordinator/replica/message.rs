@@ -1,14 +1,15 @@
 //! Requests to replicas. Those that ownership decides about name the epoch of the coordinator's topology.
 
+use helenus_internode::byte_string;
+use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{ReadAnswer, ReadRequest};
 use super::forward::{ForwardRequest, ForwardedError};
-use crate::batch_log::BatchId;
+use crate::coordinator::batch_log::store::BatchId;
 use crate::coordinator::paxos::lease::{LeaseAnswer, LeaseRequest};
 use crate::coordinator::paxos::message::{PaxosRequest, PaxosResponse};
-use crate::internode::byte_string;
-use crate::ring::HostId;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {
@@ -29,7 +30,7 @@ pub enum ReplicaRequest {
     /// Keep a batch until it is removed; apply it if that does not happen.
     StoreBatch {
         id: BatchId,
-        /// As [`crate::batch_log`] keeps them.
+        /// As [`crate::coordinator::batch_log::store`] keeps them.
         #[serde(with = "byte_string")]
         mutations: Vec<u8>,
     },
@@ -62,4 +63,10 @@ pub enum ReplicaResponse {
     Read(ReadAnswer),
     Paxos(PaxosResponse),
     Lease(LeaseAnswer),
+}
+
+impl ServiceRequest for ReplicaRequest {
+    const ID: u32 = 0;
+    const LANE: Lane = Lane::Data;
+    type Response = ReplicaResponse;
 }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use helenus_engine::key::encode_token;
+use helenus_query::error::Result;
+use helenus_ring::member::Member;
+use helenus_ring::placement::{Placement, Replicas};
+use helenus_ring::view::ClusterView;
 use smallvec::SmallVec;
 
 use super::answer::token_of;
-use crate::cluster::view::ClusterView;
 use crate::coordinator::consistency::Demand;
-use crate::error::Result;
-use crate::ring::member::Member;
-use crate::ring::placement::{Placement, Replicas};
 
 /// The first part of a range, and the live replicas that have all of it.
 #[derive(Debug)]
@@ -119,11 +119,11 @@ mod tests {
 
     use super::*;
     use crate::coordinator::consistency::required;
-    use crate::error::RequestError;
-    use crate::ring::member::MemberState;
-    use crate::ring::topology::Topology;
-    use crate::schema::catalog::Replication;
-    use crate::schema::system_keyspaces::initial_catalog;
+    use helenus_query::error::RequestError;
+    use helenus_query::schema::catalog::Replication;
+    use helenus_query::schema::system_keyspaces::initial_catalog;
+    use helenus_ring::member::MemberState;
+    use helenus_ring::topology::Topology;
 
     fn view(tokens: &[i64], alive: &[u8]) -> ClusterView {
         let id = |number: u8| Uuid::from_bytes([number; 16]);

@@ -25,6 +25,13 @@ use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Answer, Reconciled, SeenRows, reconcile_answers};
+use helenus_internode::service::Failure;
+use helenus_internode::transport::CallError;
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::schema::catalog::{Replication, Table};
+use helenus_query::schema::options::ReadRepair;
+use helenus_ring::member::Member;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
@@ -33,15 +40,8 @@ use super::ranges::{self, Group};
 use super::repair::{NotRepaired, repair};
 use super::{epoch, failure_reason};
 use crate::coordinator::consistency::{self, Demand};
-use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request, Response};
-use crate::internode::transport::CallError;
 use crate::planted::PlantedBug;
-use crate::ring::member::Member;
-use crate::schema::catalog::{Replication, Table};
-use crate::schema::options::ReadRepair;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Bytes that a replica answers at most.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -293,7 +293,7 @@ impl<'a> Round<'a> {
         self.gather(Goal::Anything).await?;
         let table_id = self.request.table_id;
         self.context
-            .replication
+            .replication()
             .read_latencies
             .note(table_id, self.context.clock.monotonic().saturating_sub(started));
         if !self.agree() {
@@ -329,7 +329,8 @@ impl<'a> Round<'a> {
     async fn gather(&mut self, goal: Goal) -> Result<(), Trouble> {
         let table = self.read.table;
         let retry = &table.options.speculative_retry;
-        let delay = self.context.replication.read_latencies.delay(self.request.table_id, retry, self.timeout);
+        let delay =
+            self.context.replication().read_latencies.delay(self.request.table_id, retry, self.timeout);
         let mut alarm = delay.map(|delay| self.context.clock.sleep(delay));
         while !self.has_reached(goal) {
             if !self.can_be_enough(goal) && !self.ask_another(goal) {
@@ -499,7 +500,7 @@ impl<'a> Round<'a> {
     async fn repaired(&self, lacking: &[(Arc<Member>, Vec<Mutation>)]) -> Result<(), NotRepaired> {
         let repaired = repair(self.context, self.request.epoch, lacking, self.demand, self.deadline);
         let retry = &self.read.table.options.speculative_retry;
-        let latencies = &self.context.replication.read_latencies;
+        let latencies = &self.context.replication().read_latencies;
         let delay = latencies.delay(self.request.table_id, retry, self.timeout);
         let Some(delay) = delay.filter(|_| !self.spares.is_empty()) else { return repaired.await };
         tokio::select! {
@@ -559,11 +560,11 @@ async fn ask_remote(
     };
     let left = deadline.saturating_sub(context.clock.monotonic());
     let (start, end) = (request.start.clone(), request.end.clone());
-    let request = Request::Replica(ReplicaRequest::Read(request));
+    let request = ReplicaRequest::Read(request);
     let malformed = |reason: String| CallError::Malformed { address: member.internode_address, reason };
     match context.ask(member, shard, &request, left).await? {
-        Response::Replica(ReplicaResponse::Read(ReadAnswer::Digest(digest))) => Ok(Said::Digest(digest)),
-        Response::Replica(ReplicaResponse::Read(ReadAnswer::Data { partitions, resume })) => {
+        ReplicaResponse::Read(ReadAnswer::Digest(digest)) => Ok(Said::Digest(digest)),
+        ReplicaResponse::Read(ReadAnswer::Data { partitions, resume }) => {
             if !resume.as_ref().is_none_or(|bound| start < *bound && *bound < end) {
                 return Err(
                     malformed("an answer that goes on outside of what was asked for".to_owned()).into()

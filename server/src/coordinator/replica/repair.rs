@@ -9,14 +9,14 @@ use cql_lite::types::token::shard_of;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use helenus_engine::Mutation;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_ring::member::Member;
 
 use super::message::ReplicaRequest;
 use super::write::apply_at_replica;
 use crate::coordinator::consistency::Demand;
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request};
-use crate::ring::member::Member;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Why replicas were not repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ async fn write(
             .map_err(PeerError::from);
     }
     let shard = shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16;
-    let request = Request::Replica(ReplicaRequest::Write { epoch, mutation: mutation.bytes().to_vec() });
+    let request = ReplicaRequest::Write { epoch, mutation: mutation.bytes().to_vec() };
     let left = deadline.saturating_sub(context.clock.monotonic());
     context.ask(member, shard, &request, left).await.map(|_| ())
 }

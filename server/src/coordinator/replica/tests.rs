@@ -10,19 +10,18 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
+use helenus_query::error::{FailureReason, RequestError};
+use helenus_query::plan::Plan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::modify::{MutationSet, PartitionMutation};
+use helenus_query::statement::Statement;
+use helenus_ring::member::{MemberState, Phase};
 
 use self::cluster::{Cluster, host_id, with_cluster};
 use super::hints;
 use super::message::ReplicaRequest;
-use crate::batch_log::{self, BatchId};
 use crate::config::Config;
-use crate::error::{FailureReason, RequestError};
-use crate::internode::message::Request;
-use crate::plan::Plan;
-use crate::plan::term::Bindings;
-use crate::ring::member::{MemberState, Phase};
-use crate::run::modify::{MutationSet, PartitionMutation};
-use crate::session::prepared::Statement;
+use crate::coordinator::batch_log::store::{self, BatchId};
 
 const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 10)";
 
@@ -529,10 +528,8 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
         let texts = [INSERT, "INSERT INTO three.t (k, v) VALUES (2, 10)"];
         let changes = changes(&cluster, &texts);
         let context = &cluster.nodes[0][0];
-        let request = Request::Replica(ReplicaRequest::StoreBatch {
-            id: BatchId::new(context),
-            mutations: batch_log::encode(&changes),
-        });
+        let request =
+            ReplicaRequest::StoreBatch { id: BatchId::new(context), mutations: store::encode(&changes) };
         for keeper in [1, 2] {
             let member = context.cluster().topology.member(&host_id(keeper)).unwrap().clone();
             context.ask(&member, 0, &request, Duration::from_secs(1)).await.unwrap();

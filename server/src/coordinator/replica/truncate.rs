@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::TableId;
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::view::ClusterView;
 
 use super::hints;
 use super::message::ReplicaRequest;
-use crate::cluster::view::ClusterView;
-use crate::coordinator::schema::on_every_shard;
-use crate::error::{RequestError, Result};
-use crate::internode::message::Request;
-use crate::shard_thread::ShardContext;
+use crate::cluster::schema::on_every_shard;
+use crate::shard::context::ShardContext;
 
 /// Empties a table on all members.
 pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
@@ -38,7 +37,7 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
     }
     let timeout = Duration::from_millis(context.node.config.truncate_request_timeout_ms);
     let table_id = u128::from_be_bytes(table.0);
-    let request = Request::Replica(ReplicaRequest::Truncate { table_id });
+    let request = ReplicaRequest::Truncate { table_id };
     let answers = view.topology.members.values().map(|member| {
         let request = &request;
         async move {

@@ -25,20 +25,20 @@ use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use helenus_engine::MutationRef;
 use helenus_engine::error::EngineError;
+use helenus_internode::service::{self, Failure};
+use helenus_internode::transport::PeerError;
+use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::run::modify::PartitionMutation;
+use helenus_ring::member::Member;
+use helenus_ring::placement::Replicas;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::message::ReplicaRequest;
 use super::{epoch, failure_reason, hints};
 use crate::coordinator::consistency::{self, Demand};
-use crate::error::{FailureReason, ReplicaFailure, RequestError, Result};
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request};
 use crate::planted::PlantedBug;
-use crate::ring::member::Member;
-use crate::ring::placement::Replicas;
-use crate::run::modify::PartitionMutation;
-use crate::shard_thread::{IGNORE_MSB, ShardContext};
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// How long the coordinator waits before it asks a replica again that does not know the table yet.
 const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
@@ -71,7 +71,7 @@ pub struct InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let state = &self.context.replication;
+        let state = self.context.replication();
         let counter = if self.is_received { &state.received_bytes } else { &state.coordinated_bytes };
         counter.set(counter.get().saturating_sub(self.bytes));
     }
@@ -85,7 +85,7 @@ fn has_room(context: &ShardContext, under_way: u64, bytes: u64) -> bool {
 
 /// Counts bytes as under way.
 fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> InFlight {
-    let state = &context.replication;
+    let state = context.replication();
     let counter = if is_received { &state.received_bytes } else { &state.coordinated_bytes };
     counter.set(counter.get() + bytes);
     InFlight { context: context.clone(), bytes, is_received }
@@ -93,7 +93,7 @@ fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> InFligh
 
 /// Refuses a write that this shard is to coordinate while too much is under way.
 pub fn check_room(context: &ShardContext, bytes: u64) -> Result<()> {
-    if has_room(context, context.replication.coordinated_bytes.get(), bytes) {
+    if has_room(context, context.replication().coordinated_bytes.get(), bytes) {
         return Ok(());
     }
     Err(RequestError::Overloaded("too many writes are on their way to replicas".to_owned()))
@@ -101,7 +101,7 @@ pub fn check_room(context: &ShardContext, bytes: u64) -> Result<()> {
 
 /// Room for a mutation that another node has sent.
 pub fn receive(context: &Rc<ShardContext>, bytes: u64) -> Result<InFlight, Failure> {
-    if has_room(context, context.replication.received_bytes.get(), bytes) {
+    if has_room(context, context.replication().received_bytes.get(), bytes) {
         return Ok(reserve(context, bytes, true));
     }
     Err(Failure::Overloaded("too many writes are waiting to become durable".to_owned()))
@@ -201,7 +201,7 @@ fn start(
     let (answer_sender, answer) = oneshot::channel();
     let (settled_sender, settled) = oneshot::channel();
     let context = context.clone();
-    let coordinating = context.replication.coordinating();
+    let coordinating = context.replication().coordinating();
     tokio::task::spawn_local(async move {
         let answer = Answer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
@@ -371,11 +371,12 @@ impl Write {
                     (member, outcome.map_err(PeerError::from))
                 }));
             } else if context.cluster_view().is_alive(&member.host_id) {
-                let request: &Rc<Request> = request.get_or_insert_with(|| {
-                    Rc::new(Request::Replica(ReplicaRequest::Write { epoch, mutation: bytes.to_vec() }))
+                // Encoded once for all replicas.
+                let request = request.get_or_insert_with(|| {
+                    service::encode_request(&ReplicaRequest::Write { epoch, mutation: bytes.to_vec() })
                 });
-                let token = change.token;
-                let sent = send(context.clone(), member.clone(), token, request.clone(), options.deadline);
+                let sent =
+                    send(context.clone(), member.clone(), change.token, request.clone(), options.deadline);
                 round.asked.push(Box::pin(sent));
             } else {
                 round.down.push(member.clone());
@@ -501,13 +502,17 @@ async fn send(
     context: Rc<ShardContext>,
     member: Arc<Member>,
     token: i64,
-    request: Rc<Request>,
+    request: Result<service::Message, Failure>,
     deadline: Duration,
 ) -> (Arc<Member>, Result<(), PeerError>) {
+    let request = match request {
+        Ok(request) => request,
+        Err(failure) => return (member, Err(failure.into())),
+    };
     let shard = shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16;
     loop {
         let left = deadline.saturating_sub(context.clock.monotonic());
-        match context.ask(&member, shard, &request, left).await {
+        match context.ask_other::<ReplicaRequest>(&member, shard, request.clone(), left).await {
             Ok(_) => return (member, Ok(())),
             Err(PeerError::Failed(Failure::UnknownTable { .. })) if left > SCHEMA_PAUSE => {
                 context.clock.sleep(SCHEMA_PAUSE).await;

@@ -19,26 +19,28 @@ use helenus_engine::read::{VersionLimit, VersionScanRequest};
 use helenus_engine::{
     Cell as EngineCell, CellKind, Deletion, Liveness, Mutation, MutationBuilder, RowBuilder, TableId,
 };
+use helenus_internode::service::{self, Message};
+use helenus_internode::transport::{CallError, Destination, Transport};
+use helenus_query::functions::CallContext;
+use helenus_query::schema::catalog::Catalog;
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::placement::Placement;
+use helenus_ring::topology::Topology;
+use helenus_ring::view::ClusterView;
+use helenus_testing::catalog_of;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::cluster::view::ClusterView;
+use crate::cluster::stored::CATALOG_FILE;
 use crate::config::Config;
-use crate::functions::CallContext;
-use crate::internode::message::{self, Response};
-use crate::internode::transport::{CallError, Destination, Handler, Transport};
+use crate::files::node_files::NodeFiles;
 use crate::node::assembly::{Addresses, NodeParts, assemble, open_shard};
-use crate::node::files::NodeFiles;
+use crate::node::dispatch::dispatch;
 use crate::node::identity::Identity;
-use crate::node::shared::CATALOG_FILE;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::placement::Placement;
-use crate::ring::topology::Topology;
-use crate::schema::catalog::Catalog;
-use crate::schema::ddl::tests::Session;
-use crate::schema::store;
-use crate::shard_thread::{self, ShardContext, ShardParts};
+use crate::node::serve::serve;
+use crate::shard::context::{ShardContext, ShardParts};
+use crate::streaming::message::StreamRequest;
 use crate::streaming::message::StreamResponse;
 use crate::streaming::plan::Sides;
 
@@ -99,21 +101,26 @@ impl Network {
         self.damages.set(true);
     }
 
-    async fn call(self: Rc<Self>, from: HostId, to: Destination, request: Bytes) -> Result<Bytes, CallError> {
+    async fn call(
+        self: Rc<Self>,
+        from: HostId,
+        to: Destination,
+        request: Message,
+    ) -> Result<Bytes, CallError> {
         let gone = || CallError::Unreachable { address: to.address, reason: "gone".to_owned() };
         if let Some(left) = self.left.borrow_mut().get_mut(&to.address) {
             *left = left.checked_sub(1).ok_or_else(gone)?;
         }
         let node = self.nodes.borrow().get(&to.address).cloned().ok_or_else(gone)?;
         let shard = node.get(usize::from(to.shard) % node.len()).cloned().ok_or_else(gone)?;
-        let answer = shard.handle(from, request, true).await.ok_or_else(gone)?;
-        let decoded = message::decode(&answer).unwrap();
-        if let Response::Stream(StreamResponse::Piece(mut piece)) = decoded
+        let answer = dispatch(&shard, from, &request.bytes, true).await.ok_or_else(gone)?;
+        let decoded = service::decode_response::<StreamRequest>(&answer).unwrap();
+        if let Ok(StreamResponse::Piece(mut piece)) = decoded
             && piece.count > 0
             && self.damages.take()
         {
             piece.mutations[40] ^= 1;
-            return Ok(message::encode(&Response::Stream(StreamResponse::Piece(piece))).unwrap());
+            return Ok(service::encode_response::<StreamRequest>(&Ok(StreamResponse::Piece(piece))).unwrap());
         }
         Ok(answer)
     }
@@ -128,13 +135,13 @@ impl Transport for Wire {
     fn call(
         &self,
         to: Destination,
-        request: Bytes,
+        request: Message,
         _deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
         Box::pin(self.network.clone().call(self.from, to, request))
     }
 
-    fn send(&self, _to: Destination, _message: Bytes) {}
+    fn send(&self, _to: Destination, _message: Message) {}
 }
 
 pub struct Cluster {
@@ -158,15 +165,15 @@ impl Drop for Cluster {
 impl Cluster {
     /// No nodes yet; their keyspaces have so many replicas.
     pub fn new(seed: u64, replicas: u32) -> Self {
-        let mut session = Session::new();
+        let mut statements = Vec::new();
         for (keyspace, durable) in [("ks", true), ("quick", false)] {
-            session.run(&format!(
+            statements.push(format!(
                 "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': \
                  {replicas}}} AND durable_writes = {durable}"
             ));
         }
         for table in TABLES {
-            session.run(&format!("CREATE TABLE {table} (p blob, c blob, v blob, PRIMARY KEY (p, c))"));
+            statements.push(format!("CREATE TABLE {table} (p blob, c blob, v blob, PRIMARY KEY (p, c))"));
         }
         let clock = Rc::new(ManualClock::new(START_MICROS));
         let ticking = tokio::task::spawn_local({
@@ -183,7 +190,7 @@ impl Cluster {
         Self {
             network: Rc::default(),
             nodes: Vec::new(),
-            catalog: session.catalog,
+            catalog: catalog_of(&statements).catalog,
             clock,
             random: RefCell::new(SplitMix64::new(seed)),
             epoch: 1,
@@ -232,7 +239,7 @@ impl Cluster {
         let (host_id, shards) = (node.member.host_id, usize::from(node.member.shard_count));
         let new = || Identity::new(host_id, shards);
         let identity = Identity::load_or_store(&files, None, new).await.unwrap();
-        files.replace(CATALOG_FILE, store::encode(catalog).unwrap().into()).await.unwrap();
+        files.replace(CATALOG_FILE, helenus_testing::catalog_file(catalog).into()).await.unwrap();
         let mut config = Config { data_dir: "/node".into(), ..Config::default() };
         config.memtable_bytes = 4 << 20;
         config.commit_log_segment_bytes = 1 << 20;
@@ -262,7 +269,7 @@ impl Cluster {
             };
             let (view, cluster) = (assembled.catalog.clone(), assembled.cluster.clone());
             let context = open_shard(index, assembled.shared.clone(), parts, view, cluster).await.unwrap();
-            running.tasks.push(tokio::task::spawn_local(shard_thread::serve(context.clone(), queue)));
+            running.tasks.push(tokio::task::spawn_local(serve(context.clone(), queue)));
             running.contexts.push(context);
         }
         network.nodes.borrow_mut().insert(node.member.internode_address, running.contexts.clone());

@@ -6,13 +6,13 @@ use helenus_engine::io::{
     CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
 };
 use helenus_engine::{ShardOptions, TableOptions};
+use helenus_ring::metadata::Command;
 use openraft::EntryPayload;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::vote::RaftLeaderId;
 use uuid::Uuid;
 
 use super::*;
-use crate::cluster::metadata::Command;
 
 const NODE: Uuid = Uuid::from_u128(1);
 
@@ -28,17 +28,17 @@ fn entry(term: u64, index: u64) -> Entry {
 /// An entry whose parts do not fit into one mutation.
 fn large_entry(term: u64, index: u64) -> Entry {
     let text = "x".repeat(3 * PART_BYTES + index as usize);
-    let event = crate::schema::ddl::SchemaChangeEvent {
-        change_type: crate::schema::ddl::ChangeType::Created,
-        target: crate::schema::ddl::ChangeTarget::Table,
+    let event = helenus_query::schema::ddl::SchemaChangeEvent {
+        change_type: helenus_query::schema::ddl::ChangeType::Created,
+        target: helenus_query::schema::ddl::ChangeTarget::Table,
         keyspace: text,
         name: String::new(),
         arguments: Vec::new(),
     };
-    let catalog = crate::schema::system_keyspaces::initial_catalog(NODE);
-    let command = Command::ChangeSchema(crate::cluster::metadata::SchemaChangeCommand {
+    let catalog = helenus_query::schema::system_keyspaces::initial_catalog(NODE);
+    let command = Command::ChangeSchema(helenus_ring::metadata::SchemaChangeCommand {
         base: NODE,
-        changed: crate::schema::document::CatalogDocument::difference(&catalog, &catalog),
+        changed: helenus_query::schema::document::CatalogDocument::difference(&catalog, &catalog),
         dropped: Vec::new(),
         event,
     });

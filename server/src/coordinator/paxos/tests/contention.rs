@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::io::Clock;
+use helenus_query::error::Result;
 use tokio::task::JoinHandle;
 
 use super::transactions::{is_applied, serial_read, shown_value};
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
-use crate::error::Result;
 
 /// Lets time pass until all are done; how long that took.
 async fn wait_for<T>(cluster: &Cluster, tasks: &[JoinHandle<T>]) -> Duration {
@@ -51,7 +51,7 @@ fn rivals_of_three_coordinators_all_get_their_turn() {
             cluster.page(0, "SELECT count(*) FROM three.rows WHERE k = 1", Consistency::Serial, None, None);
         assert_eq!(count.await.unwrap().rows, [[Some(192)]]);
         for context in cluster.nodes.iter().flatten() {
-            assert!(context.paxos.turns.is_empty());
+            assert!(context.paxos().turns.is_empty());
         }
     });
 }

@@ -1,12 +1,12 @@
 //! Transactions and serial reads of a few nodes in one thread.
 
 use cql_lite::frame::Consistency;
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::member::{MemberState, Phase};
 
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
-use crate::error::{RequestError, Result};
-use crate::ring::member::{MemberState, Phase};
 
 pub(super) const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 

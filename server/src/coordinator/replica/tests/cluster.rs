@@ -14,29 +14,33 @@ use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Clock, Environment, InlineBackground, ManualClock, SimulatedDisk};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, counter};
+use helenus_internode::service::Message;
+use helenus_internode::transport::{CallError, Destination, Transport};
+use helenus_query::bind::BorrowedValues;
+use helenus_query::error::Result;
+use helenus_query::functions::CallContext;
+use helenus_query::schema::catalog::CatalogView;
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::statement::Statement;
+use helenus_ring::HostId;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::topology::Topology;
+use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::batch_log;
-use crate::bind::BorrowedValues;
-use crate::cluster::view::ClusterView;
+use crate::cluster::schema::engine_tables;
 use crate::config::Config;
-use crate::coordinator::schema::engine_tables;
+use crate::coordinator::batch_log::store;
 use crate::coordinator::{Execution, Outcome, RequestOptions, replica};
-use crate::error::Result;
-use crate::functions::CallContext;
-use crate::internode::transport::{CallError, Destination, Handler, Transport};
+use crate::files::node_files::NodeFiles;
 use crate::node::assembly::{self, Addresses, NodeParts};
-use crate::node::files::NodeFiles;
+use crate::node::dispatch::dispatch;
 use crate::node::identity::Identity;
-use crate::ring::HostId;
-use crate::ring::member::{Member, MemberState};
-use crate::ring::topology::Topology;
-use crate::schema::catalog::{Catalog, Table};
-use crate::schema::ddl::{self, DdlContext};
-use crate::schema::system_keyspaces::initial_catalog;
-use crate::session::prepared::Statement;
+use crate::node::serve::serve;
 use crate::session::request;
-use crate::shard_thread::{self, CatalogView, ShardContext, ShardParts};
+use crate::shard::context::{ShardContext, ShardParts};
 
 /// The first moment, in microseconds since the epoch.
 const START_MICROS: i64 = 1_700_000_000_000_000;
@@ -84,7 +88,7 @@ impl Transport for Link {
     fn call(
         &self,
         to: Destination,
-        request: Bytes,
+        request: Message,
         deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>> {
         let (network, clock, from) = (self.network.clone(), self.clock.clone(), self.from);
@@ -112,7 +116,7 @@ impl Transport for Link {
             };
             tokio::select! {
                 biased;
-                answer = shard.handle(from, request, true) => answer.ok_or_else(unreachable),
+                answer = dispatch(&shard, from, &request.bytes, true) => answer.ok_or_else(unreachable),
                 () = clock.sleep(deadline) => {
                     Err(CallError::TimedOut { address, after_ms: deadline.as_millis() as u64 })
                 }
@@ -120,7 +124,7 @@ impl Transport for Link {
         })
     }
 
-    fn send(&self, to: Destination, message: Bytes) {
+    fn send(&self, to: Destination, message: Message) {
         let is_silent = |address| self.network.silent.borrow().contains(address);
         if is_silent(&to.address) || is_silent(&self.address) {
             return;
@@ -128,7 +132,8 @@ impl Transport for Link {
         let shards = self.network.shards.borrow();
         if let Some(shards) = shards.get(&to.address) {
             let shard = shards[usize::from(to.shard) % shards.len()].clone();
-            tokio::task::spawn_local(shard.handle(self.from, message, false));
+            let from = self.from;
+            tokio::task::spawn_local(async move { dispatch(&shard, from, &message.bytes, false).await });
         }
     }
 }
@@ -286,12 +291,12 @@ impl Cluster {
             let (shared, cluster) = (assembled.shared.clone(), self.view());
             let context = assembly::open_shard(index, shared, parts, view.clone(), cluster).await.unwrap();
             context.shard.create_tables(&engine_tables(&self.catalog).unwrap()).await.unwrap();
-            tokio::task::spawn_local(shard_thread::serve(context.clone(), queue));
+            tokio::task::spawn_local(serve(context.clone(), queue));
             shards.push(context);
         }
         for context in &shards {
             // Without a metadata log: tests show the nodes their cluster.
-            batch_log::replay(context).await.unwrap();
+            store::replay(context).await.unwrap();
             replica::start(context).await.unwrap();
         }
         self.network.shards.borrow_mut().insert(address(node), shards.clone());
@@ -489,12 +494,12 @@ impl Cluster {
 
     /// How many batches wait in the logs of all nodes.
     pub fn logged_batches(&self) -> usize {
-        self.nodes.iter().flatten().map(|context| context.replication.batches.borrow().len()).sum()
+        self.nodes.iter().flatten().map(|context| context.replication().batches.borrow().len()).sum()
     }
 
     /// Bytes of the hints that a node keeps for another.
     pub fn hinted_bytes(&self, node: usize, target: usize) -> u64 {
-        let hints = |context: &Rc<ShardContext>| context.replication.hints.pending_bytes(&host_id(target));
+        let hints = |context: &Rc<ShardContext>| context.replication().hints.pending_bytes(&host_id(target));
         self.nodes[node].iter().map(hints).sum()
     }
 

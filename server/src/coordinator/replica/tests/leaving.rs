@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::PeerError;
+use helenus_ring::member::{MemberState, Phase};
 
 use super::cluster::{Cluster, host_id, with_cluster};
 use super::{BATCH, INSERT, changes, row};
-use crate::batch_log::{self, BatchId};
-use crate::cluster::liveness::ServingState;
 use crate::config::Config;
+use crate::coordinator::batch_log::store::{self, BatchId};
 use crate::coordinator::replica::message::ReplicaRequest;
-use crate::internode::dispatch::PeerError;
-use crate::internode::message::{Failure, Request};
-use crate::ring::member::{MemberState, Phase};
+use crate::shard::board::ServingState;
 
 fn is_quiet(cluster: &Cluster, node: usize) -> bool {
-    cluster.nodes[node].iter().all(|shard| shard.replication.is_quiet())
+    cluster.nodes[node].iter().all(|shard| shard.replication().is_quiet())
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn a_leaving_member_is_a_replica_but_keeps_nothing_for_others_any_more() {
         let changes = changes(&cluster, &[INSERT]);
         let mutation = changes[0].mutation.bytes().to_vec();
         let batch =
-            ReplicaRequest::StoreBatch { id: BatchId::new(context), mutations: batch_log::encode(&changes) };
+            ReplicaRequest::StoreBatch { id: BatchId::new(context), mutations: store::encode(&changes) };
         let hint = ReplicaRequest::KeepHint { target: host_id(1), created_micros: 1, mutation };
         cluster.nodes[2][0].node.board.set_state(ServingState::Leaving);
         for request in [batch, hint] {
-            let answer = context.ask(&member, 0, &Request::Replica(request), Duration::from_secs(1)).await;
+            let answer = context.ask(&member, 0, &request, Duration::from_secs(1)).await;
             assert!(matches!(answer, Err(PeerError::Failed(Failure::Overloaded(_)))), "{answer:?}");
         }
         cluster.execute(0, INSERT, Consistency::All).await.unwrap();

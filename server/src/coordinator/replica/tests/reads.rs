@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_query::error::{FailureReason, RequestError};
 
 use super::cluster::{Cluster, Fate, with_cluster};
 use crate::config::Config;
-use crate::error::{FailureReason, RequestError};
 
 /// Without hints: what a replica missed it gets by read repair or not at all.
 fn config() -> Config {

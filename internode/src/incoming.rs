@@ -1,0 +1,216 @@
+//! A link that another node has made: its requests are carried out on this shard and answered.
+//!
+//! Invariants:
+//! * Requests of one link under way, and the bytes of answers that wait, are bounded: above the bounds nothing is read.
+//! * A request whose asker waits no more when it would begin is dropped.
+//! * Frames of one read are begun before anything is written; all answers that are ready go out in one write.
+//! * A node that sends nonsense, or nothing for long, loses its link.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use helenus_engine::io::Clock;
+use helenus_ring::HostId;
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+
+use super::frame::{Frame, FrameError, FrameKind};
+use super::tcp::LinkOptions;
+use super::transport::Handler;
+use super::wire::{Inbox, Outbox};
+use crate::metrics::InternodeMetrics;
+
+/// Keepalive times of silence after which a link is closed (its maker asks for a sign of life after one).
+const SILENT_KEEPALIVES: u32 = 3;
+
+/// The node at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    pub host_id: HostId,
+    /// Where the link comes from.
+    pub address: SocketAddr,
+    /// The version of the protocol that is spoken.
+    pub version: u16,
+}
+
+/// What a shard serves links with.
+pub struct Server {
+    pub handler: Rc<dyn Handler>,
+    pub options: LinkOptions,
+    pub clock: Rc<dyn Clock>,
+    pub metrics: Arc<InternodeMetrics>,
+    /// True once the node is to stop.
+    pub stopping: watch::Receiver<bool>,
+}
+
+#[derive(Debug, Error)]
+enum Ended {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("a frame of kind {0:?} on a link for requests")]
+    Kind(FrameKind),
+    #[error("closed")]
+    Closed,
+    #[error("silent for {0} ms")]
+    Silent(u128),
+}
+
+/// What the link's task shares with the requests under way.
+struct Incoming {
+    peer: Peer,
+    outbox: RefCell<Outbox>,
+    under_way: Cell<usize>,
+    /// A request has ended.
+    ended: Notify,
+}
+
+/// Serves a link, whose handshake is done, until it ends.
+pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
+    let incoming =
+        Rc::new(Incoming { peer, outbox: RefCell::default(), under_way: Cell::new(0), ended: Notify::new() });
+    let mut stopping = server.stopping.clone();
+    server.metrics.links.increment();
+    let ended = tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stopping| *stopping) => None,
+        ended = incoming.run(&server, &stream) => Some(ended),
+    };
+    server.metrics.links.decrement();
+    let Peer { host_id, address, .. } = peer;
+    match ended {
+        // What the socket does not take at once is lost with the link.
+        None => {
+            incoming.outbox.borrow_mut().push(FrameKind::Goodbye, 0, 0, Bytes::new());
+            let _ = incoming.outbox.borrow_mut().flush(&stream);
+        }
+        Some(reason @ (Ended::Frame(_) | Ended::Kind(_))) => {
+            tracing::warn!(%address, %host_id, %reason, "a link was dropped: nonsense");
+        }
+        Some(reason) => tracing::debug!(%address, %host_id, %reason, "a link of another node has ended"),
+    }
+}
+
+impl Incoming {
+    async fn run(self: &Rc<Self>, server: &Server, stream: &TcpStream) -> Ended {
+        match self.exchange(server, stream).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn exchange(
+        self: &Rc<Self>,
+        server: &Server,
+        stream: &TcpStream,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let mut inbox = Inbox::new(server.options.frame_bytes_max);
+        let tick = server.options.keepalive;
+        let mut ticking = server.clock.sleep(tick);
+        let mut last_read = server.clock.monotonic();
+        loop {
+            while self.takes_requests(server) {
+                match inbox.next()? {
+                    Some(frame) => self.take(server, frame, last_read)?,
+                    None => break,
+                }
+            }
+            let sent = self.outbox.borrow_mut().flush(stream)?;
+            server.metrics.sent_bytes.add(sent as u64);
+            let reads = self.takes_requests(server);
+            if reads {
+                match inbox.read(stream)? {
+                    Some(0) => return Err(Ended::Closed),
+                    Some(read) => {
+                        server.metrics.received_bytes.add(read as u64);
+                        last_read = server.clock.monotonic();
+                        continue;
+                    }
+                    None => {}
+                }
+            }
+            let interest = match (reads, self.outbox.borrow().is_empty()) {
+                (true, true) => Some(Interest::READABLE),
+                (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
+                (false, false) => Some(Interest::WRITABLE),
+                (false, true) => None,
+            };
+            tokio::select! {
+                biased;
+                () = self.ended.notified() => {
+                    // Others that became ready with this one get into the same write.
+                    tokio::task::yield_now().await;
+                }
+                ready = stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {
+                    ready?;
+                }
+                () = &mut ticking => {
+                    ticking = server.clock.sleep(tick);
+                    let silence = server.clock.monotonic().saturating_sub(last_read);
+                    if reads && silence >= SILENT_KEEPALIVES * server.options.keepalive {
+                        return Err(Ended::Silent(silence.as_millis()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether another request may be begun.
+    fn takes_requests(&self, server: &Server) -> bool {
+        self.under_way.get() < server.options.requests_per_link_max
+            && self.outbox.borrow().bytes() < server.options.queue_bytes_max
+    }
+
+    /// `arrived`: when its last byte was read, at the latest.
+    fn take(self: &Rc<Self>, server: &Server, frame: Frame, arrived: Duration) -> Result<(), Ended> {
+        let needs_answer = match frame.kind {
+            FrameKind::Request => true,
+            FrameKind::OneWay => false,
+            FrameKind::Ping => {
+                self.outbox.borrow_mut().push(FrameKind::Pong, frame.call_id, 0, Bytes::new());
+                return Ok(());
+            }
+            FrameKind::Goodbye => return Err(Ended::Closed),
+            kind @ (FrameKind::Answer | FrameKind::Pong | FrameKind::Failed) => {
+                return Err(Ended::Kind(kind));
+            }
+        };
+        server.metrics.requests.increment();
+        let deadline = Duration::from_millis(u64::from(frame.deadline_ms));
+        if needs_answer && server.clock.monotonic().saturating_sub(arrived) >= deadline {
+            server.metrics.dropped.increment();
+            return Ok(());
+        }
+        self.under_way.set(self.under_way.get() + 1);
+        let (incoming, limit_bytes) = (self.clone(), server.options.frame_bytes_max as usize);
+        let handled = server.handler.clone().handle(self.peer.host_id, frame.payload, needs_answer);
+        tokio::task::spawn_local(async move {
+            let answer = handled.await;
+            incoming.under_way.set(incoming.under_way.get() - 1);
+            if needs_answer && let Some(answer) = answer {
+                incoming.answer(frame.call_id, answer, limit_bytes);
+            }
+            incoming.ended.notify_one();
+        });
+        Ok(())
+    }
+
+    fn answer(&self, call_id: u64, answer: Bytes, limit_bytes: usize) {
+        let mut outbox = self.outbox.borrow_mut();
+        if answer.len() > limit_bytes {
+            let bytes = answer.len();
+            let reason = format!("the answer has {bytes} bytes, above the limit of {limit_bytes}");
+            outbox.push(FrameKind::Failed, call_id, 0, Bytes::from(reason));
+        } else {
+            outbox.push(FrameKind::Answer, call_id, 0, answer);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! One outgoing link: from a shard of this node to a shard of another, for one lane.
+//!
+//! Its life: it is made with the first request for its destination, connects (requests wait meanwhile), carries requests
+//! and their answers, and ends with its first failure. It never connects again: the next request makes another.
+//!
+//! Invariants:
+//! * Every request gets exactly one outcome: its answer, the end of its deadline, or the end of the link.
+//! * A request reaches only the host that it was meant for, whoever has the address now.
+//! * What waits is bounded, in bytes and in requests.
+//! * All requests of one turn leave in one write.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use helenus_ring::HostId;
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Notify, oneshot};
+
+use super::frame::{Frame, FrameError, FrameKind};
+use super::handshake::{HandshakeError, Opening, REMOVED_CODE, Refusal};
+use super::service::Lane;
+use super::tcp::Shared;
+use super::transport::{CallError, Destination};
+use super::wire::{Inbox, Outbox};
+
+/// What links are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkKey {
+    pub address: SocketAddr,
+    pub shard: u16,
+    pub lane: Lane,
+}
+
+/// Why a link has ended, or was never made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkFailure {
+    #[error("{0}")]
+    Unreachable(String),
+    /// Either side has refused the other.
+    #[error("{reason}")]
+    Refused { code: u16, reason: String },
+    /// The other node says that this one was removed from the cluster.
+    #[error("{0}")]
+    Removed(String),
+    #[error("{0}")]
+    Nonsense(String),
+}
+
+impl LinkFailure {
+    /// What a request is told.
+    pub fn as_call_error(&self, address: SocketAddr) -> CallError {
+        let reason = self.to_string();
+        match self {
+            Self::Unreachable(_) => CallError::Unreachable { address, reason },
+            Self::Refused { code, .. } => CallError::Refused { address, code: *code, reason },
+            Self::Removed(_) => CallError::Removed { address, reason },
+            Self::Nonsense(_) => CallError::Malformed { address, reason },
+        }
+    }
+}
+
+impl From<HandshakeError> for LinkFailure {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Io(error) => error.into(),
+            HandshakeError::Magic | HandshakeError::Malformed(_) => Self::Nonsense(error.to_string()),
+            HandshakeError::RefusedByPeer { code: REMOVED_CODE, .. } => Self::Removed(error.to_string()),
+            HandshakeError::RefusedByPeer { code, .. } => Self::Refused { code, reason: error.to_string() },
+            HandshakeError::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<Refusal> for LinkFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { code: refusal.code(), reason: refusal.to_string() }
+    }
+}
+
+impl From<io::Error> for LinkFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Unreachable(match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it has closed the link".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+}
+
+impl From<FrameError> for LinkFailure {
+    fn from(error: FrameError) -> Self {
+        Self::Nonsense(error.to_string())
+    }
+}
+
+/// A request that waits for its answer.
+struct Waiting {
+    answer: oneshot::Sender<Result<Bytes, CallError>>,
+    /// On the monotonic clock.
+    expires: Duration,
+    deadline: Duration,
+}
+
+/// A message that waits for the link to be made.
+struct Queued {
+    kind: FrameKind,
+    call_id: u64,
+    expected: Option<HostId>,
+    /// On the monotonic clock; `None` for messages without answers.
+    expires: Option<Duration>,
+    payload: Bytes,
+}
+
+enum State {
+    Connecting { queued: Vec<Queued>, bytes: usize },
+    Up { host_id: HostId, outbox: Outbox },
+    Ended,
+}
+
+/// The result of a request, later.
+pub type Answer = oneshot::Receiver<Result<Bytes, CallError>>;
+
+pub struct Link {
+    key: LinkKey,
+    state: RefCell<State>,
+    waiting: RefCell<BTreeMap<u64, Waiting>>,
+    next_call_id: Cell<u64>,
+    /// Something was queued.
+    queued: Notify,
+}
+
+impl Link {
+    pub fn new(key: LinkKey) -> Self {
+        Self {
+            key,
+            state: RefCell::new(State::Connecting { queued: Vec::new(), bytes: 0 }),
+            waiting: RefCell::default(),
+            next_call_id: Cell::new(1),
+            queued: Notify::new(),
+        }
+    }
+
+    /// Queues a request.
+    pub fn request(
+        &self,
+        shared: &Shared,
+        to: Destination,
+        payload: Bytes,
+        deadline: Duration,
+    ) -> Result<Answer, CallError> {
+        if self.waiting.borrow().len() >= shared.options.calls_per_link_max {
+            return Err(CallError::Overloaded { address: to.address });
+        }
+        let expires = shared.clock.monotonic() + deadline;
+        let call_id = self.next_call_id.replace(self.next_call_id.get() + 1);
+        self.queue(shared, FrameKind::Request, call_id, to, Some((expires, deadline)), payload)?;
+        let (answer, receiver) = oneshot::channel();
+        self.waiting.borrow_mut().insert(call_id, Waiting { answer, expires, deadline });
+        shared.expect_expiry(expires);
+        Ok(receiver)
+    }
+
+    /// Queues a message without an answer.
+    pub fn send(&self, shared: &Shared, to: Destination, payload: Bytes) -> Result<(), CallError> {
+        self.queue(shared, FrameKind::OneWay, 0, to, None, payload)
+    }
+
+    fn queue(
+        &self,
+        shared: &Shared,
+        kind: FrameKind,
+        call_id: u64,
+        to: Destination,
+        deadline: Option<(Duration, Duration)>,
+        payload: Bytes,
+    ) -> Result<(), CallError> {
+        // A single message may be larger than the bound.
+        let is_full = |bytes: usize| bytes > 0 && bytes + payload.len() > shared.options.queue_bytes_max;
+        match &mut *self.state.borrow_mut() {
+            State::Connecting { queued, bytes } => {
+                if is_full(*bytes) || queued.len() >= shared.options.calls_per_link_max {
+                    return Err(CallError::Overloaded { address: to.address });
+                }
+                *bytes += payload.len();
+                let expires = deadline.map(|(expires, _)| expires);
+                queued.push(Queued { kind, call_id, expected: to.host_id, expires, payload });
+            }
+            State::Up { host_id, outbox } => {
+                check_host(to.host_id, *host_id)
+                    .map_err(|refusal| LinkFailure::from(refusal).as_call_error(to.address))?;
+                if is_full(outbox.bytes()) {
+                    return Err(CallError::Overloaded { address: to.address });
+                }
+                outbox.push(kind, call_id, deadline.map_or(0, |(_, left)| milliseconds(left)), payload);
+            }
+            State::Ended => {
+                let reason = "the link has just ended".to_owned();
+                return Err(CallError::Unreachable { address: to.address, reason });
+            }
+        }
+        self.queued.notify_one();
+        Ok(())
+    }
+
+    /// Ends the requests whose time is over. Returns the number of those that it ended and the next moment when one ends.
+    pub fn expire(&self, now: Duration) -> (u64, Option<Duration>) {
+        let mut expired = Vec::new();
+        let mut next: Option<Duration> = None;
+        self.waiting.borrow_mut().retain(|_, waiting| {
+            // Who asked may have lost interest: nobody is told then.
+            if waiting.expires <= now {
+                let answer = mem::replace(&mut waiting.answer, oneshot::channel().0);
+                expired.push((answer, waiting.deadline));
+                return false;
+            }
+            next = Some(next.map_or(waiting.expires, |next| next.min(waiting.expires)));
+            true
+        });
+        let count = expired.len() as u64;
+        for (answer, deadline) in expired {
+            let after_ms = u64::from(milliseconds(deadline));
+            let _ = answer.send(Err(CallError::TimedOut { address: self.key.address, after_ms }));
+        }
+        (count, next)
+    }
+
+    /// The link's task.
+    pub async fn run(self: Rc<Self>, shared: Rc<Shared>) {
+        let timeout = shared.clock.sleep(shared.options.connect_timeout);
+        let connected = tokio::select! {
+            biased;
+            connected = self.connect(&shared) => connected,
+            () = timeout => Err(LinkFailure::Unreachable(format!(
+                "no link within {} ms", shared.options.connect_timeout.as_millis()
+            ))),
+        };
+        let failure = match connected {
+            Err(failure) => {
+                shared.connect_failed(&self.key, &failure);
+                failure
+            }
+            Ok((stream, host_id)) => {
+                shared.connected(&self.key, host_id);
+                let since = shared.clock.monotonic();
+                self.go_up(&shared, host_id);
+                let failure = match self.exchange(&shared, &stream).await {
+                    Ok(never) => match never {},
+                    Err(failure) => failure,
+                };
+                shared.disconnected(&self.key, host_id, since, &failure);
+                failure
+            }
+        };
+        *self.state.borrow_mut() = State::Ended;
+        shared.forget(&self.key);
+        let error = failure.as_call_error(self.key.address);
+        for (_, waiting) in mem::take(&mut *self.waiting.borrow_mut()) {
+            shared.metrics.failures.increment();
+            let _ = waiting.answer.send(Err(error.clone()));
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the transport over TCP")]
+    async fn connect(&self, shared: &Shared) -> Result<(TcpStream, HostId), LinkFailure> {
+        let address = self.key.address;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(own) = shared.options.source_ip
+            && own.is_ipv4() == address.is_ipv4()
+        {
+            socket.bind(SocketAddr::new(own, 0))?;
+        }
+        let mut stream = socket.connect(address).await?;
+        stream.set_nodelay(true)?;
+        shared.local.hello(shared.clock.now_micros(), self.key.shard).write(&mut stream).await?;
+        let node = match Opening::read(&mut stream).await? {
+            Opening::Welcome { version, node, .. } => {
+                shared.local.choose_version(version, version).map_err(HandshakeError::from)?;
+                node
+            }
+            Opening::Refusal { code, text } => {
+                return Err(HandshakeError::RefusedByPeer { code, text }.into());
+            }
+            Opening::Hello { .. } => {
+                return Err(LinkFailure::Nonsense("it answers a HELLO with a HELLO".to_owned()));
+            }
+        };
+        let now_micros = shared.clock.now_micros();
+        shared
+            .local
+            .check(&node, now_micros, |host_id| shared.is_removed(host_id))
+            .map_err(HandshakeError::from)?;
+        Ok((stream, node.host_id))
+    }
+
+    /// What has waited for the link goes into its outbox.
+    fn go_up(&self, shared: &Shared, host_id: HostId) {
+        let mut outbox = Outbox::default();
+        let before = mem::replace(&mut *self.state.borrow_mut(), State::Ended);
+        let State::Connecting { queued, .. } = before else { return };
+        let now = shared.clock.monotonic();
+        let mut mistaken = None;
+        for message in queued {
+            if let Err(refusal) = check_host(message.expected, host_id) {
+                let failure = LinkFailure::from(refusal.clone());
+                if let Some(waiting) = self.waiting.borrow_mut().remove(&message.call_id) {
+                    let _ = waiting.answer.send(Err(failure.as_call_error(self.key.address)));
+                }
+                mistaken = Some(refusal);
+                continue;
+            }
+            let left_ms = match message.expires {
+                // It has been told so already.
+                Some(expires) if expires <= now => continue,
+                Some(expires) => milliseconds(expires.saturating_sub(now)),
+                None => 0,
+            };
+            outbox.push(message.kind, message.call_id, left_ms, message.payload);
+        }
+        if let Some(refusal) = mistaken {
+            tracing::warn!(address = %self.key.address, %refusal, "another node than expected");
+        }
+        *self.state.borrow_mut() = State::Up { host_id, outbox };
+    }
+
+    /// Carries requests and answers until the link ends.
+    async fn exchange(
+        &self,
+        shared: &Shared,
+        stream: &TcpStream,
+    ) -> Result<std::convert::Infallible, LinkFailure> {
+        let mut inbox = Inbox::new(shared.options.frame_bytes_max);
+        let tick = shared.options.keepalive / 2;
+        let mut ticking = shared.clock.sleep(tick);
+        let mut last_read = shared.clock.monotonic();
+        loop {
+            let is_written = self.flush(shared, stream)?;
+            match inbox.read(stream)? {
+                Some(0) => return Err(LinkFailure::Unreachable("it has closed the link".to_owned())),
+                Some(read) => {
+                    shared.metrics.received_bytes.add(read as u64);
+                    last_read = shared.clock.monotonic();
+                    while let Some(frame) = inbox.next()? {
+                        self.take(frame)?;
+                    }
+                    // Those who got their answers ask on, and all of that leaves in one write.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                None => {}
+            }
+            let interest =
+                if is_written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+            tokio::select! {
+                biased;
+                () = self.queued.notified() => {
+                    // Others of this turn get into the same write.
+                    tokio::task::yield_now().await;
+                }
+                ready = stream.ready(interest) => {
+                    ready?;
+                }
+                () = &mut ticking => {
+                    ticking = shared.clock.sleep(tick);
+                    let silence = shared.clock.monotonic().saturating_sub(last_read);
+                    if silence >= 2 * shared.options.keepalive {
+                        return Err(LinkFailure::Unreachable(format!("silent for {} ms", silence.as_millis())));
+                    }
+                    if silence >= shared.options.keepalive {
+                        self.ping();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether everything is written.
+    fn flush(&self, shared: &Shared, stream: &TcpStream) -> Result<bool, LinkFailure> {
+        let mut state = self.state.borrow_mut();
+        let State::Up { outbox, .. } = &mut *state else { return Ok(true) };
+        let written = outbox.flush(stream)?;
+        shared.metrics.sent_bytes.add(written as u64);
+        Ok(outbox.is_empty())
+    }
+
+    fn ping(&self) {
+        if let State::Up { outbox, .. } = &mut *self.state.borrow_mut() {
+            outbox.push(FrameKind::Ping, 0, 0, Bytes::new());
+        }
+    }
+
+    fn take(&self, frame: Frame) -> Result<(), LinkFailure> {
+        let result = match frame.kind {
+            FrameKind::Answer => Ok(frame.payload),
+            FrameKind::Failed => {
+                let reason = String::from_utf8_lossy(&frame.payload).into_owned();
+                Err(CallError::Malformed { address: self.key.address, reason })
+            }
+            FrameKind::Pong => return Ok(()),
+            FrameKind::Goodbye => return Err(LinkFailure::Unreachable("it is shutting down".to_owned())),
+            FrameKind::Request | FrameKind::OneWay | FrameKind::Ping => {
+                return Err(LinkFailure::Nonsense("a request on a link for answers".to_owned()));
+            }
+        };
+        // An answer that nobody waits for any more came too late.
+        if let Some(waiting) = self.waiting.borrow_mut().remove(&frame.call_id) {
+            let _ = waiting.answer.send(result);
+        }
+        Ok(())
+    }
+}
+
+fn check_host(expected: Option<HostId>, found: HostId) -> Result<(), Refusal> {
+    match expected {
+        Some(expected) if expected != found => Err(Refusal::Host { expected, found }),
+        _ => Ok(()),
+    }
+}
+
+/// Whole milliseconds, at least one.
+pub fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
+}

@@ -1,0 +1,193 @@
+//! Typed services: what a node can be asked for, and the bytes of requests and responses.
+//!
+//! A service is a request type that implements [`ServiceRequest`]. The layers above define theirs and carry them out; this
+//! module gives them their envelope:
+//!
+//! ```text
+//! request   service id (varint) | request (postcard)
+//! response  service id (varint) | response (postcard)
+//!           3 (varint)          | Failure (postcard)
+//! ```
+//!
+//! Invariants:
+//! * An id belongs to one service for ever.
+//! * postcard numbers the variants of an enum in their order. New variants go to the end, and a field is never taken away
+//!   within a protocol version.
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The version of the protocol that this program speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// In the place of a service's id: the response is a [`Failure`].
+const FAILED_ID: u32 = 3;
+
+/// Requests of different kinds take different links, so that none waits behind the bulk of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    Data,
+    Control,
+    Stream,
+}
+
+/// A request of one service.
+pub trait ServiceRequest: Serialize + DeserializeOwned {
+    /// Identifies the service on the wire.
+    const ID: u32;
+    /// The links that its messages take.
+    const LANE: Lane;
+    /// The response to such a request.
+    type Response: Serialize + DeserializeOwned + Send;
+}
+
+/// An encoded request and the links that it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub lane: Lane,
+    pub bytes: Bytes,
+}
+
+/// Why a node did not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum Failure {
+    /// The asker's view of the ring is older than the replica's; it must catch up to this epoch.
+    #[error("the ring has changed (epoch {epoch})")]
+    StaleRing { epoch: u64 },
+    /// The table is not known there, not yet or no longer.
+    #[error("unknown table {table_id:032x}")]
+    UnknownTable { table_id: u128 },
+    /// The node sheds load.
+    #[error("overloaded: {0}")]
+    Overloaded(String),
+    /// The read passed more tombstones than allowed.
+    #[error("too many tombstones")]
+    TooManyTombstones,
+    /// The request cannot be understood.
+    #[error("malformed request: {0}")]
+    Malformed(String),
+    /// Anything else that failed: disk, damage, shutdown.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Why bytes are not a message of a service.
+#[derive(Debug, Error)]
+pub enum MessageError {
+    #[error("the message belongs to service {found}, not {expected}")]
+    Service { expected: u32, found: u32 },
+    #[error(transparent)]
+    Encoding(#[from] postcard::Error),
+}
+
+/// A request with its envelope.
+pub fn encode_request<R: ServiceRequest>(request: &R) -> Result<Message, Failure> {
+    match encode_as(R::ID, request) {
+        Ok(bytes) => Ok(Message { lane: R::LANE, bytes }),
+        Err(error) => Err(Failure::Malformed(error.to_string())),
+    }
+}
+
+/// The service that a message belongs to, and the encoded request.
+pub fn split_request(message: &[u8]) -> Result<(u32, &[u8]), MessageError> {
+    Ok(postcard::take_from_bytes::<u32>(message)?)
+}
+
+/// The request behind the id of its service.
+pub fn decode_request<R: ServiceRequest>(request: &[u8]) -> Result<R, MessageError> {
+    Ok(postcard::from_bytes(request)?)
+}
+
+/// A response with its envelope.
+pub fn encode_response<R: ServiceRequest>(
+    response: &Result<R::Response, Failure>,
+) -> Result<Bytes, MessageError> {
+    match response {
+        Ok(response) => encode_as(R::ID, response),
+        Err(failure) => encode_as(FAILED_ID, failure),
+    }
+}
+
+/// What [`encode_response`] wrote.
+pub fn decode_response<R: ServiceRequest>(
+    message: &[u8],
+) -> Result<Result<R::Response, Failure>, MessageError> {
+    let (id, response) = postcard::take_from_bytes::<u32>(message)?;
+    if id == R::ID {
+        Ok(Ok(postcard::from_bytes(response)?))
+    } else if id == FAILED_ID {
+        Ok(Err(postcard::from_bytes(response)?))
+    } else {
+        Err(MessageError::Service { expected: R::ID, found: id })
+    }
+}
+
+/// The failure that an encoded response of any service tells of, if it is one.
+pub fn failure_in(message: &[u8]) -> Option<Failure> {
+    let (id, response) = postcard::take_from_bytes::<u32>(message).ok()?;
+    (id == FAILED_ID).then(|| postcard::from_bytes(response).ok())?
+}
+
+/// A failure of any service as an encoded response.
+pub fn encode_failure(failure: &Failure) -> Result<Bytes, MessageError> {
+    encode_as(FAILED_ID, failure)
+}
+
+fn encode_as<T: Serialize>(id: u32, value: &T) -> Result<Bytes, MessageError> {
+    let bytes = postcard::to_extend(&id, Vec::new())?;
+    Ok(Bytes::from(postcard::to_extend(value, bytes)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum Question {
+        HowMany,
+        Which { number: u32 },
+    }
+
+    impl ServiceRequest for Question {
+        const ID: u32 = 1;
+        const LANE: Lane = Lane::Control;
+        type Response = u64;
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Other;
+
+    impl ServiceRequest for Other {
+        const ID: u32 = 2;
+        const LANE: Lane = Lane::Stream;
+        type Response = u64;
+    }
+
+    #[test]
+    fn a_request_carries_its_service_and_takes_its_lane() {
+        let message = encode_request(&Question::Which { number: 7 }).unwrap();
+        assert_eq!((message.lane, &message.bytes[..]), (Lane::Control, &[1, 1, 7][..]));
+        let (id, request) = split_request(&message.bytes).unwrap();
+        assert_eq!(id, Question::ID);
+        assert_eq!(decode_request::<Question>(request).unwrap(), Question::Which { number: 7 });
+        assert_eq!(encode_request(&Question::HowMany).unwrap().bytes[..], [1, 0]);
+    }
+
+    #[test]
+    fn a_response_is_of_the_service_that_was_asked() {
+        let response = encode_response::<Question>(&Ok(300)).unwrap();
+        assert_eq!(decode_response::<Question>(&response).unwrap(), Ok(300));
+        assert!(matches!(
+            decode_response::<Other>(&response),
+            Err(MessageError::Service { expected: 2, found: 1 })
+        ));
+        let failure = Failure::UnknownTable { table_id: 5 };
+        let failed = encode_response::<Question>(&Err(failure.clone())).unwrap();
+        assert_eq!(decode_response::<Other>(&failed).unwrap(), Err(failure.clone()));
+        assert_eq!(encode_failure(&failure).unwrap(), failed);
+        assert_eq!((failure_in(&failed), failure_in(&response)), (Some(failure), None));
+        assert!(decode_response::<Question>(&[]).is_err());
+    }
+}

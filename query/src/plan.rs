@@ -1,0 +1,251 @@
+//! From a parsed statement to a plan: names looked up, types resolved, everything decided that does not depend on the
+//! values that will be bound.
+
+pub mod condition;
+pub mod direct_rows;
+pub mod modify;
+pub mod names;
+pub mod restrictions;
+pub mod row_layout;
+pub mod select;
+pub mod selection;
+pub mod term;
+
+use std::sync::Arc;
+
+use cql_lite::syntax::ast::{self, Statement};
+use cql_lite::types::CqlType;
+
+use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
+use self::names::{Scope, table_of};
+use self::restrictions::{PartitionRestriction, Values};
+use self::select::{SelectPlan, plan_select};
+use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
+use crate::error::{RequestError, Result};
+use crate::plan::row_layout::RowLayout;
+use crate::schema::catalog::{Catalog, Table, TableKind};
+
+/// What is done for a statement.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
+pub enum Plan {
+    Select {
+        select: SelectPlan,
+        layout: RowLayout,
+    },
+    Modify(ModifyPlan),
+    Batch(BatchPlan),
+    Use(String),
+    Truncate(Arc<Table>),
+    /// CREATE, ALTER, DROP: carried out on the catalog of the moment.
+    Schema(Statement),
+    Describe(ast::Describe),
+}
+
+/// A planned BATCH.
+#[derive(Debug)]
+pub struct BatchPlan {
+    pub kind: ast::BatchKind,
+    pub statements: Vec<Arc<ModifyPlan>>,
+}
+
+/// A plan with what its users must know about values.
+#[derive(Debug)]
+pub struct Planned {
+    pub plan: Plan,
+    pub markers: Vec<MarkerSpec>,
+    /// For each partition key column the marker bound to it; empty unless each is bound whole.
+    pub partition_key_markers: Vec<u16>,
+}
+
+/// Plans a statement. `keyspace`: the one of the session or request.
+pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> Result<Planned> {
+    let mut markers = Markers::default();
+    let plan = match statement {
+        Statement::Select(select) => {
+            let (_, table) = table_of(catalog, &select.from, keyspace)?;
+            let scope = Scope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
+            let select = plan_select(&select, table, &scope, &mut markers)?;
+            let layout = RowLayout::new(table, &select.fetched);
+            Plan::Select { select, layout }
+        }
+        Statement::Insert(insert) => Plan::Modify(plan_modification(
+            &ast::Modification::Insert(insert),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
+        Statement::Update(update) => Plan::Modify(plan_modification(
+            &ast::Modification::Update(update),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
+        Statement::Delete(delete) => Plan::Modify(plan_modification(
+            &ast::Modification::Delete(delete),
+            catalog,
+            keyspace,
+            &mut markers,
+        )?),
+        Statement::Batch(batch) => Plan::Batch(plan_batch(&batch, catalog, keyspace, &mut markers)?),
+        Statement::Use(name) => {
+            if catalog.keyspace(name.as_str()).is_none() {
+                return Err(RequestError::invalid(format!("Keyspace '{}' does not exist", name.as_str())));
+            }
+            Plan::Use(name.into_string())
+        }
+        Statement::Truncate(truncate) => {
+            let (_, table) = table_of(catalog, &truncate.table, keyspace)?;
+            check_writable(table)?;
+            Plan::Truncate(table.clone())
+        }
+        Statement::Describe(describe) => Plan::Describe(describe),
+        other => {
+            if let Some(feature) = unsupported(&other) {
+                return Err(RequestError::invalid(format!("{feature} are not supported by Helenus yet")));
+            }
+            Plan::Schema(other)
+        }
+    };
+    let markers = markers.finish()?;
+    let partition_key_markers = partition_key_markers(&plan);
+    Ok(Planned { plan, markers, partition_key_markers })
+}
+
+/// Statements about things that do not exist here.
+fn unsupported(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::CreateRole(_)
+        | Statement::AlterRole(_)
+        | Statement::DropRole(_)
+        | Statement::GrantRole(_)
+        | Statement::RevokeRole(_)
+        | Statement::ListRoles(_)
+        | Statement::ListUsers
+        | Statement::ListSuperusers => Some("Roles"),
+        Statement::Grant(_) | Statement::Revoke(_) | Statement::ListPermissions(_) => Some("Permissions"),
+        Statement::AddIdentity(_) | Statement::DropIdentity(_) => Some("Identities"),
+        _ => None,
+    }
+}
+
+fn check_writable(table: &Table) -> Result<()> {
+    if table.kind == TableKind::Virtual {
+        return Err(RequestError::Unauthorized(format!(
+            "Cannot modify {}: it is a virtual table",
+            table.full_name()
+        )));
+    }
+    Ok(())
+}
+
+fn plan_modification(
+    statement: &ast::Modification,
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    let name = match statement {
+        ast::Modification::Insert(insert) => &insert.table,
+        ast::Modification::Update(update) => &update.table,
+        ast::Modification::Delete(delete) => &delete.table,
+    };
+    let (_, table) = table_of(catalog, name, keyspace)?;
+    check_writable(table)?;
+    let scope = Scope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
+    match statement {
+        ast::Modification::Insert(insert) => plan_insert(insert, table, &scope, markers),
+        ast::Modification::Update(update) => plan_update(update, table, &scope, markers),
+        ast::Modification::Delete(delete) => plan_delete(delete, table, &scope, markers),
+    }
+}
+
+fn plan_batch(
+    batch: &ast::Batch,
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<BatchPlan> {
+    let scope = Scope { catalog, keyspace: keyspace.or(None), table: None };
+    let timestamp = batch
+        .using
+        .timestamp
+        .as_ref()
+        .map(|term| resolve(term, &Receiver::new("[timestamp]", CqlType::Bigint), &scope, markers))
+        .transpose()?;
+    if batch.using.time_to_live.is_some() {
+        return Err(RequestError::invalid("Global TTL on the BATCH statement is not supported."));
+    }
+    let mut statements = Vec::with_capacity(batch.statements.len());
+    for statement in &batch.statements {
+        let mut plan = plan_modification(statement, catalog, keyspace, markers)?;
+        if let Some(timestamp) = &timestamp {
+            if plan.timestamp.is_some() {
+                return Err(RequestError::invalid(
+                    "Timestamp must be set either on BATCH or individual statements",
+                ));
+            }
+            plan.timestamp = Some(timestamp.clone());
+        }
+        statements.push(Arc::new(plan));
+    }
+    let plan = BatchPlan { kind: batch.kind, statements };
+    check_batch(plan.kind, plan.statements.iter().map(AsRef::as_ref), timestamp.is_some())?;
+    Ok(plan)
+}
+
+/// Checks what may stand together in a batch.
+pub fn check_batch<'a>(
+    kind: ast::BatchKind,
+    statements: impl Iterator<Item = &'a ModifyPlan>,
+    has_timestamp: bool,
+) -> Result<()> {
+    let (mut has_counters, mut has_others, mut has_conditions) = (false, false, false);
+    for statement in statements {
+        has_counters |= statement.is_counter();
+        has_others |= !statement.is_counter();
+        has_conditions |= statement.conditions.is_some();
+    }
+    if has_timestamp && has_conditions {
+        return Err(RequestError::invalid("Cannot provide custom timestamp for conditional BATCH"));
+    }
+    if has_timestamp && has_counters {
+        return Err(RequestError::invalid("Cannot provide custom timestamp for counter BATCH"));
+    }
+    if has_counters && has_others {
+        return Err(RequestError::invalid(
+            "Counter and non-counter mutations cannot exist in the same batch",
+        ));
+    }
+    if kind == ast::BatchKind::Logged && has_counters {
+        return Err(RequestError::invalid("Cannot include a counter statement in a logged batch"));
+    }
+    if kind == ast::BatchKind::Counter && has_others {
+        return Err(RequestError::invalid("Cannot include non-counter statement in a counter batch"));
+    }
+    Ok(())
+}
+
+/// For each partition key column the marker that is bound to it.
+fn partition_key_markers(plan: &Plan) -> Vec<u16> {
+    let keys = match plan {
+        Plan::Select { select, .. } => match &select.restrictions.partition {
+            PartitionRestriction::Keys(keys) => keys,
+            PartitionRestriction::Range(_) => return Vec::new(),
+        },
+        Plan::Modify(modify) => &modify.partition,
+        Plan::Batch(batch) => match &batch.statements[..] {
+            [first, ..] => &first.partition,
+            [] => return Vec::new(),
+        },
+        _ => return Vec::new(),
+    };
+    let markers: Option<Vec<u16>> = keys
+        .iter()
+        .map(|values| match values {
+            Values::One(Term::Marker { index }) => u16::try_from(*index).ok(),
+            _ => None,
+        })
+        .collect();
+    markers.unwrap_or_default()
+}

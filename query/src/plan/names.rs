@@ -1,0 +1,88 @@
+//! Names of a statement looked up in the catalog: tables, columns, types.
+
+use std::sync::Arc;
+
+use cql_lite::syntax::ast;
+use cql_lite::types::CqlType;
+
+use crate::error::{RequestError, Result};
+use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
+
+/// What names are looked up in.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    pub catalog: &'a Catalog,
+    /// The keyspace of the statement's table: user types are looked up there.
+    pub keyspace: Option<&'a str>,
+    pub table: Option<&'a Table>,
+}
+
+/// The keyspace that a name means: its own, else the session's.
+pub fn keyspace_of<'a>(name: &'a ast::QualifiedName, session: Option<&'a str>) -> Result<&'a str> {
+    name.keyspace.as_ref().map(ast::Identifier::as_str).or(session).ok_or_else(|| {
+        RequestError::invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+        )
+    })
+}
+
+/// The table that a name means.
+pub fn table_of<'a>(
+    catalog: &'a Catalog,
+    name: &ast::QualifiedName,
+    session: Option<&str>,
+) -> Result<(&'a Arc<Keyspace>, &'a Arc<Table>)> {
+    let keyspace_name = keyspace_of(name, session)?;
+    let keyspace = catalog
+        .keyspace(keyspace_name)
+        .ok_or_else(|| RequestError::invalid(format!("keyspace {keyspace_name} does not exist")))?;
+    let table = keyspace
+        .tables
+        .get(name.name.as_str())
+        .ok_or_else(|| RequestError::invalid(format!("table {} does not exist", name.name.as_str())))?;
+    Ok((keyspace, table))
+}
+
+/// The index in [`Table::columns`] of a column named in a statement.
+pub fn column_of(table: &Table, name: &ast::Identifier) -> Result<usize> {
+    table.column_index(name.as_str()).ok_or_else(|| {
+        RequestError::invalid(format!("Undefined column name {name} in table {}", table.full_name()))
+    })
+}
+
+/// The names of columns, separated by commas.
+pub fn list_names<'a>(columns: impl IntoIterator<Item = &'a Column>) -> String {
+    columns.into_iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// A type as written in a term (`(type) value`).
+pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlType> {
+    Ok(match name {
+        ast::CqlTypeName::Native(native) => CqlType::native(native.name())
+            .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", native.name())))?,
+        ast::CqlTypeName::List(element) => CqlType::list(resolve_type(element, scope)?, false),
+        ast::CqlTypeName::Set(element) => CqlType::set(resolve_type(element, scope)?, false),
+        ast::CqlTypeName::Map(key, value) => {
+            CqlType::map(resolve_type(key, scope)?, resolve_type(value, scope)?, false)
+        }
+        ast::CqlTypeName::Tuple(fields) => {
+            CqlType::tuple(fields.iter().map(|field| resolve_type(field, scope)).collect::<Result<Vec<_>>>()?)
+        }
+        ast::CqlTypeName::Vector(element, dimension) => {
+            CqlType::vector(resolve_type(element, scope)?, *dimension as usize)
+        }
+        ast::CqlTypeName::Frozen(inner) => resolve_type(inner, scope)?.freeze(),
+        ast::CqlTypeName::User(name) => {
+            let unknown = || RequestError::invalid(format!("Unknown type {name}"));
+            let keyspace =
+                name.keyspace.as_ref().map(ast::Identifier::as_str).or(scope.keyspace).ok_or_else(unknown)?;
+            let definition = scope
+                .catalog
+                .keyspace(keyspace)
+                .and_then(|keyspace| keyspace.user_type(name.name.as_str()))
+                .ok_or_else(unknown)?;
+            CqlType::UserType { definition: definition.clone(), frozen: false }
+        }
+        ast::CqlTypeName::Custom(class) => CqlType::Custom(class.as_str().into()),
+    })
+}

@@ -1,0 +1,359 @@
+//! The plan of a SELECT: everything that can be decided before values are bound.
+
+use std::sync::Arc;
+
+use cql_lite::syntax::ast;
+use cql_lite::types::CqlType;
+
+use super::names::{Scope, column_of, list_names};
+use super::restrictions::{
+    ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
+    resolve_relations,
+};
+use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector, display_name};
+use super::term::{Markers, Receiver, Term, resolve};
+use crate::error::{RequestError, Result};
+use crate::plan::direct_rows::DirectRows;
+use crate::schema::catalog::Table;
+
+/// A planned SELECT.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties of a statement, not states")]
+pub struct SelectPlan {
+    pub table: Arc<Table>,
+    pub restrictions: Restrictions,
+    /// What is read of each row: selected, filtered, grouped and ordered by.
+    pub fetched: Fetched,
+    pub selection: Selection,
+    /// Slots to copy where the selection is only columns (and nothing groups or orders).
+    pub plain_slots: Option<Vec<usize>>,
+    /// Writes regular rows where nothing but `plain_slots` is done with them.
+    pub direct_rows: Option<DirectRows>,
+    pub json: bool,
+    pub distinct: bool,
+    /// The rows of each partition are wanted in the inverse of the table's order.
+    pub reversed: bool,
+    /// Order of the whole result where it spans partitions: slots, `true` for descending.
+    pub result_order: Vec<(usize, bool)>,
+    pub group_by: Vec<Selector>,
+    pub limit: Option<Term>,
+    pub per_partition_limit: Option<Term>,
+    /// Static content is part of the answer.
+    pub reads_static: bool,
+    /// A partition without rows but with static content gives a row.
+    pub returns_static_only: bool,
+}
+
+impl SelectPlan {
+    /// Whether rows are collected into groups (aggregates or GROUP BY).
+    pub fn is_grouped(&self) -> bool {
+        !self.selection.aggregates.is_empty() || !self.group_by.is_empty()
+    }
+
+    /// Whether the clustering restrictions name rows, not ranges.
+    pub fn names_rows(&self) -> bool {
+        let named: usize = self
+            .restrictions
+            .clustering
+            .iter()
+            .map(|restriction| match restriction {
+                ClusteringRestriction::Values { .. } => 1,
+                ClusteringRestriction::Tuples { count, .. } => *count,
+                ClusteringRestriction::Slice { .. } => 0,
+            })
+            .sum();
+        named == self.table.clustering_key_count
+    }
+
+    /// The columns that the client sees.
+    pub fn result_columns(&self) -> Vec<ResultColumn> {
+        if self.json {
+            vec![ResultColumn { name: "[json]".to_owned(), column_type: CqlType::Text }]
+        } else {
+            self.selection.columns.clone()
+        }
+    }
+}
+
+/// Plans a SELECT on a table.
+pub fn plan_select(
+    statement: &ast::Select,
+    table: &Arc<Table>,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+) -> Result<SelectPlan> {
+    let mut fetched = Fetched::default();
+    let selection =
+        SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
+    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    if statement.distinct {
+        check_distinct(table, &selection, &fetched, &restrictions)?;
+    }
+    let group_by = resolve_group_by(statement, table, scope, markers, &mut fetched, &restrictions)?;
+    let is_grouped = !selection.aggregates.is_empty() || !group_by.is_empty();
+    let (reversed, result_order) = resolve_order(statement, table, &mut fetched, &restrictions)?;
+    let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual;
+    check_filtering(statement, table, &restrictions, is_virtual)?;
+    for filter in &restrictions.filters {
+        for &column in filter.subject.columns() {
+            fetched.slot(column);
+        }
+    }
+    if statement.per_partition_limit.is_some() {
+        if statement.distinct {
+            return Err(RequestError::invalid(
+                "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+            ));
+        }
+        if !selection.aggregates.is_empty() && group_by.is_empty() {
+            return Err(RequestError::invalid("PER PARTITION LIMIT is not allowed with aggregate queries."));
+        }
+    }
+    let mut limit = |term: &Option<ast::Term>, name: &str| {
+        term.as_ref()
+            .map(|term| resolve(term, &Receiver::new(name, CqlType::Int), scope, markers))
+            .transpose()
+    };
+    let per_partition_limit = limit(&statement.per_partition_limit, "[per_partition_limit]")?;
+    let limit_term = limit(&statement.limit, "[limit]")?;
+    if let Some(timeout) = &statement.timeout {
+        // The node has no timeout of its own to shorten: only the form is checked.
+        resolve(timeout, &Receiver::new("[timeout]", CqlType::Duration), scope, markers)?;
+    }
+    let plain_slots =
+        if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
+    let direct_rows = plain_slots
+        .as_ref()
+        .filter(|_| restrictions.filters.is_empty() && !statement.distinct)
+        .and_then(|slots| DirectRows::new(table, &fetched, slots));
+    let reads_static = table.has_static_columns();
+    let filters_clustering = restrictions
+        .filters
+        .iter()
+        .any(|filter| filter.subject.columns().iter().any(|&column| table.columns[column].is_clustering()));
+    let returns_static_only = reads_static && restrictions.clustering.is_empty() && !filters_clustering;
+    Ok(SelectPlan {
+        table: table.clone(),
+        restrictions,
+        fetched,
+        selection,
+        plain_slots,
+        direct_rows,
+        json: statement.json,
+        distinct: statement.distinct,
+        reversed,
+        result_order,
+        group_by,
+        limit: limit_term,
+        per_partition_limit,
+        reads_static,
+        returns_static_only,
+    })
+}
+
+fn check_distinct(
+    table: &Table,
+    selection: &Selection,
+    fetched: &Fetched,
+    restrictions: &Restrictions,
+) -> Result<()> {
+    for &index in &fetched.columns {
+        let column = &table.columns[index];
+        if !column.is_partition_key() && !column.is_static() {
+            return Err(RequestError::invalid(format!(
+                "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {})",
+                column.name
+            )));
+        }
+    }
+    let is_range = matches!(restrictions.partition, PartitionRestriction::Range(_));
+    if is_range && selection.aggregates.is_empty() {
+        let missing = (0..table.partition_key_count).find(|&index| fetched.slot_of(index).is_none());
+        if let Some(missing) = missing {
+            return Err(RequestError::invalid(format!(
+                "SELECT DISTINCT queries must request all the partition key columns (missing {})",
+                table.columns[missing].name
+            )));
+        }
+    }
+    let restricts_rows =
+        !restrictions.clustering.is_empty()
+            || restrictions.filters.iter().any(|filter| {
+                filter.subject.columns().iter().any(|&index| {
+                    !table.columns[index].is_partition_key() && !table.columns[index].is_static()
+                })
+            });
+    if restricts_rows {
+        return Err(RequestError::invalid(
+            "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns.",
+        ));
+    }
+    Ok(())
+}
+
+fn check_filtering(
+    statement: &ast::Select,
+    table: &Table,
+    restrictions: &Restrictions,
+    is_virtual: bool,
+) -> Result<()> {
+    if restrictions.filters.is_empty() || is_virtual {
+        return Ok(());
+    }
+    // Partition keys by IN together with filters on other columns: Cassandra refuses the IN on plain columns.
+    for filter in &restrictions.filters {
+        for &index in filter.subject.columns() {
+            let column = &table.columns[index];
+            if matches!(filter.test, super::restrictions::FilterTest::In(_))
+                && !column.is_primary_key()
+                && !statement.allow_filtering
+            {
+                return Err(RequestError::invalid(format!(
+                    "IN predicates on non-primary-key columns ({}) is not yet supported",
+                    column.name
+                )));
+            }
+        }
+    }
+    if statement.allow_filtering {
+        return Ok(());
+    }
+    let is_range = matches!(restrictions.partition, PartitionRestriction::Range(_));
+    let partition_filter = restrictions
+        .filters
+        .iter()
+        .flat_map(|filter| filter.subject.columns())
+        .any(|&index| table.columns[index].is_partition_key());
+    if is_range && partition_filter {
+        return Err(RequestError::invalid(REQUIRES_ALLOW_FILTERING));
+    }
+    check_clustering(restrictions, table)?;
+    Err(RequestError::invalid(REQUIRES_ALLOW_FILTERING))
+}
+
+fn resolve_group_by(
+    statement: &ast::Select,
+    table: &Table,
+    scope: &Scope<'_>,
+    markers: &mut Markers,
+    fetched: &mut Fetched,
+    restrictions: &Restrictions,
+) -> Result<Vec<Selector>> {
+    let mut selectors = Vec::with_capacity(statement.group_by.len());
+    let mut next = 0;
+    for (position, item) in statement.group_by.iter().enumerate() {
+        let column_name = match item {
+            ast::Selector::Column(name) => name,
+            ast::Selector::Function { arguments, .. } => {
+                if position + 1 != statement.group_by.len() {
+                    return Err(RequestError::invalid(
+                        "Functions are only supported on the last element of the GROUP BY clause",
+                    ));
+                }
+                arguments
+                    .iter()
+                    .find_map(|argument| match argument {
+                        ast::Selector::Column(name) => Some(name),
+                        _ => None,
+                    })
+                    .ok_or_else(|| {
+                        RequestError::invalid(
+                            "GROUP BY functions must have one clustering column name as parameter",
+                        )
+                    })?
+            }
+            other => {
+                return Err(RequestError::invalid(format!(
+                    "Group by is currently only supported on the columns of the PRIMARY KEY, got {}",
+                    display_name(other)
+                )));
+            }
+        };
+        let index = column_of(table, column_name)?;
+        if !table.columns[index].is_primary_key() {
+            return Err(RequestError::invalid(format!(
+                "Group by is currently only supported on the columns of the PRIMARY KEY, got {}",
+                column_name.as_str()
+            )));
+        }
+        while next < index && restrictions.equal_columns.contains(&next) {
+            next += 1;
+        }
+        if next != index {
+            return Err(RequestError::invalid(
+                "Group by currently only support groups of columns following their declared order in the PRIMARY KEY",
+            ));
+        }
+        next += 1;
+        let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched);
+        selectors.push(resolver.selector(item, None)?.0);
+    }
+    if !selectors.is_empty() && next < table.partition_key_count {
+        let rest: Vec<usize> = (next..table.partition_key_count)
+            .filter(|index| !restrictions.equal_columns.contains(index))
+            .collect();
+        if !rest.is_empty() {
+            return Err(RequestError::invalid(format!(
+                "Group by is not supported on only a part of the partition key (missing {})",
+                list_names(rest.iter().map(|&index| &table.columns[index]))
+            )));
+        }
+    }
+    if !selectors.is_empty() && statement.distinct && next > table.partition_key_count {
+        return Err(RequestError::invalid(
+            "Grouping on clustering columns is not allowed for SELECT DISTINCT queries",
+        ));
+    }
+    Ok(selectors)
+}
+
+/// Whether the partitions are read backwards, and how the whole result is ordered where it spans partitions.
+fn resolve_order(
+    statement: &ast::Select,
+    table: &Table,
+    fetched: &mut Fetched,
+    restrictions: &Restrictions,
+) -> Result<(bool, Vec<(usize, bool)>)> {
+    if statement.order_by.is_empty() {
+        return Ok((false, Vec::new()));
+    }
+    if statement.order_by.iter().any(|item| item.nearest_to.is_some()) {
+        return Err(RequestError::invalid("ORDER BY … ANN OF is not supported by Helenus yet"));
+    }
+    if !matches!(restrictions.partition, PartitionRestriction::Keys(_)) {
+        return Err(RequestError::invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
+        ));
+    }
+    let mut reversed = None;
+    let mut next = table.partition_key_count;
+    let mut result_order = Vec::new();
+    for item in &statement.order_by {
+        let index = column_of(table, &item.column)?;
+        let column = &table.columns[index];
+        if !column.is_clustering() {
+            return Err(RequestError::invalid(format!(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {}",
+                column.name
+            )));
+        }
+        while next < index && restrictions.equal_columns.contains(&next) {
+            next += 1;
+        }
+        if next != index {
+            return Err(RequestError::invalid(
+                "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY",
+            ));
+        }
+        next += 1;
+        let descending = item.direction == ast::Direction::Descending;
+        let is_reversed = descending != column.is_descending();
+        if *reversed.get_or_insert(is_reversed) != is_reversed {
+            return Err(RequestError::invalid("Unsupported order by relation"));
+        }
+        if restrictions.has_partition_in() {
+            result_order.push((fetched.slot(index), descending));
+        }
+    }
+    Ok((reversed.unwrap_or(false), result_order))
+}

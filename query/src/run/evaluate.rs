@@ -1,0 +1,450 @@
+//! Selectors and filters evaluated on a row.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use cql_lite::syntax::ast::{Comparison, WriteMetadata};
+use cql_lite::types::{CqlType, codec, compare};
+
+use super::keys::{encode_path, list_elements, tuple_components};
+use crate::error::{RequestError, Result};
+use crate::plan::restrictions::{
+    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value, unset_value,
+};
+use crate::plan::row_layout::RowValues;
+use crate::plan::selection::{CellPart, Fetched, Selector};
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::schema::catalog::Table;
+
+/// A value, or null.
+pub type Evaluated<'a> = Option<Cow<'a, [u8]>>;
+
+/// What selectors are evaluated on.
+#[derive(Clone, Copy)]
+pub struct RowContext<'a, 'v> {
+    pub values: &'a RowValues<'v>,
+    /// The results of the aggregates, where the row stands for a group.
+    pub aggregates: &'a [Option<Vec<u8>>],
+    pub bindings: Bindings<'a>,
+    pub now_seconds: u32,
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn codec_error(error: codec::CodecError) -> RequestError {
+    RequestError::invalid(error.to_string())
+}
+
+/// Evaluates a selector.
+pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
+    match selector {
+        Selector::Column(slot) => Ok(row.values.get(*slot).map(Cow::Borrowed)),
+        Selector::Term(term) => match term.evaluate(&row.bindings)? {
+            Bound::Bytes(bytes) => Ok(Some(bytes)),
+            Bound::Null | Bound::Unset => Ok(None),
+        },
+        Selector::Function { function, arguments } => {
+            let values: Vec<Evaluated<'a>> =
+                arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<_>>()?;
+            let borrowed: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
+            Ok(function.call(&borrowed, row.bindings.call)?.map(Cow::Owned))
+        }
+        Selector::Aggregate(index) => Ok(row.aggregates[*index].as_deref().map(Cow::Borrowed)),
+        Selector::WriteMetadata { kind, slot, part } => write_metadata(*kind, *slot, part, row),
+        Selector::Field { selector, index } => {
+            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
+            Ok(codec::field(&value, *index).map_err(codec_error)?.map(|field| Cow::Owned(field.to_vec())))
+        }
+        Selector::Element { selector, collection, key } => {
+            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
+            match key.evaluate(&row.bindings)? {
+                Bound::Bytes(key) => {
+                    Ok(element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec())))
+                }
+                Bound::Null => Ok(None),
+                Bound::Unset => Err(RequestError::invalid("Invalid unset value for element selection")),
+            }
+        }
+        Selector::Slice { selector, collection, from, to } => {
+            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
+            let bound = |term: &'a Option<Term>| -> Result<Option<Cow<'a, [u8]>>> {
+                match term.as_ref().map(|term| term.evaluate(&row.bindings)).transpose()? {
+                    Some(Bound::Bytes(bytes)) => Ok(Some(bytes)),
+                    Some(Bound::Null) => {
+                        Err(RequestError::invalid("Invalid null value for element slice selection"))
+                    }
+                    Some(Bound::Unset) | None => Ok(None),
+                }
+            };
+            slice(collection, &value, bound(from)?.as_deref(), bound(to)?.as_deref())
+                .map(|sliced| sliced.map(Cow::Owned))
+        }
+        Selector::List(items) => {
+            let items = evaluate_all(items, row)?;
+            Ok(Some(Cow::Owned(codec::encode_elements(items.iter().map(AsRef::as_ref)))))
+        }
+        Selector::Set(element_type, items) => {
+            let mut items = evaluate_all(items, row)?;
+            items.sort_by(|a, b| compare::compare(element_type, a, b));
+            items.dedup();
+            Ok(Some(Cow::Owned(codec::encode_elements(items.iter().map(AsRef::as_ref)))))
+        }
+        Selector::Map(key_type, entries) => {
+            let mut evaluated = Vec::with_capacity(entries.len());
+            for (key, value) in entries {
+                evaluated.push((element_value(evaluate(key, row)?)?, element_value(evaluate(value, row)?)?));
+            }
+            evaluated.sort_by(|a, b| compare::compare(key_type, &a.0, &b.0));
+            Ok(Some(Cow::Owned(codec::encode_entries(
+                evaluated.iter().map(|(key, value)| (key.as_ref(), value.as_ref())),
+            ))))
+        }
+        Selector::Fields(fields) => {
+            let mut out = Vec::new();
+            for field in fields {
+                let value = field.as_ref().map(|field| evaluate(field, row)).transpose()?.flatten();
+                codec::write_field(value.as_deref(), &mut out);
+            }
+            Ok(Some(Cow::Owned(out)))
+        }
+        Selector::Vector(element_type, items) => {
+            let mut out = Vec::new();
+            for item in evaluate_all(items, row)? {
+                codec::write_vector_element(element_type, &item, &mut out);
+            }
+            Ok(Some(Cow::Owned(out)))
+        }
+    }
+}
+
+fn evaluate_all<'a>(items: &'a [Selector], row: &RowContext<'a, '_>) -> Result<Vec<Cow<'a, [u8]>>> {
+    items.iter().map(|item| element_value(evaluate(item, row)?)).collect()
+}
+
+fn element_value(value: Evaluated<'_>) -> Result<Cow<'_, [u8]>> {
+    value.ok_or_else(|| RequestError::invalid("null is not supported inside collections"))
+}
+
+fn write_metadata<'a>(
+    kind: WriteMetadata,
+    slot: usize,
+    part: &CellPart,
+    row: &RowContext<'a, '_>,
+) -> Result<Evaluated<'a>> {
+    let times = &row.values.times[slot];
+    let value_of = |time: &crate::plan::row_layout::CellTime| -> Option<Vec<u8>> {
+        match kind {
+            WriteMetadata::Writetime | WriteMetadata::MaxWritetime => {
+                Some(time.timestamp.to_be_bytes().to_vec())
+            }
+            WriteMetadata::Ttl => time
+                .expires_at
+                .map(|expires_at| (expires_at.saturating_sub(row.now_seconds) as i32).to_be_bytes().to_vec()),
+        }
+    };
+    let found = match part {
+        CellPart::Whole if kind == WriteMetadata::MaxWritetime => {
+            times.iter().max_by_key(|time| time.timestamp).and_then(value_of)
+        }
+        CellPart::Whole => times.first().and_then(value_of),
+        CellPart::Each => {
+            if times.is_empty() {
+                return Ok(None);
+            }
+            let mut out = Vec::new();
+            codec::write_count(times.len(), &mut out);
+            for time in times {
+                match value_of(time) {
+                    Some(value) => codec::write_element(&value, &mut out),
+                    None => codec::write_null(&mut out),
+                }
+            }
+            Some(out)
+        }
+        CellPart::Key { key, key_type } => {
+            let key = key.evaluate(&row.bindings)?;
+            let Some(key) = key.as_bytes() else { return Ok(None) };
+            let path = encode_path(key_type, key)?;
+            times.iter().find(|time| time.path == path).and_then(value_of)
+        }
+        CellPart::Field(field) => {
+            times.iter().find(|time| time.path == field.to_be_bytes()).and_then(value_of)
+        }
+    };
+    Ok(found.map(Cow::Owned))
+}
+
+/// What stands at a key of a map, an index of a list or vector, or the element itself of a set.
+pub fn element<'v>(collection: &CqlType, value: &'v [u8], key: &[u8]) -> Result<Option<&'v [u8]>> {
+    match collection {
+        CqlType::Map { .. } => codec::entry(value, key).map_err(codec_error),
+        CqlType::Set { element, .. } => {
+            for item in codec::elements(value).map_err(codec_error)? {
+                let item = item.map_err(codec_error)?;
+                if compare::compare(element, item, key) == Ordering::Equal {
+                    return Ok(Some(item));
+                }
+            }
+            Ok(None)
+        }
+        CqlType::List { .. } => {
+            let Some(index) = index_of(key) else { return Ok(None) };
+            codec::elements(value).map_err(codec_error)?.nth(index).transpose().map_err(codec_error)
+        }
+        CqlType::Vector { element, dimension } => {
+            let Some(index) = index_of(key) else { return Ok(None) };
+            codec::vector_elements(element, *dimension, value).nth(index).transpose().map_err(codec_error)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn index_of(key: &[u8]) -> Option<usize> {
+    usize::try_from(i32::from_be_bytes(key.try_into().ok()?)).ok()
+}
+
+fn slice(
+    collection: &CqlType,
+    value: &[u8],
+    from: Option<&[u8]>,
+    to: Option<&[u8]>,
+) -> Result<Option<Vec<u8>>> {
+    let inside = |key_type: &CqlType, key: &[u8]| {
+        from.is_none_or(|from| compare::compare(key_type, key, from) != Ordering::Less)
+            && to.is_none_or(|to| compare::compare(key_type, key, to) != Ordering::Greater)
+    };
+    // Only a frozen collection can be empty without being null.
+    let is_null = |count: usize| count == 0 && collection.is_multi_cell();
+    match collection {
+        CqlType::Map { key: key_type, .. } => {
+            let mut kept = Vec::new();
+            for entry in codec::entries(value).map_err(codec_error)? {
+                let (key, value) = entry.map_err(codec_error)?;
+                if inside(key_type, key) {
+                    kept.push((key, value));
+                }
+            }
+            Ok((!is_null(kept.len())).then(|| codec::encode_entries(kept.into_iter())))
+        }
+        CqlType::Set { element, .. } => {
+            let mut kept = Vec::new();
+            for item in codec::elements(value).map_err(codec_error)? {
+                let item = item.map_err(codec_error)?;
+                if inside(element, item) {
+                    kept.push(item);
+                }
+            }
+            Ok((!is_null(kept.len())).then(|| codec::encode_elements(kept.into_iter())))
+        }
+        _ => Err(RequestError::invalid("Slices are supported on sets and maps only")),
+    }
+}
+
+/// Whether two values stand in a relation.
+pub fn holds(operator: Comparison, ordering: Ordering) -> bool {
+    match operator {
+        Comparison::Equal => ordering == Ordering::Equal,
+        Comparison::NotEqual => ordering != Ordering::Equal,
+        Comparison::Less => ordering == Ordering::Less,
+        Comparison::LessOrEqual => ordering != Ordering::Greater,
+        Comparison::Greater => ordering == Ordering::Greater,
+        Comparison::GreaterOrEqual => ordering != Ordering::Less,
+    }
+}
+
+/// Filters with their right sides evaluated.
+pub struct BoundFilters<'a> {
+    filters: Vec<BoundFilter<'a>>,
+}
+
+struct BoundFilter<'a> {
+    /// The slots and types compared.
+    operands: Vec<(usize, CqlType)>,
+    key: Option<Cow<'a, [u8]>>,
+    test: BoundTest<'a>,
+}
+
+enum BoundTest<'a> {
+    Compare(Comparison, Vec<Cow<'a, [u8]>>),
+    In(Vec<Vec<Cow<'a, [u8]>>>),
+    Contains(Cow<'a, [u8]>),
+    ContainsKey(Cow<'a, [u8]>),
+}
+
+impl<'a> BoundFilters<'a> {
+    pub fn bind(
+        filters: &'a [Filter],
+        table: &Table,
+        fetched: &Fetched,
+        bindings: &Bindings<'a>,
+    ) -> Result<Self> {
+        let mut bound = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let columns: Vec<_> =
+                filter.subject.columns().iter().map(|&index| &table.columns[index]).collect();
+            let name = &columns[0].name;
+            let value = |term: &'a Term| match term.evaluate(bindings)? {
+                Bound::Bytes(bytes) => Ok(bytes),
+                Bound::Null => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
+                    RequestError::invalid(format!("Invalid null map value for column {name}"))
+                } else if columns[0].column_type == CqlType::Counter {
+                    RequestError::invalid("Invalid null value for counter increment/decrement")
+                } else {
+                    null_value(name)
+                }),
+                Bound::Unset => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
+                    RequestError::invalid(format!("Unsupported unset map value for column {name}"))
+                } else {
+                    unset_value(name)
+                }),
+            };
+            let owned_columns: Vec<_> = columns.iter().map(|column| (*column).clone()).collect();
+            let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &owned_columns, bindings);
+            let test = match &filter.test {
+                FilterTest::Compare(operator, term) => BoundTest::Compare(*operator, vec![value(term)?]),
+                FilterTest::CompareTuple(operator, term) => BoundTest::Compare(*operator, tuple(term)?),
+                FilterTest::In(Values::One(term)) => BoundTest::In(vec![vec![value(term)?]]),
+                FilterTest::In(Values::Many(terms)) => {
+                    BoundTest::In(terms.iter().map(|term| Ok(vec![value(term)?])).collect::<Result<_>>()?)
+                }
+                FilterTest::In(Values::List(term)) => {
+                    let list = value(term)?;
+                    BoundTest::In(list_elements(&list, name)?.into_iter().map(|item| vec![item]).collect())
+                }
+                FilterTest::InTuples(TupleValues::One(term)) => BoundTest::In(vec![tuple(term)?]),
+                FilterTest::InTuples(TupleValues::Many(terms)) => {
+                    BoundTest::In(terms.iter().map(tuple).collect::<Result<_>>()?)
+                }
+                FilterTest::InTuples(TupleValues::List(term)) => {
+                    let list = value(term)?;
+                    let mut tuples = Vec::new();
+                    for item in list_elements(&list, name)? {
+                        let mut components = Vec::with_capacity(columns.len());
+                        for index in 0..columns.len() {
+                            let field = codec::field(&item, index).map_err(codec_error)?;
+                            components.push(Cow::Owned(field.ok_or_else(|| null_value(name))?.to_vec()));
+                        }
+                        tuples.push(components);
+                    }
+                    BoundTest::In(tuples)
+                }
+                FilterTest::Contains(term) => BoundTest::Contains(value(term)?),
+                FilterTest::ContainsKey(term) => BoundTest::ContainsKey(value(term)?),
+            };
+            let key = match &filter.subject {
+                FilterSubject::Element { key, .. } => match key.evaluate(bindings)? {
+                    Bound::Bytes(bytes) => Some(bytes),
+                    Bound::Null => {
+                        return Err(RequestError::invalid(format!("Invalid null map key for column {name}")));
+                    }
+                    Bound::Unset => {
+                        return Err(RequestError::invalid(format!(
+                            "Unsupported unset map key for column {name}"
+                        )));
+                    }
+                },
+                _ => None,
+            };
+            let operands = filter
+                .subject
+                .columns()
+                .iter()
+                .map(|&index| {
+                    let slot = fetched.slot_of(index).ok_or_else(|| {
+                        RequestError::Server(format!(
+                            "column {} is filtered but not read",
+                            table.columns[index].name
+                        ))
+                    })?;
+                    Ok((slot, table.columns[index].column_type.clone()))
+                })
+                .collect::<Result<_>>()?;
+            bound.push(BoundFilter { operands, key, test });
+        }
+        Ok(Self { filters: bound })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// Whether a row passes all filters.
+    pub fn accept(&self, row: &RowValues<'_>) -> Result<bool> {
+        for filter in &self.filters {
+            if !filter.accepts(row)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl BoundFilter<'_> {
+    fn accepts(&self, row: &RowValues<'_>) -> Result<bool> {
+        let (first_slot, first_type) = &self.operands[0];
+        match &self.test {
+            BoundTest::Contains(value) => {
+                row.get(*first_slot).map_or(Ok(false), |collection| contains(first_type, collection, value))
+            }
+            BoundTest::ContainsKey(key) => {
+                row.get(*first_slot).map_or(Ok(false), |collection| contains_key(first_type, collection, key))
+            }
+            BoundTest::Compare(operator, values) => {
+                if let Some(key) = &self.key {
+                    let CqlType::Map { value: value_type, .. } = first_type else { return Ok(false) };
+                    let Some(map) = row.get(*first_slot) else { return Ok(false) };
+                    let Some(actual) = element(first_type, map, key)? else { return Ok(false) };
+                    return Ok(holds(*operator, compare::compare(value_type, actual, &values[0])));
+                }
+                Ok(self.compare(row, values).is_some_and(|ordering| holds(*operator, ordering)))
+            }
+            BoundTest::In(tuples) => {
+                Ok(tuples.iter().any(|values| self.compare(row, values) == Some(Ordering::Equal)))
+            }
+        }
+    }
+
+    /// The order of the row's values to others, column by column; `None` where the row has a null.
+    fn compare(&self, row: &RowValues<'_>, values: &[Cow<'_, [u8]>]) -> Option<Ordering> {
+        for ((slot, value_type), value) in self.operands.iter().zip(values) {
+            match compare::compare(value_type, row.get(*slot)?, value) {
+                Ordering::Equal => {}
+                unequal => return Some(unequal),
+            }
+        }
+        Some(Ordering::Equal)
+    }
+}
+
+/// Whether a list, set or map has a value.
+pub fn contains(collection_type: &CqlType, collection: &[u8], value: &[u8]) -> Result<bool> {
+    match collection_type {
+        CqlType::List { element, .. } | CqlType::Set { element, .. } => {
+            for item in codec::elements(collection).map_err(codec_error)? {
+                if compare::compare(element, item.map_err(codec_error)?, value) == Ordering::Equal {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        CqlType::Map { value: value_type, .. } => {
+            for entry in codec::entries(collection).map_err(codec_error)? {
+                if compare::compare(value_type, entry.map_err(codec_error)?.1, value) == Ordering::Equal {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether a map has a key.
+pub fn contains_key(collection_type: &CqlType, collection: &[u8], key: &[u8]) -> Result<bool> {
+    let CqlType::Map { key: key_type, .. } = collection_type else { return Ok(false) };
+    for entry in codec::entries(collection).map_err(codec_error)? {
+        if compare::compare(key_type, entry.map_err(codec_error)?.0, key) == Ordering::Equal {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,175 @@
+//! What statements change, collected: one mutation a partition and table.
+//!
+//! Invariant: the changes of a partition are the current ones or among the others, never in both places.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use helenus_engine::{Cell, CellKind, Mutation, MutationBuilder, RowBuilder, RowRef, TableId, counter};
+
+use super::cells::ListPlaces;
+use super::{ExistingRows, StatementWriter, WriteMoment, expand_json};
+use crate::error::{RequestError, Result};
+use crate::plan::modify::ModifyPlan;
+use crate::plan::term::Bindings;
+use crate::run::keys::partition_keys;
+use crate::schema::catalog::Table;
+use crate::stored_key::PartitionKey;
+
+/// What changes in one partition of one table.
+#[derive(Debug, Clone)]
+pub struct PartitionMutation {
+    pub token: i64,
+    pub table: Arc<Table>,
+    pub mutation: Mutation,
+}
+
+/// Mutations in the making, one a partition and table.
+#[derive(Default)]
+pub struct MutationSet {
+    /// Tokens of the partitions that are meant; `None`: all.
+    is_meant: Option<Box<dyn Fn(i64) -> bool>>,
+    /// The partition that is being changed, often the only one.
+    current: Option<PartitionChange>,
+    others: BTreeMap<(TableId, PartitionKey), PartitionChange>,
+    list_places: ListPlaces,
+}
+
+pub(super) struct PartitionChange {
+    table: Arc<Table>,
+    pub(super) key: PartitionKey,
+    pub(super) builder: MutationBuilder,
+    /// Sums of counter updates by position and column id.
+    pub(super) counters: BTreeMap<(Vec<u8>, u32), i64>,
+}
+
+impl PartitionChange {
+    /// None yet, with room for so many bytes of them.
+    fn new(table: &Arc<Table>, key: PartitionKey, expected_bytes: usize) -> Result<Self> {
+        let id = table.engine_id();
+        let builder = MutationBuilder::with_capacity(id, key.token, &key.bytes, expected_bytes)
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        Ok(Self { table: table.clone(), key, builder, counters: BTreeMap::new() })
+    }
+}
+
+impl MutationSet {
+    /// Only what changes in partitions with these tokens: nothing is read in others.
+    pub fn limited_to(is_meant: Box<dyn Fn(i64) -> bool>) -> Self {
+        Self { is_meant: Some(is_meant), ..Self::default() }
+    }
+
+    /// Adds what a statement changes.
+    pub fn add(
+        &mut self,
+        plan: &ModifyPlan,
+        bindings: &Bindings<'_>,
+        moment: &WriteMoment,
+        existing: Option<&dyn ExistingRows>,
+    ) -> Result<()> {
+        let expanded;
+        let plan = match &plan.json {
+            Some(_) => {
+                expanded = expand_json(plan, bindings)?;
+                &expanded
+            }
+            None => plan,
+        };
+        let writer = StatementWriter::new(plan, bindings, moment, existing)?;
+        for key in partition_keys(&plan.partition, &plan.table, bindings)? {
+            if self.is_meant.as_ref().is_none_or(|is_meant| is_meant(key.token)) {
+                let mut places = self.list_places;
+                writer.write(self.partition(&plan.table, key, writer.expected_bytes())?, &mut places)?;
+                self.list_places = places;
+            }
+        }
+        Ok(())
+    }
+
+    /// The changes of a partition; where there are none yet, with room for so many bytes.
+    fn partition(
+        &mut self,
+        table: &Arc<Table>,
+        key: PartitionKey,
+        expected_bytes: usize,
+    ) -> Result<&mut PartitionChange> {
+        let change = match self.current.take() {
+            Some(current) if current.table.id == table.id && current.key == key => current,
+            earlier => {
+                self.set_aside(earlier);
+                let name = (table.engine_id(), key);
+                match self.others.remove(&name) {
+                    Some(change) => change,
+                    None => PartitionChange::new(table, name.1, expected_bytes)?,
+                }
+            }
+        };
+        Ok(self.current.insert(change))
+    }
+
+    fn set_aside(&mut self, change: Option<PartitionChange>) {
+        if let Some(change) = change {
+            self.others.insert((change.table.engine_id(), change.key.clone()), change);
+        }
+    }
+
+    /// The finished mutations in order of tables and keys; partitions without changes are left out.
+    pub fn finish(
+        mut self,
+        moment: &WriteMoment,
+        existing: Option<&dyn ExistingRows>,
+    ) -> Result<Vec<PartitionMutation>> {
+        if !self.others.is_empty() {
+            let last = self.current.take();
+            self.set_aside(last);
+        }
+        let mut mutations = Vec::with_capacity(self.others.len().max(1));
+        for mut change in self.current.into_iter().chain(self.others.into_values()) {
+            if !change.counters.is_empty() {
+                let existing = existing.ok_or_else(|| {
+                    RequestError::Server("counters are updated by their owner only".to_owned())
+                })?;
+                write_counters(&mut change, moment, existing)?;
+            }
+            if !change.builder.is_empty() {
+                let PartitionChange { table, key, builder, .. } = change;
+                mutations.push(PartitionMutation { token: key.token, table, mutation: builder.build() });
+            }
+        }
+        Ok(mutations)
+    }
+}
+
+fn write_counters(
+    change: &mut PartitionChange,
+    moment: &WriteMoment,
+    existing: &dyn ExistingRows,
+) -> Result<()> {
+    let mut rows: BTreeMap<Vec<u8>, Vec<(u32, i64)>> = BTreeMap::new();
+    for ((position, column), delta) in std::mem::take(&mut change.counters) {
+        rows.entry(position).or_default().push((column, delta));
+    }
+    for (position, deltas) in rows {
+        let current = existing.row(&change.table, &change.key, &position)?.unwrap_or_default();
+        let mut row = RowBuilder::new();
+        for (column, delta) in deltas {
+            let cell = RowRef::new(&current, 0).cells().find(|cell| cell.column == column);
+            let (clock, count) = cell
+                .filter(|cell| cell.kind == CellKind::Counter)
+                .and_then(|cell| counter::find(cell.value, moment.counter_id))
+                .unwrap_or((0, 0));
+            // A clock that starts from the moment outranks the ones from before a deletion of the counter.
+            let clock = (clock + 1).max(moment.timestamp);
+            let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
+            row.cell(Cell {
+                column,
+                path: &[],
+                timestamp: moment.timestamp,
+                kind: CellKind::Counter,
+                value: &value,
+            });
+        }
+        change.builder.row(&position, &mut row);
+    }
+    Ok(())
+}

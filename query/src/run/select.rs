@@ -1,0 +1,614 @@
+//! A SELECT under way: rows are pushed in, in the order of the table, and a page of encoded result rows comes out.
+//!
+//! Invariants:
+//! * The run never looks at where rows come from (this shard, other shards, a virtual table): whoever reads pushes every
+//!   row, says when the source ends, and obeys the returned [`Flow`].
+//! * A page is full only when one more result row is known to exist, so a cursor always leads to at least one candidate row.
+//! * The cursor names the last row that the page took in: reading goes on right behind it.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use cql_lite::types::{codec, compare, json};
+use helenus_engine::RowRef;
+use helenus_engine::key::STATIC_POSITION;
+use smallvec::SmallVec;
+
+use super::evaluate::{BoundFilters, RowContext, evaluate};
+use super::paging::Cursor;
+use crate::error::{RequestError, Result};
+use crate::functions::AggregateState;
+use crate::plan::direct_rows::DirectRows;
+use crate::plan::row_layout::{CellTime, OwnedValues, RowLayout, RowScratch, RowValues, SlotBuffer};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::stored_key::SourceRow;
+
+/// Room for a first row, so that it need not grow value by value.
+const FIRST_ROW_BYTES: usize = 512;
+/// Rows that room is made for where no LIMIT says how many are likely to come.
+const EXPECTED_ROWS: usize = 32;
+/// Most that is made at once: a LIMIT may be far above what there is.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
+
+/// What the reader does after a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    /// Nothing more of this partition is wanted.
+    SkipPartition,
+    /// The page is full; there is more behind the cursor.
+    PageFull,
+    /// The answer is complete.
+    Done,
+}
+
+/// A page of the result.
+#[derive(Debug, Default)]
+pub struct ResultPage {
+    /// `row_count` rows of `[bytes]` cells.
+    pub rows: Vec<u8>,
+    pub row_count: usize,
+    /// Where the next page begins; `None` after the last.
+    pub cursor: Option<Cursor>,
+}
+
+/// Bounds of a page.
+#[derive(Debug, Clone, Copy)]
+pub struct PageBounds {
+    /// Rows; `None`: no bound.
+    pub rows: Option<usize>,
+    pub bytes: usize,
+}
+
+/// A partition key, copied at the start of the partition: most are short.
+type KeyBytes = SmallVec<[u8; 32]>;
+
+/// The state of the partition that is being read.
+#[derive(Default)]
+struct PartitionState {
+    key: Option<KeyBytes>,
+    statics: Option<(OwnedValues, Vec<Vec<CellTime>>)>,
+    /// Regular rows seen, also on earlier pages.
+    has_rows: bool,
+    /// Result rows of the partition on all pages.
+    result_rows: u64,
+    /// Nothing more of it is wanted, whatever the source still gives.
+    is_done: bool,
+}
+
+struct Group {
+    key: Vec<Option<Vec<u8>>>,
+    first: OwnedValues,
+    times: Vec<Vec<CellTime>>,
+    states: Vec<AggregateState>,
+}
+
+/// See the file's comment.
+pub struct SelectRun<'p> {
+    plan: &'p SelectPlan,
+    layout: &'p RowLayout,
+    bindings: Bindings<'p>,
+    filters: BoundFilters<'p>,
+    now_seconds: u32,
+    bounds: PageBounds,
+    limit: Option<u64>,
+    per_partition_limit: Option<u64>,
+    /// Result rows of the pages before.
+    rows_before: u64,
+    out: Vec<u8>,
+    row_count: usize,
+    /// Rows kept until all are there, to be ordered.
+    collected: Vec<(OwnedValues, Vec<u8>)>,
+    partition: PartitionState,
+    group: Option<Group>,
+    /// The last row taken in or left out by a filter, once the page may end with it.
+    last: Option<(Vec<u8>, Vec<u8>)>,
+    /// `last` itself is still to be read.
+    resumes_at_last: bool,
+    scratch: RowScratch,
+    json_names: Option<Rc<Vec<String>>>,
+}
+
+impl<'p> SelectRun<'p> {
+    /// A run for one page; `cursor` is where the previous page ended.
+    pub fn new(
+        plan: &'p SelectPlan,
+        layout: &'p RowLayout,
+        bindings: Bindings<'p>,
+        now_seconds: u32,
+        bounds: PageBounds,
+        cursor: Option<&Cursor>,
+    ) -> Result<Self> {
+        let filters = BoundFilters::bind(&plan.restrictions.filters, &plan.table, &plan.fetched, &bindings)?;
+        let limit = limit_value(plan.limit.as_ref(), "limit", &bindings)?;
+        let per_partition_limit =
+            limit_value(plan.per_partition_limit.as_ref(), "per partition limit", &bindings)?;
+        if !plan.result_order.is_empty() && bounds.rows.is_some() && plan.restrictions.has_partition_in() {
+            return Err(RequestError::invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
+        let mut partition = PartitionState::default();
+        let mut remaining = limit;
+        if let Some(cursor) = cursor {
+            remaining = limit.map(|limit| limit.saturating_sub(cursor.result_rows));
+            partition.key = Some(KeyBytes::from_slice(&cursor.partition_key));
+            partition.has_rows = cursor.has_rows;
+            partition.result_rows = cursor.partition_result_rows;
+        }
+        let bounds =
+            if plan.result_order.is_empty() { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
+        let json_names = plan.json.then(|| {
+            Rc::new(
+                plan.selection
+                    .columns
+                    .iter()
+                    .map(|column| serde_json::Value::String(json::json_name(&column.name)).to_string())
+                    .collect::<Vec<_>>(),
+            )
+        });
+        Ok(Self {
+            plan,
+            layout,
+            bindings,
+            filters,
+            now_seconds,
+            bounds,
+            limit: remaining,
+            per_partition_limit,
+            rows_before: cursor.map_or(0, |cursor| cursor.result_rows),
+            out: Vec::with_capacity(FIRST_ROW_BYTES),
+            row_count: 0,
+            collected: Vec::new(),
+            partition,
+            group: None,
+            last: None,
+            resumes_at_last: false,
+            scratch: RowScratch::default(),
+            json_names,
+        })
+    }
+
+    /// Whether the answer may still grow.
+    pub fn is_exhausted(&self) -> bool {
+        self.limit == Some(0)
+    }
+
+    /// Takes a row in.
+    pub fn row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
+        if self.partition.key.as_deref() != Some(source.partition_key) {
+            match self.end_partition()? {
+                Flow::Continue => {}
+                flow => return Ok(flow),
+            }
+            // Groups end with their partition at the latest.
+            if !self.plan.group_by.is_empty() {
+                if self.end_group()? == Flow::Done {
+                    return Ok(Flow::Done);
+                }
+                if self.is_page_full() {
+                    return Ok(Flow::PageFull);
+                }
+            }
+            let key = self.partition.key.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(source.partition_key);
+            self.partition.statics = None;
+            self.partition.has_rows = false;
+            self.partition.result_rows = 0;
+            self.partition.is_done = false;
+        }
+        if self.partition.is_done
+            || self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit)
+        {
+            return Ok(Flow::SkipPartition);
+        }
+        let flow = self.row_of_partition(source)?;
+        self.partition.is_done = flow == Flow::SkipPartition;
+        Ok(flow)
+    }
+
+    fn row_of_partition(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
+        if !self.layout.is_there(source.row, self.now_seconds) {
+            return Ok(Flow::Continue);
+        }
+        if source.position == STATIC_POSITION {
+            self.set_statics(source.row)?;
+            if !self.plan.distinct {
+                return Ok(Flow::Continue);
+            }
+            let flow = self.take(source, None)?;
+            return Ok(if flow == Flow::Continue { Flow::SkipPartition } else { flow });
+        }
+        self.partition.has_rows = true;
+        let plan = self.plan;
+        if let Some(rows) = &plan.direct_rows {
+            return self.take_directly(source, rows);
+        }
+        let flow = self.take(source, Some(source.row))?;
+        Ok(if self.plan.distinct && flow == Flow::Continue { Flow::SkipPartition } else { flow })
+    }
+
+    /// Gives the run the static row of the partition in which it goes on.
+    pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
+        let key = self.partition.key.take().unwrap_or_default();
+        let statics = {
+            let mut slots = SlotBuffer::default();
+            let (now_seconds, scratch) = (self.now_seconds, &mut self.scratch);
+            let values =
+                self.layout.read(&key, STATIC_POSITION, Some(row), None, now_seconds, &mut slots, scratch)?;
+            (values.to_owned_values(), values.times.to_vec())
+        };
+        self.partition.key = Some(key);
+        self.partition.statics = Some(statics);
+        Ok(())
+    }
+
+    /// Says that the source has no more rows, and returns the last page.
+    pub fn finish(mut self) -> Result<ResultPage> {
+        match self.end_partition()? {
+            Flow::PageFull => return self.page(true),
+            Flow::Done => return self.page(false),
+            Flow::Continue | Flow::SkipPartition => {}
+        }
+        match self.end_group()? {
+            Flow::PageFull => return self.page(true),
+            Flow::Continue | Flow::SkipPartition | Flow::Done => {}
+        }
+        if self.plan.is_grouped()
+            && self.plan.group_by.is_empty()
+            && self.row_count == 0
+            && self.collected.is_empty()
+        {
+            self.emit_empty_aggregate()?;
+        }
+        self.page(false)
+    }
+
+    /// The page so far. `more`: reading was cut off (page full or work budget spent).
+    pub fn page(mut self, more: bool) -> Result<ResultPage> {
+        if !self.plan.result_order.is_empty() {
+            self.order_collected();
+            return Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor: None });
+        }
+        let cursor = match (more, self.last.take()) {
+            (true, Some((partition_key, position))) => {
+                // Where a later partition was begun, the one of the last row has nothing more to give.
+                let is_current = self.partition.key.as_deref() == Some(&*partition_key);
+                Some(Cursor {
+                    partition_key,
+                    position,
+                    result_rows: self.rows_before + self.row_count as u64,
+                    partition_result_rows: if is_current { self.partition.result_rows } else { u64::MAX },
+                    has_rows: !is_current || self.partition.has_rows,
+                    is_unread: self.resumes_at_last,
+                })
+            }
+            _ => None,
+        };
+        Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor })
+    }
+
+    /// Says that everything up to a row was read, so that the next page begins with that row.
+    pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) {
+        if self.partition.key.as_deref() != Some(partition_key) {
+            self.partition = PartitionState { key: Some(partition_key.into()), ..PartitionState::default() };
+        }
+        self.last = Some((partition_key.to_vec(), position.to_vec()));
+        self.resumes_at_last = true;
+    }
+
+    /// The columns of rows that are read, where each is one cell.
+    pub fn simple_columns(&self) -> Option<&'p [u32]> {
+        self.layout.simple_columns()
+    }
+
+    /// How many rows the reader may want at most before it asks again.
+    pub fn wanted_rows(&self) -> usize {
+        if self.plan.is_grouped() || !self.filters.is_empty() {
+            return usize::MAX;
+        }
+        let page = self.bounds.rows.map_or(usize::MAX, |rows| rows - self.row_count.min(rows));
+        let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        // One more tells whether the page is the last.
+        page.min(limit).saturating_add(1)
+    }
+
+    /// Whether a group is open: cutting off here would lose it.
+    pub fn has_open_group(&self) -> bool {
+        self.group.is_some()
+    }
+
+    fn take(&mut self, source: &SourceRow<'_>, row: Option<RowRef<'_>>) -> Result<Flow> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let statics = self.partition.statics.take();
+        let outcome = self.take_with(source, row, statics.as_ref(), &mut scratch);
+        self.scratch = scratch;
+        self.partition.statics = statics;
+        outcome
+    }
+
+    fn take_with(
+        &mut self,
+        source: &SourceRow<'_>,
+        row: Option<RowRef<'_>>,
+        statics: Option<&(OwnedValues, Vec<Vec<CellTime>>)>,
+        scratch: &mut RowScratch,
+    ) -> Result<Flow> {
+        let mut slots = SlotBuffer::default();
+        let values = self.layout.read(
+            source.partition_key,
+            source.position,
+            row,
+            statics.map(|(values, times)| (values, times.as_slice())),
+            self.now_seconds,
+            &mut slots,
+            scratch,
+        )?;
+        if !self.filters.is_empty() && !self.filters.accept(&values)? {
+            self.remember(source);
+            return Ok(Flow::Continue);
+        }
+        if self.plan.is_grouped() {
+            return self.group_row(source, &values);
+        }
+        if self.is_page_full() {
+            return Ok(Flow::PageFull);
+        }
+        let context = RowContext {
+            values: &values,
+            aggregates: &[],
+            bindings: self.bindings,
+            now_seconds: self.now_seconds,
+        };
+        self.emit(&context)?;
+        self.remember(source);
+        Ok(self.after_emit())
+    }
+
+    fn take_directly(&mut self, source: &SourceRow<'_>, rows: &DirectRows) -> Result<Flow> {
+        if self.is_page_full() {
+            return Ok(Flow::PageFull);
+        }
+        self.make_room();
+        rows.write(source, self.now_seconds, &mut self.out)?;
+        self.row_count += 1;
+        self.remember(source);
+        Ok(self.after_emit())
+    }
+
+    fn is_page_full(&self) -> bool {
+        self.bounds.rows.is_some_and(|rows| self.row_count >= rows) || self.out.len() >= self.bounds.bytes
+    }
+
+    fn after_emit(&mut self) -> Flow {
+        // After a cursor that has left the partition this stays at its bound, also when rows came behind the cursor since.
+        self.partition.result_rows = self.partition.result_rows.saturating_add(1);
+        if let Some(limit) = &mut self.limit
+            && self.plan.result_order.is_empty()
+        {
+            *limit -= 1;
+            if *limit == 0 {
+                return Flow::Done;
+            }
+        }
+        if self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit) {
+            return Flow::SkipPartition;
+        }
+        Flow::Continue
+    }
+
+    /// Keeps the address of a row that was taken in or left out, if the page may end with it.
+    #[inline]
+    fn remember(&mut self, source: &SourceRow<'_>) {
+        // Of groups only the next one tells that the page is full.
+        if !self.plan.is_grouped() && !self.is_page_full() {
+            return;
+        }
+        let (key, position) = self.last.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(source.partition_key);
+        position.clear();
+        position.extend_from_slice(source.position);
+    }
+
+    /// A partition with static content only gives one row.
+    fn end_partition(&mut self) -> Result<Flow> {
+        if self.partition.has_rows || !self.plan.returns_static_only || self.plan.distinct {
+            return Ok(Flow::Continue);
+        }
+        let Some(statics) = self.partition.statics.take() else { return Ok(Flow::Continue) };
+        let key = self.partition.key.clone().unwrap_or_default();
+        let source = SourceRow { partition_key: &key, position: STATIC_POSITION, row: RowRef::new(&[], 0) };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = self.take_with(&source, None, Some(&statics), &mut scratch);
+        self.scratch = scratch;
+        self.partition.statics = Some(statics);
+        Ok(match outcome? {
+            Flow::SkipPartition => Flow::Continue,
+            flow => flow,
+        })
+    }
+
+    fn group_row(&mut self, source: &SourceRow<'_>, values: &RowValues<'_>) -> Result<Flow> {
+        let context =
+            RowContext { values, aggregates: &[], bindings: self.bindings, now_seconds: self.now_seconds };
+        let mut key = Vec::with_capacity(self.plan.group_by.len());
+        for selector in &self.plan.group_by {
+            key.push(evaluate(selector, &context)?.map(std::borrow::Cow::into_owned));
+        }
+        if self.group.as_ref().is_some_and(|group| group.key != key) {
+            match self.end_group()? {
+                Flow::Continue => {}
+                flow => return Ok(flow),
+            }
+            if self.is_page_full() {
+                return Ok(Flow::PageFull);
+            }
+        }
+        if self.group.is_none() {
+            let states = self.plan.selection.aggregates.iter().map(|a| a.function.new_state()).collect();
+            self.group =
+                Some(Group { key, first: values.to_owned_values(), times: values.times.to_vec(), states });
+        }
+        if let Some(group) = &mut self.group {
+            for (aggregate, state) in self.plan.selection.aggregates.iter().zip(&mut group.states) {
+                let mut arguments = Vec::with_capacity(aggregate.arguments.len());
+                for argument in &aggregate.arguments {
+                    arguments.push(evaluate(argument, &context)?);
+                }
+                let borrowed: Vec<Option<&[u8]>> = arguments.iter().map(Option::as_deref).collect();
+                state.add(&borrowed)?;
+            }
+        }
+        self.remember(source);
+        Ok(Flow::Continue)
+    }
+
+    fn end_group(&mut self) -> Result<Flow> {
+        let Some(group) = self.group.take() else { return Ok(Flow::Continue) };
+        let results =
+            group.states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
+        let mut slots = SlotBuffer::default();
+        let values = RowValues::from_owned(&group.first, &group.times, &mut slots);
+        let context = RowContext {
+            values: &values,
+            aggregates: &results,
+            bindings: self.bindings,
+            now_seconds: self.now_seconds,
+        };
+        self.emit(&context)?;
+        Ok(self.after_emit())
+    }
+
+    /// Aggregates over no rows at all still give one row.
+    fn emit_empty_aggregate(&mut self) -> Result<()> {
+        let states: Vec<AggregateState> =
+            self.plan.selection.aggregates.iter().map(|a| a.function.new_state()).collect();
+        let results = states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
+        let first: OwnedValues = vec![None; self.plan.fetched.columns.len()];
+        let times = vec![Vec::new(); self.plan.fetched.columns.len()];
+        let mut slots = SlotBuffer::default();
+        let values = RowValues::from_owned(&first, &times, &mut slots);
+        let context = RowContext {
+            values: &values,
+            aggregates: &results,
+            bindings: self.bindings,
+            now_seconds: self.now_seconds,
+        };
+        self.emit(&context)
+    }
+
+    /// Makes room for as many rows as are likely to come, by the size of the first one.
+    #[inline]
+    fn make_room(&mut self) {
+        if self.row_count != 1 {
+            return;
+        }
+        let limit = self.limit.map_or(EXPECTED_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let rows = self.bounds.rows.map_or(limit, |page| limit.min(page));
+        self.out.reserve(self.out.len().saturating_mul(rows).min(EXPECTED_BYTES_MAX));
+    }
+
+    fn emit(&mut self, context: &RowContext<'_, '_>) -> Result<()> {
+        self.make_room();
+        if let Some(slots) = &self.plan.plain_slots {
+            for &slot in slots {
+                codec::write_field(context.values.get(slot), &mut self.out);
+            }
+            self.row_count += 1;
+            return Ok(());
+        }
+        let mut row = Vec::new();
+        if let Some(names) = &self.json_names {
+            let mut cells = Vec::with_capacity(names.len());
+            for selector in &self.plan.selection.selectors {
+                cells.push(evaluate(selector, context)?);
+            }
+            let mut text = String::from("{");
+            for ((name, cell), column) in names.iter().zip(&cells).zip(&self.plan.selection.columns) {
+                if text.len() > 1 {
+                    text.push_str(", ");
+                }
+                text.push_str(name);
+                text.push_str(": ");
+                text.push_str(
+                    &json::to_json(&column.column_type, cell.as_deref())
+                        .map_err(|error| RequestError::Server(error.to_string()))?,
+                );
+            }
+            text.push('}');
+            codec::write_element(text.as_bytes(), &mut row);
+        } else {
+            for selector in &self.plan.selection.selectors {
+                codec::write_field(evaluate(selector, context)?.as_deref(), &mut row);
+            }
+        }
+        self.row_count += 1;
+        if self.plan.result_order.is_empty() {
+            self.out.extend_from_slice(&row);
+        } else {
+            let keys = self
+                .plan
+                .result_order
+                .iter()
+                .map(|(slot, _)| context.values.get(*slot).map(<[u8]>::to_vec))
+                .collect();
+            self.collected.push((keys, row));
+        }
+        Ok(())
+    }
+
+    fn order_collected(&mut self) {
+        let types: Vec<_> = self
+            .plan
+            .result_order
+            .iter()
+            .map(|(slot, descending)| {
+                (&self.plan.table.columns[self.plan.fetched.columns[*slot]].column_type, *descending)
+            })
+            .collect();
+        let compare_rows = |a: &[Option<Vec<u8>>], b: &[Option<Vec<u8>>]| {
+            for ((left, right), (value_type, descending)) in a.iter().zip(b).zip(&types) {
+                let ordering = match (left, right) {
+                    (Some(left), Some(right)) => compare::compare(value_type, left, right),
+                    _ => left.is_some().cmp(&right.is_some()),
+                };
+                let ordering = if *descending { ordering.reverse() } else { ordering };
+                if ordering != Ordering::Equal {
+                    return ordering;
+                }
+            }
+            Ordering::Equal
+        };
+        self.collected.sort_by(|(a, _), (b, _)| compare_rows(a, b));
+        if let Some(limit) = self.limit {
+            self.collected.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        self.row_count = self.collected.len();
+        for (_, row) in &self.collected {
+            self.out.extend_from_slice(row);
+        }
+    }
+}
+
+/// The value of a LIMIT; unset and null mean none.
+fn limit_value(term: Option<&Term>, name: &str, bindings: &Bindings<'_>) -> Result<Option<u64>> {
+    let Some(term) = term else { return Ok(None) };
+    match term.evaluate(bindings)? {
+        Bound::Unset => Ok(None),
+        Bound::Null => Err(RequestError::invalid(format!("Invalid null value of {name}"))),
+        Bound::Bytes(bytes) => {
+            let value = bytes
+                .as_ref()
+                .try_into()
+                .map(i32::from_be_bytes)
+                .map_err(|_| RequestError::invalid(format!("Invalid {name} value")))?;
+            match u64::try_from(value) {
+                Ok(value) if value > 0 => Ok(Some(value)),
+                _ => Err(RequestError::invalid("LIMIT must be strictly positive")),
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The catalog: keyspaces, tables, columns and types as immutable values.
+//!
+//! Invariants:
+//! * A `Catalog` never changes; a schema change makes a new one (sharing what did not change) with a new version.
+//! * Column ids are handed out by the table from `next_column_id` and never reused, so that data of a dropped
+//!   column can never show up under a column that was added later.
+//! * `Table::columns` is ordered: partition key, clustering key (both by position), static columns, regular columns
+//!   (both by name). This is also the order of `SELECT *`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql_lite::types::{CqlType, UserType};
+use helenus_engine::TableId;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::options::TableOptions;
+
+/// Every keyspace of the node at one moment.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// Changes with every schema change; what drivers compare for schema agreement.
+    pub version: Uuid,
+    /// By name, including the system keyspaces.
+    pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
+}
+
+/// A catalog with its number within this run of the node.
+#[derive(Debug, Clone)]
+pub struct CatalogView {
+    pub generation: u64,
+    pub catalog: Arc<Catalog>,
+}
+
+/// A keyspace: a replication strategy and what lives in it.
+#[derive(Debug, Clone)]
+pub struct Keyspace {
+    pub name: String,
+    pub replication: Replication,
+    pub durable_writes: bool,
+    /// Tables are computed by the node instead of stored (`system_views`, `system_virtual_schema`).
+    pub is_virtual: bool,
+    pub tables: BTreeMap<String, Arc<Table>>,
+    pub types: BTreeMap<String, Arc<UserType>>,
+}
+
+/// Where the replicas of a keyspace live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Replication {
+    Local,
+    Simple {
+        replication_factor: u32,
+    },
+    /// Replicas a data center.
+    NetworkTopology {
+        data_centers: BTreeMap<String, u32>,
+    },
+}
+
+impl Replication {
+    /// Copies of each row, in all data centers.
+    pub fn replica_count(&self) -> u32 {
+        match self {
+            Self::Local => 1,
+            Self::Simple { replication_factor } => *replication_factor,
+            Self::NetworkTopology { data_centers } => data_centers.values().sum(),
+        }
+    }
+}
+
+/// What may be asked of a table's rows, and where they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// Rows in the engine.
+    Stored,
+    /// Rows computed by the node at each read; never written by clients.
+    Virtual,
+}
+
+/// One table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub keyspace: String,
+    pub name: String,
+    pub id: Uuid,
+    pub kind: TableKind,
+    /// See the file's invariants for the order.
+    pub columns: Vec<Column>,
+    pub partition_key_count: usize,
+    pub clustering_key_count: usize,
+    pub options: TableOptions,
+    pub is_counter: bool,
+    /// In the order of the drops; no two have the same id.
+    pub dropped_columns: Vec<DroppedColumn>,
+    pub next_column_id: u32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Address of the column's cells in the engine; stable and unique within the table.
+    pub id: u32,
+    pub name: String,
+    pub column_type: CqlType,
+    pub kind: ColumnKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ColumnKind {
+    PartitionKey { position: usize },
+    Clustering { position: usize, descending: bool },
+    Static,
+    Regular,
+}
+
+/// A column that was dropped: all of it is invisible, and after it was added again what is not newer than the drop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DroppedColumn {
+    /// The id that the column had, and has if it was added again.
+    pub id: u32,
+    pub name: String,
+    pub column_type: CqlType,
+    pub is_static: bool,
+    /// Cells with this timestamp (microseconds) and older ones are gone.
+    pub dropped_at_micros: i64,
+}
+
+impl Catalog {
+    pub fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(name)
+    }
+
+    pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<Table>> {
+        self.keyspaces.get(keyspace)?.tables.get(table)
+    }
+}
+
+impl Keyspace {
+    pub fn user_type(&self, name: &str) -> Option<&Arc<UserType>> {
+        self.types.get(name)
+    }
+}
+
+impl Table {
+    /// The id under which the engine knows the table.
+    pub fn engine_id(&self) -> TableId {
+        TableId(*self.id.as_bytes())
+    }
+
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Index of a column in [`Table::columns`].
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The latest drop of a column of this name.
+    pub fn latest_drop(&self, name: &str) -> Option<&DroppedColumn> {
+        self.dropped_columns.iter().rev().find(|dropped| dropped.name == name)
+    }
+
+    /// The timestamp up to which the cells of a column are hidden, as it was dropped and added again.
+    pub fn hidden_until(&self, column_id: u32) -> Option<i64> {
+        let dropped = self.dropped_columns.iter().find(|dropped| dropped.id == column_id)?;
+        Some(dropped.dropped_at_micros)
+    }
+
+    pub fn partition_key(&self) -> &[Column] {
+        &self.columns[..self.partition_key_count]
+    }
+
+    pub fn clustering_key(&self) -> &[Column] {
+        &self.columns[self.partition_key_count..self.partition_key_count + self.clustering_key_count]
+    }
+
+    /// Static and regular columns.
+    pub fn value_columns(&self) -> &[Column] {
+        &self.columns[self.partition_key_count + self.clustering_key_count..]
+    }
+
+    pub fn has_static_columns(&self) -> bool {
+        self.value_columns().iter().any(|column| column.kind == ColumnKind::Static)
+    }
+
+    /// Puts the columns into the order that the invariants ask for and counts the key columns again.
+    pub fn arrange_columns(&mut self) {
+        fn rank(column: &Column) -> (u8, usize) {
+            match column.kind {
+                ColumnKind::PartitionKey { position } => (0, position),
+                ColumnKind::Clustering { position, .. } => (1, position),
+                ColumnKind::Static => (2, 0),
+                ColumnKind::Regular => (3, 0),
+            }
+        }
+        self.columns.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
+        self.partition_key_count = self.columns.iter().filter(|c| c.is_partition_key()).count();
+        self.clustering_key_count = self.columns.iter().filter(|c| c.is_clustering()).count();
+    }
+
+    /// `keyspace.table`, as error messages name it.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.keyspace, self.name)
+    }
+}
+
+impl Column {
+    pub fn is_partition_key(&self) -> bool {
+        matches!(self.kind, ColumnKind::PartitionKey { .. })
+    }
+
+    pub fn is_clustering(&self) -> bool {
+        matches!(self.kind, ColumnKind::Clustering { .. })
+    }
+
+    pub fn is_primary_key(&self) -> bool {
+        self.is_partition_key() || self.is_clustering()
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.kind == ColumnKind::Static
+    }
+
+    pub fn is_descending(&self) -> bool {
+        matches!(self.kind, ColumnKind::Clustering { descending: true, .. })
+    }
+
+    /// The column as `system_schema.columns.kind` names it.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind {
+            ColumnKind::PartitionKey { .. } => "partition_key",
+            ColumnKind::Clustering { .. } => "clustering",
+            ColumnKind::Static => "static",
+            ColumnKind::Regular => "regular",
+        }
+    }
+
+    /// Position within the key, -1 for other columns.
+    pub fn key_position(&self) -> i32 {
+        match self.kind {
+            ColumnKind::PartitionKey { position } | ColumnKind::Clustering { position, .. } => {
+                position as i32
+            }
+            ColumnKind::Static | ColumnKind::Regular => -1,
+        }
+    }
+}

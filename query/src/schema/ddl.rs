@@ -1,0 +1,301 @@
+//! Statements that change the schema: a catalog and a statement in, a new catalog out.
+//!
+//! Everything here is pure: time, new ids and the topology are handed in through [`DdlContext`]. The caller makes the
+//! new catalog durable, carries out the [`TableAction`]s and tells clients of the effect. Checks and error texts are
+//! Cassandra 5.0's.
+
+mod alter_table;
+mod keyspace;
+mod table;
+mod type_name;
+mod user_type;
+
+use std::sync::Arc;
+
+use cql_lite::syntax::ast::{FunctionName, Identifier, QualifiedName, Statement};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+pub use self::type_name::resolve as resolve_type;
+use super::catalog::{Catalog, Keyspace, Table};
+use super::options::DataCenters;
+use super::system_keyspaces;
+use crate::error::{RequestError, Result};
+
+/// The longest name of a keyspace, in characters.
+const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
+/// The longest name of a table or index, in characters.
+const MAX_TABLE_NAME_LENGTH: usize = 222;
+
+/// What a schema change may not make up itself.
+#[derive(Debug, Clone)]
+pub struct DdlContext {
+    /// Microseconds since the epoch: when dropped columns count as dropped.
+    pub now_micros: i64,
+    /// The id of a table that the statement creates.
+    pub new_table_id: Uuid,
+    /// The version of the catalog if the statement changes it.
+    pub new_version: Uuid,
+    pub data_centers: DataCenters,
+}
+
+/// What a statement did.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The new catalog; the old one where nothing changed.
+    pub catalog: Arc<Catalog>,
+    /// Nothing if the statement had nothing to do (`IF NOT EXISTS`).
+    pub effect: Option<SchemaChangeEvent>,
+    pub warnings: Vec<String>,
+    /// In the order in which they are to be done.
+    pub table_actions: Vec<TableAction>,
+}
+
+/// What clients are told of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaChangeEvent {
+    pub change_type: ChangeType,
+    pub target: ChangeTarget,
+    pub keyspace: String,
+    /// The name within the keyspace; empty for the keyspace itself.
+    pub name: String,
+    /// Argument types of a function or aggregate.
+    pub arguments: Vec<String>,
+}
+
+/// The kind of a change as the protocol names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeType {
+    Created,
+    Updated,
+    Dropped,
+}
+
+/// What was changed as the protocol names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeTarget {
+    Keyspace,
+    Table,
+    Type,
+    Function,
+    Aggregate,
+}
+
+/// What a change means for stored data.
+#[derive(Debug, Clone)]
+pub enum TableAction {
+    Create(Arc<Table>),
+    /// The columns, types or options are others; the id is the same.
+    Alter(Arc<Table>),
+    Drop(Uuid),
+}
+
+impl ChangeType {
+    /// The word of the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::Updated => "UPDATED",
+            Self::Dropped => "DROPPED",
+        }
+    }
+}
+
+impl ChangeTarget {
+    /// The word of the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keyspace => "KEYSPACE",
+            Self::Table => "TABLE",
+            Self::Type => "TYPE",
+            Self::Function => "FUNCTION",
+            Self::Aggregate => "AGGREGATE",
+        }
+    }
+}
+
+/// Carries out a statement that changes the schema. Other statements are refused, those on roles by their feature's name.
+pub fn execute(
+    catalog: &Catalog,
+    statement: &Statement,
+    current_keyspace: Option<&str>,
+    context: &DdlContext,
+) -> Result<Change> {
+    let ddl = Ddl { catalog, current_keyspace, context };
+    match statement {
+        Statement::CreateKeyspace(create) => ddl.create_keyspace(create),
+        Statement::AlterKeyspace(alter) => ddl.alter_keyspace(alter),
+        Statement::DropKeyspace(drop) => ddl.drop_keyspace(drop),
+        Statement::CreateTable(create) => ddl.create_table(create),
+        Statement::AlterTable(alter) => ddl.alter_table(alter),
+        Statement::DropTable(drop) => ddl.drop_table(drop),
+        Statement::CreateType(create) => ddl.create_type(create),
+        Statement::AlterType(alter) => ddl.alter_type(alter),
+        Statement::DropType(drop) => ddl.drop_type(drop),
+        Statement::CreateIndex(_) => unsupported("Secondary indexes"),
+        Statement::DropIndex(drop) => ddl.absent_index(&drop.name, drop.if_exists),
+        Statement::CreateView(_) => unsupported("Materialized views"),
+        Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
+        Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
+        Statement::CreateFunction(_) => unsupported("User-defined functions"),
+        Statement::CreateAggregate(_) => unsupported("User-defined aggregates"),
+        Statement::DropFunction(drop) => ddl.absent_function("Function", &drop.name, drop.if_exists),
+        Statement::DropAggregate(drop) => ddl.absent_function("Aggregate", &drop.name, drop.if_exists),
+        Statement::CreateTrigger(_) => unsupported("Triggers"),
+        Statement::DropTrigger(drop) => ddl.absent_trigger(&drop.name, &drop.table, drop.if_exists),
+        Statement::CreateRole(_)
+        | Statement::AlterRole(_)
+        | Statement::DropRole(_)
+        | Statement::GrantRole(_)
+        | Statement::RevokeRole(_)
+        | Statement::ListRoles(_)
+        | Statement::ListUsers
+        | Statement::ListSuperusers
+        | Statement::Grant(_)
+        | Statement::Revoke(_)
+        | Statement::ListPermissions(_)
+        | Statement::AddIdentity(_)
+        | Statement::DropIdentity(_) => unsupported("Roles and permissions"),
+        _ => invalid("This statement does not change the schema"),
+    }
+}
+
+/// One statement under way.
+struct Ddl<'a> {
+    catalog: &'a Catalog,
+    current_keyspace: Option<&'a str>,
+    context: &'a DdlContext,
+}
+
+impl Ddl<'_> {
+    /// The keyspace that is written, or the session's.
+    fn keyspace_name<'n>(&'n self, written: Option<&'n Identifier>) -> Result<&'n str> {
+        written.map(Identifier::as_str).or(self.current_keyspace).ok_or_else(|| {
+            RequestError::invalid(
+                "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+            )
+        })
+    }
+
+    /// A keyspace whose contents may be changed.
+    fn modifiable_keyspace(&self, name: &str) -> Result<&Arc<Keyspace>> {
+        refuse_system_keyspace(name)?;
+        self.catalog
+            .keyspace(name)
+            .ok_or_else(|| RequestError::Invalid(format!("Keyspace '{name}' doesn't exist")))
+    }
+
+    /// Nothing to do.
+    fn unchanged(&self) -> Change {
+        Change {
+            catalog: Arc::new(self.catalog.clone()),
+            effect: None,
+            warnings: Vec::new(),
+            table_actions: Vec::new(),
+        }
+    }
+
+    /// The catalog with a keyspace put in or replaced.
+    fn with_keyspace(&self, keyspace: Keyspace) -> Arc<Catalog> {
+        let mut catalog = self.catalog.clone();
+        catalog.version = self.context.new_version;
+        catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        Arc::new(catalog)
+    }
+
+    /// A table of the keyspace replaced by its new form.
+    fn table_changed(&self, keyspace: &Keyspace, table: Table) -> Change {
+        let effect = event(ChangeType::Updated, ChangeTarget::Table, &keyspace.name, &table.name);
+        let table = Arc::new(table);
+        let mut keyspace = keyspace.clone();
+        keyspace.tables.insert(table.name.clone(), table.clone());
+        Change {
+            catalog: self.with_keyspace(keyspace),
+            effect: Some(effect),
+            warnings: Vec::new(),
+            table_actions: vec![TableAction::Alter(table)],
+        }
+    }
+
+    /// There are no materialized views, so naming one is an error or nothing to do.
+    fn absent_index(&self, index: &QualifiedName, if_exists: bool) -> Result<Change> {
+        let keyspace = self.keyspace_name(index.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace)?;
+        if if_exists {
+            return Ok(self.unchanged());
+        }
+        invalid(format!("Index '{keyspace}.{}' doesn't exist", index.name.as_str()))
+    }
+
+    fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
+        let keyspace = self.keyspace_name(view.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace)?;
+        if if_exists {
+            return Ok(self.unchanged());
+        }
+        invalid(format!("Materialized view '{keyspace}.{}' doesn't exist", view.name.as_str()))
+    }
+
+    fn absent_function(&self, what: &str, name: &FunctionName, if_exists: bool) -> Result<Change> {
+        let keyspace = self.keyspace_name(name.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace)?;
+        if if_exists {
+            return Ok(self.unchanged());
+        }
+        invalid(format!("{what} '{keyspace}.{}' doesn't exist", name.name.as_str()))
+    }
+
+    fn absent_trigger(&self, name: &Identifier, table: &QualifiedName, if_exists: bool) -> Result<Change> {
+        let keyspace = self.keyspace_name(table.keyspace.as_ref())?;
+        refuse_system_keyspace(keyspace)?;
+        if if_exists {
+            return Ok(self.unchanged());
+        }
+        invalid(format!("Trigger '{}' on '{keyspace}.{}' doesn't exist", name.as_str(), table.name.as_str()))
+    }
+}
+
+fn refuse_system_keyspace(name: &str) -> Result<()> {
+    if system_keyspaces::is_system(name) {
+        return Err(RequestError::Unauthorized(format!("{name} keyspace is not user-modifiable.")));
+    }
+    Ok(())
+}
+
+/// A change of something in a keyspace.
+pub fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &str) -> SchemaChangeEvent {
+    SchemaChangeEvent {
+        change_type,
+        target,
+        keyspace: keyspace.to_owned(),
+        name: name.to_owned(),
+        arguments: Vec::new(),
+    }
+}
+
+/// Whether a keyspace, table or index may have the name.
+fn is_valid_name(name: &str, max_length: usize) -> bool {
+    !name.is_empty()
+        && name.len() <= max_length
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn unsupported<T>(feature: &str) -> Result<T> {
+    invalid(format!("{feature} are not supported by Helenus yet"))
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Invalid(message.into()))
+}
+
+fn configuration<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Configuration(message.into()))
+}
+
+/// A name as CQL would write it: quoted where it must be.
+fn quoted(name: &str) -> String {
+    Identifier::quoted(name).to_string()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,119 @@
+//! Stored keys: partition keys of several components, clustering positions, and rows as they come from the engine.
+//!
+//! Invariant: the bytes of a partition key are the wire bytes of its only component, or for several components each with
+//! its length before it and a zero after it, as in Cassandra.
+
+use std::ops::Range;
+
+use cql_lite::types::{CqlType, ordered, token};
+use helenus_engine::RowRef;
+use smallvec::SmallVec;
+
+use crate::error::{RequestError, Result};
+
+/// The longest partition key, and the most that the clustering values of a row may have together.
+pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
+
+/// A partition key with its token.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionKey {
+    pub token: i64,
+    pub bytes: Vec<u8>,
+}
+
+impl PartitionKey {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { token: token::token(&bytes), bytes }
+    }
+}
+
+/// A row as it comes from a source.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceRow<'a> {
+    pub partition_key: &'a [u8],
+    pub position: &'a [u8],
+    pub row: RowRef<'a>,
+}
+
+/// The wire bytes of a partition key of several columns.
+pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for component in components {
+        let component = component.as_ref();
+        let length = u16::try_from(component.len()).map_err(|_| key_too_long(component.len()))?;
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(component);
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
+fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usize>)) -> Option<()> {
+    if count == 1 {
+        visit(0, 0..bytes.len());
+        return Some(());
+    }
+    let mut at = 0;
+    for index in 0..count {
+        let length = bytes.get(at..at + 2)?;
+        let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        if at + 2 + length > bytes.len() {
+            return None;
+        }
+        visit(index, at + 2..at + 2 + length);
+        at += 3 + length;
+    }
+    Some(())
+}
+
+/// Where the components of a stored partition key lie.
+#[inline]
+pub fn key_components(bytes: &[u8], count: usize) -> Result<SmallVec<[Range<usize>; 4]>> {
+    let mut components = SmallVec::new();
+    split_key(bytes, count, |_, range| components.push(range)).ok_or_else(malformed_key)?;
+    Ok(components)
+}
+
+/// One component of a stored partition key of `count`.
+#[inline]
+pub fn key_component(bytes: &[u8], count: usize, number: usize) -> Result<&[u8]> {
+    let mut component = None;
+    split_key(bytes, count, |index, range| {
+        if index == number {
+            component = bytes.get(range);
+        }
+    })
+    .and(component)
+    .ok_or_else(malformed_key)
+}
+
+fn malformed_key() -> RequestError {
+    RequestError::Server("a stored partition key is malformed".to_owned())
+}
+
+/// Splits a clustering value off the front of a stored position and appends its wire bytes.
+#[inline]
+pub fn decode_clustering(
+    value_type: &CqlType,
+    rest: &mut &[u8],
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    ordered::decode(value_type, rest, descending, out)
+        .map_err(|error| RequestError::Server(format!("a stored clustering key is malformed: {error}")))
+}
+
+pub(crate) fn check_key(bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Err(RequestError::invalid("Key may not be empty"));
+    }
+    if bytes.len() > MAX_KEY_BYTES {
+        return Err(key_too_long(bytes.len()));
+    }
+    Ok(())
+}
+
+pub(crate) fn key_too_long(length: usize) -> RequestError {
+    RequestError::invalid(format!("Key length of {length} is longer than maximum of {MAX_KEY_BYTES}"))
+}

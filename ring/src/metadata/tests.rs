@@ -1,0 +1,459 @@
+use helenus_query::schema::ddl::{ChangeTarget, ChangeType};
+use helenus_testing::{CREATE_KEYSPACE, catalog_of};
+
+use super::*;
+
+const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
+const READ_NEW: MemberState = MemberState::Joining(Phase::ReadNew);
+
+fn id(number: u128) -> HostId {
+    Uuid::from_u128(number)
+}
+
+fn member(number: u128) -> Member {
+    Member {
+        host_id: id(number),
+        internode_address: format!("10.0.0.{number}:7000").parse().unwrap(),
+        native_address: format!("10.0.0.{number}:9042").parse().unwrap(),
+        shard_aware_port: 19042,
+        shard_count: 2,
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        tokens: vec![number as i64 * 100, number as i64 * 100 + 1],
+        state: MemberState::Normal,
+        release_version: "0.1.0".to_owned(),
+        protocol_version: 1,
+        feature_version: 1,
+    }
+}
+
+/// A state with the indexes that its log has had so far.
+struct Log {
+    state: ClusterState,
+    index: u64,
+}
+
+impl Log {
+    fn empty() -> Self {
+        Self { state: ClusterState::empty(), index: 0 }
+    }
+
+    /// A cluster of member 1, whose catalog has version 1000.
+    fn founded() -> Self {
+        let mut log = Self::empty();
+        let catalog = CatalogDocument::of(&initial_catalog(id(1000)));
+        assert_eq!(
+            log.apply(&Command::Found { member: member(1), catalog }),
+            Outcome::Applied { version: 1 }
+        );
+        log
+    }
+
+    /// A cluster of members `1..=count`, all normal.
+    fn of(count: u128) -> Self {
+        let mut log = Self::founded();
+        for number in 2..=count {
+            log.join_wholly(member(number));
+        }
+        log
+    }
+
+    fn apply(&mut self, command: &Command) -> Outcome {
+        self.index += 1;
+        // What travels and is stored is what is applied.
+        let command: Command = serde_json::from_slice(&serde_json::to_vec(command).unwrap()).unwrap();
+        let (state, outcome) = apply(&self.state, self.index, &command);
+        let stored = serde_json::to_vec(&state.document()).unwrap();
+        let document: StateDocument = serde_json::from_slice(&stored).unwrap();
+        assert_eq!(format!("{:?}", document.state().unwrap()), format!("{state:?}"));
+        self.state = state;
+        outcome
+    }
+
+    fn done(&mut self, command: &Command) {
+        let outcome = self.apply(command);
+        assert_eq!(outcome, Outcome::Applied { version: self.index }, "{command}");
+        assert_eq!(self.state.topology.version, self.index);
+    }
+
+    /// The command has no effect: it was done before.
+    fn again(&mut self, command: &Command) {
+        let before = self.state.topology.clone();
+        assert_eq!(self.apply(command), Outcome::Applied { version: before.version }, "{command}");
+        assert_eq!(self.state.topology, before);
+    }
+
+    fn refused(&mut self, command: &Command, refusal: Refusal) {
+        let before = self.state.topology.clone();
+        assert_eq!(self.apply(command), Outcome::Refused(refusal), "{command}");
+        assert_eq!(self.state.topology, before);
+    }
+
+    fn join_wholly(&mut self, member: Member) {
+        let host_id = member.host_id;
+        self.done(&Command::Join { member });
+        self.done(&Command::Advance { host_id, from: WRITE_BOTH });
+        self.done(&Command::Advance { host_id, from: READ_NEW });
+    }
+
+    fn leave_wholly(&mut self, number: u128) {
+        let host_id = id(number);
+        self.done(&Command::StartLeave { host_id });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) });
+    }
+
+    fn state_of(&self, number: u128) -> Option<MemberState> {
+        self.state.topology.member(&id(number)).map(|member| member.state)
+    }
+}
+
+fn event(name: &str) -> SchemaChangeEvent {
+    SchemaChangeEvent {
+        change_type: ChangeType::Created,
+        target: ChangeTarget::Table,
+        keyspace: "ks".to_owned(),
+        name: name.to_owned(),
+        arguments: Vec::new(),
+    }
+}
+
+/// The change from the state's catalog to what `statements` make of a new one, as version `version`.
+fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Command {
+    let mut new = Catalog::clone(&catalog_of(&[&[CREATE_KEYSPACE], statements].concat()).catalog);
+    new.version = id(version);
+    Command::ChangeSchema(SchemaChangeCommand {
+        base: state.catalog.version,
+        changed: CatalogDocument::difference(&state.catalog, &new),
+        dropped: Vec::new(),
+        event: event("t"),
+    })
+}
+
+#[test]
+fn nothing_can_be_done_before_the_cluster_is_founded() {
+    let mut log = Log::empty();
+    log.refused(&Command::Join { member: member(1) }, Refusal::NotFounded);
+    log.refused(&Command::StartLeave { host_id: id(1) }, Refusal::NotFounded);
+}
+
+#[test]
+fn a_cluster_is_founded_once() {
+    let mut log = Log::founded();
+    assert_eq!(log.state.catalog.version, id(1000));
+    assert_eq!(log.state_of(1), Some(MemberState::Normal));
+    let catalog = CatalogDocument::of(&initial_catalog(id(2000)));
+    log.again(&Command::Found { member: member(1), catalog: catalog.clone() });
+    log.refused(&Command::Found { member: member(2), catalog }, Refusal::AlreadyFounded);
+}
+
+#[test]
+fn joining_goes_step_by_step_and_every_step_raises_the_epoch() {
+    let mut log = Log::founded();
+    let host_id = id(2);
+    log.done(&Command::Join { member: member(2) });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(WRITE_BOTH), 2));
+    log.again(&Command::Join { member: member(2) });
+    log.refused(
+        &Command::Advance { host_id, from: READ_NEW },
+        Refusal::WrongState { host_id, found: WRITE_BOTH },
+    );
+    log.done(&Command::Advance { host_id, from: WRITE_BOTH });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(READ_NEW), log.index));
+    log.again(&Command::Advance { host_id, from: WRITE_BOTH });
+    log.done(&Command::Advance { host_id, from: READ_NEW });
+    assert_eq!((log.state_of(2), log.state.topology.epoch), (Some(MemberState::Normal), log.index));
+    log.again(&Command::Advance { host_id, from: READ_NEW });
+    log.refused(&Command::Join { member: member(2) }, Refusal::AlreadyMember { host_id });
+}
+
+#[test]
+fn one_transition_at_a_time() {
+    let mut log = Log::of(2);
+    log.done(&Command::Join { member: member(3) });
+    let busy = Outcome::Busy { host_id: id(3) };
+    assert_eq!(log.apply(&Command::Join { member: member(4) }), busy);
+    assert_eq!(log.apply(&Command::StartLeave { host_id: id(1) }), busy);
+    log.done(&Command::Abort { host_id: id(3) });
+    assert_eq!(log.state_of(3), None);
+    log.again(&Command::Abort { host_id: id(3) });
+    // Who was aborted may try again.
+    log.join_wholly(member(3));
+}
+
+#[test]
+fn who_has_left_never_comes_back() {
+    let mut log = Log::of(3);
+    log.leave_wholly(2);
+    assert_eq!(log.state_of(2), None);
+    assert!(log.state.topology.removed.contains(&id(2)));
+    log.again(&Command::StartLeave { host_id: id(2) });
+    log.again(&Command::Advance { host_id: id(2), from: MemberState::Leaving(Phase::ReadNew) });
+    log.refused(&Command::Join { member: member(2) }, Refusal::Removed { host_id: id(2) });
+    log.refused(&Command::Update(MemberUpdate::of(&member(2))), Refusal::Removed { host_id: id(2) });
+}
+
+#[test]
+fn leaving_can_be_taken_back_and_the_last_owner_stays() {
+    let mut log = Log::of(2);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    log.again(&Command::StartLeave { host_id: id(1) });
+    log.done(&Command::Abort { host_id: id(1) });
+    assert_eq!(log.state_of(1), Some(MemberState::Normal));
+    log.refused(
+        &Command::Abort { host_id: id(1) },
+        Refusal::WrongState { host_id: id(1), found: MemberState::Normal },
+    );
+    log.done(&Command::StartLeave { host_id: id(1) });
+    log.done(&Command::Advance { host_id: id(1), from: MemberState::Leaving(Phase::WriteBoth) });
+    let found = MemberState::Leaving(Phase::ReadNew);
+    log.refused(&Command::Abort { host_id: id(1) }, Refusal::WrongState { host_id: id(1), found });
+    log.done(&Command::Advance { host_id: id(1), from: found });
+    log.refused(&Command::StartLeave { host_id: id(2) }, Refusal::LastOwner { host_id: id(2) });
+    log.refused(&Command::StartLeave { host_id: id(9) }, Refusal::UnknownMember { host_id: id(9) });
+}
+
+#[test]
+fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
+    let mut log = Log::of(3);
+    let host_id = id(2);
+    log.done(&Command::StartRemoval { host_id });
+    assert!(log.state.is_removal(&host_id) && !log.state.is_removal(&id(1)));
+    log.again(&Command::StartRemoval { host_id });
+    // What happens meanwhile leaves it a removal.
+    log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    log.done(&Command::Update(MemberUpdate { shard_count: 7, ..MemberUpdate::of(&member(2)) }));
+    assert!(log.state.is_removal(&host_id));
+    let epoch = log.state.topology.epoch;
+    log.done(&Command::TakeBackRemoval { host_id, epoch });
+    assert_eq!(log.state_of(2), Some(MemberState::Normal));
+    assert!(!log.state.is_removal(&host_id));
+    log.again(&Command::TakeBackRemoval { host_id, epoch });
+    // One that comes late takes neither a later removal back nor what a member was asked for.
+    let write_both = MemberState::Leaving(Phase::WriteBoth);
+    log.done(&Command::StartRemoval { host_id });
+    log.refused(
+        &Command::TakeBackRemoval { host_id, epoch },
+        Refusal::WrongState { host_id, found: write_both },
+    );
+    log.done(&Command::Abort { host_id });
+    assert!(!log.state.is_removal(&host_id), "an operator may take it back, too");
+    log.done(&Command::StartLeave { host_id });
+    log.again(&Command::StartRemoval { host_id });
+    assert!(!log.state.is_removal(&host_id), "it was asked to leave before it died");
+    let epoch = log.state.topology.epoch;
+    log.refused(
+        &Command::TakeBackRemoval { host_id, epoch },
+        Refusal::WrongState { host_id, found: write_both },
+    );
+}
+
+#[test]
+fn a_removal_whose_ranges_were_handed_over_goes_to_its_end() {
+    let mut log = Log::of(3);
+    let host_id = id(2);
+    log.done(&Command::StartRemoval { host_id });
+    let epoch = log.state.topology.epoch;
+    log.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
+    let found = MemberState::Leaving(Phase::ReadNew);
+    assert!(log.state.is_removal(&host_id));
+    for epoch in [epoch, log.state.topology.epoch] {
+        let take_back = Command::TakeBackRemoval { host_id, epoch };
+        log.refused(&take_back, Refusal::WrongState { host_id, found });
+    }
+    log.done(&Command::Advance { host_id, from: found });
+    assert!(!log.state.is_removal(&host_id));
+    log.refused(&Command::TakeBackRemoval { host_id, epoch }, Refusal::Removed { host_id });
+    log.refused(
+        &Command::TakeBackRemoval { host_id: id(9), epoch },
+        Refusal::UnknownMember { host_id: id(9) },
+    );
+    log.refused(&Command::Join { member: member(2) }, Refusal::Removed { host_id });
+}
+
+#[test]
+fn a_state_from_before_removals_were_told_apart_is_read() {
+    let mut log = Log::of(2);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    let mut document = serde_json::to_value(log.state.document()).unwrap();
+    assert!(document.as_object_mut().unwrap().remove("removal").is_some());
+    let state = serde_json::from_value::<StateDocument>(document).unwrap().state().unwrap();
+    assert_eq!(format!("{state:?}"), format!("{:?}", log.state));
+}
+
+#[test]
+fn addresses_and_tokens_of_others_are_refused() {
+    let mut log = Log::founded();
+    let first = member(1);
+    let newcomer = |change: &dyn Fn(&mut Member)| {
+        let mut newcomer = member(2);
+        change(&mut newcomer);
+        Command::Join { member: newcomer }
+    };
+    for address in [first.internode_address, first.native_address] {
+        log.refused(
+            &newcomer(&|member| member.internode_address = address),
+            Refusal::AddressTaken { address, by: id(1) },
+        );
+    }
+    log.refused(
+        &newcomer(&|member| member.tokens = vec![7, 101]),
+        Refusal::TokenTaken { token: 101, by: id(1) },
+    );
+    for tokens in [vec![], vec![2, 1], vec![1, 1]] {
+        log.refused(&newcomer(&|member| member.tokens.clone_from(&tokens)), Refusal::Tokens);
+    }
+}
+
+#[test]
+fn an_update_moves_a_member_and_owns_nothing_new() {
+    let mut log = Log::of(2);
+    let epoch = log.state.topology.epoch;
+    let update = MemberUpdate {
+        internode_address: "10.0.1.2:7001".parse().unwrap(),
+        shard_count: 4,
+        release_version: "0.2.0".to_owned(),
+        ..MemberUpdate::of(&member(2))
+    };
+    log.done(&Command::Update(update.clone()));
+    log.again(&Command::Update(update.clone()));
+    let moved = log.state.topology.member(&id(2)).unwrap();
+    assert_eq!(MemberUpdate::of(moved), update);
+    assert_eq!((&moved.tokens, moved.state), (&member(2).tokens, MemberState::Normal));
+    assert_eq!(log.state.topology.epoch, epoch);
+}
+
+#[test]
+fn the_five_eldest_normal_members_vote() {
+    let voters = |log: &Log| log.state.voters().iter().map(uuid::Uuid::as_u128).collect::<Vec<_>>();
+    // The order of joining counts, not that of the ids.
+    let mut log = Log::founded();
+    for number in [9, 3, 8, 4, 7, 5] {
+        log.join_wholly(member(number));
+    }
+    assert_eq!(voters(&log), [1, 3, 4, 8, 9]);
+    log.leave_wholly(9);
+    assert_eq!(voters(&log), [1, 3, 4, 7, 8]);
+    log.done(&Command::StartLeave { host_id: id(1) });
+    assert_eq!(voters(&log), [3, 4, 5, 7, 8]);
+    log.done(&Command::Abort { host_id: id(1) });
+    assert_eq!(voters(&log), [1, 3, 4, 7, 8]);
+    log.leave_wholly(8);
+    log.done(&Command::Join { member: member(2) });
+    assert_eq!(voters(&log), [1, 3, 4, 5, 7], "who joins does not vote yet");
+}
+
+#[test]
+fn a_schema_change_applies_to_what_it_was_planned_on_and_once() {
+    let mut log = Log::founded();
+    let first = schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]);
+    let rival = schema_change(&log.state, 1002, &["CREATE TABLE t (k text PRIMARY KEY)"]);
+    log.done(&first);
+    let done_at = log.index;
+    assert_eq!(log.state.catalog.version, id(1001));
+    let column_type =
+        |log: &Log| log.state.catalog.table("ks", "t").unwrap().columns[0].column_type.to_string();
+    assert_eq!(column_type(&log), "int");
+    assert_eq!(log.apply(&rival), Outcome::Conflict { version: done_at });
+    assert_eq!(column_type(&log), "int");
+    log.again(&first);
+    // Also after others came on top of it.
+    log.done(&schema_change(&log.state, 1003, &["CREATE TABLE u (k int PRIMARY KEY)"]));
+    log.again(&first);
+    assert_eq!(log.state.catalog.version, id(1003));
+    assert_eq!(log.state.topology.epoch, 1, "nobody owns anything else");
+}
+
+#[test]
+fn other_replication_raises_the_epoch() {
+    let mut log = Log::founded();
+    let create = "CREATE TABLE t (k int PRIMARY KEY)";
+    log.done(&schema_change(&log.state, 1001, &[create]));
+    assert_eq!(log.state.topology.epoch, 1);
+    let alter = "ALTER KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
+    log.done(&schema_change(&log.state, 1002, &[create, alter]));
+    assert_eq!(log.state.topology.epoch, log.index);
+    let system =
+        "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
+    log.done(&schema_change(&log.state, 1003, &[create, alter, system]));
+    assert_eq!(log.state.topology.epoch, log.index);
+}
+
+#[test]
+fn replication_does_not_change_while_a_member_joins_or_leaves() {
+    let mut log = Log::of(2);
+    let create = "CREATE TABLE t (k int PRIMARY KEY)";
+    let alter = "ALTER KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}";
+    log.done(&schema_change(&log.state, 1001, &[create]));
+    log.done(&Command::Join { member: member(3) });
+    let refusal = |number| Refusal::ReplicationInTransition {
+        keyspace: "ks".to_owned(),
+        host_id: id(number),
+        address: member(number).internode_address,
+    };
+    for from in [WRITE_BOTH, READ_NEW] {
+        let change = schema_change(&log.state, 1002, &[create, alter]);
+        log.refused(&change, refusal(3));
+        log.done(&Command::Advance { host_id: id(3), from });
+    }
+    // Another change, planned meanwhile, is none of replication.
+    log.done(&Command::StartLeave { host_id: id(2) });
+    log.refused(&schema_change(&log.state, 1003, &[create, alter]), refusal(2));
+    let other = "ALTER KEYSPACE ks WITH durable_writes = false";
+    log.done(&schema_change(&log.state, 1004, &[create, other]));
+    log.done(&Command::Abort { host_id: id(2) });
+    log.done(&schema_change(&log.state, 1005, &[create, other, alter]));
+}
+
+#[test]
+fn the_feature_level_is_the_lowest_of_the_members_and_never_goes_down() {
+    let level = |log: &Log| log.state.topology.feature_level;
+    let knowing = |number, feature_version| Member { feature_version, ..member(number) };
+    let update = |number, feature_version| {
+        Command::Update(MemberUpdate { feature_version, ..MemberUpdate::of(&member(number)) })
+    };
+    let mut log = Log::of(2);
+    log.join_wholly(knowing(3, 4));
+    assert_eq!(level(&log), 1);
+    log.done(&update(1, 2));
+    assert_eq!(level(&log), 1);
+    log.done(&update(2, 3));
+    assert_eq!(level(&log), 2);
+    let refusal = |number, known| Refusal::FeatureVersion { host_id: id(number), level: 2, known };
+    log.refused(&Command::Join { member: knowing(4, 1) }, refusal(4, 1));
+    log.refused(&update(2, 1), refusal(2, 1));
+    log.done(&update(2, 2));
+    log.done(&Command::Join { member: knowing(4, 2) });
+    log.done(&Command::Abort { host_id: id(4) });
+    log.leave_wholly(2);
+    log.leave_wholly(1);
+    assert_eq!(level(&log), 4);
+}
+
+#[test]
+fn a_state_from_before_feature_versions_has_the_first() {
+    let mut document = serde_json::to_value(Log::of(2).state.document()).unwrap();
+    let topology = document["topology"].as_object_mut().unwrap();
+    topology.remove("feature_level");
+    for member in topology["members"].as_object_mut().unwrap().values_mut() {
+        member.as_object_mut().unwrap().remove("feature_version");
+    }
+    let state = serde_json::from_value::<StateDocument>(document).unwrap().state().unwrap();
+    assert_eq!(format!("{state:?}"), format!("{:?}", Log::of(2).state));
+}
+
+#[test]
+fn a_dropped_keyspace_is_gone() {
+    let mut log = Log::founded();
+    log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    let mut without = Catalog::clone(&log.state.catalog);
+    without.keyspaces.remove("ks");
+    without.version = id(1002);
+    log.done(&Command::ChangeSchema(SchemaChangeCommand {
+        base: log.state.catalog.version,
+        changed: CatalogDocument::difference(&log.state.catalog, &without),
+        dropped: vec!["ks".to_owned()],
+        event: event(""),
+    }));
+    assert!(log.state.catalog.keyspace("ks").is_none());
+}

@@ -1,0 +1,218 @@
+//! Where the replicas of each token live under a replication strategy.
+//!
+//! A placement is computed once for a topology and a replication and then looked up: a binary search a request. Ranges
+//! are `(start, end]` as in Cassandra; the range of the smallest token wraps around the ring.
+//!
+//! * `SimpleStrategy`: the first distinct members clockwise.
+//! * `NetworkTopologyStrategy`: per data center, clockwise, members of new racks; of racks that were met already only as many
+//!   as there are more replicas than racks (as Cassandra's `NetworkTopologyStrategy`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use helenus_query::schema::catalog::Replication;
+use smallvec::SmallVec;
+
+use super::member::HostId;
+use super::member::Member;
+use super::topology::Topology;
+
+/// The replicas of the tokens of one range.
+#[derive(Debug, Clone, Default)]
+pub struct Replicas {
+    /// Who is read, in the order of the ring.
+    pub read: SmallVec<[Arc<Member>; 3]>,
+    /// Who must get writes besides, because ownership is changing hands.
+    pub pending: SmallVec<[Arc<Member>; 1]>,
+}
+
+impl Replicas {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.read.iter().chain(&self.pending)
+    }
+
+    pub fn contains(&self, host_id: &HostId) -> bool {
+        self.all().any(|member| member.host_id == *host_id)
+    }
+}
+
+/// A range of tokens, `(start, end]`; `start >= end` wraps around the ring, `start == end` is the whole ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct TokenRange {
+    pub start: i64,
+    pub end: i64,
+}
+
+impl TokenRange {
+    pub fn contains(&self, token: i64) -> bool {
+        if self.start < self.end {
+            self.start < token && token <= self.end
+        } else {
+            token > self.start || token <= self.end
+        }
+    }
+
+    /// How many tokens it holds.
+    pub fn width(&self) -> u128 {
+        match (self.end as u64).wrapping_sub(self.start as u64) {
+            0 => 1 << 64,
+            width => u128::from(width),
+        }
+    }
+}
+
+/// The replicas of every token.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// Ends of the ranges, sorted. Empty: one range without an end, `sets[0]`.
+    ends: Vec<i64>,
+    sets: Vec<Replicas>,
+}
+
+impl Placement {
+    pub fn new(topology: &Topology, replication: &Replication) -> Self {
+        let owners: Vec<_> = topology.owners().cloned().collect();
+        let others: Vec<_> = topology.other_owners().cloned().collect();
+        let read = Ring::new(&owners);
+        let other = Ring::new(&others);
+        let is_changing = topology.in_transition().is_some();
+        let mut ends: Vec<i64> = read.tokens.keys().copied().collect();
+        if is_changing {
+            ends.extend(other.tokens.keys().copied());
+            ends.sort_unstable();
+            ends.dedup();
+        }
+        let sets = ends
+            .iter()
+            .map(|&end| {
+                let natural = read.replicas(end, replication);
+                let pending = if is_changing {
+                    other
+                        .replicas(end, replication)
+                        .into_iter()
+                        .filter(|member| natural.iter().all(|known| known.host_id != member.host_id))
+                        .collect()
+                } else {
+                    SmallVec::new()
+                };
+                Replicas { read: natural, pending }
+            })
+            .collect();
+        Self { ends, sets }
+    }
+
+    /// The replicas of a token.
+    pub fn replicas(&self, token: i64) -> &Replicas {
+        static NONE: Replicas = Replicas { read: SmallVec::new_const(), pending: SmallVec::new_const() };
+        let index = self.ends.partition_point(|&end| end < token);
+        // Behind the last token the ring begins anew.
+        self.sets.get(index).or_else(|| self.sets.first()).unwrap_or(&NONE)
+    }
+
+    /// The ranges in the order of their ends, with their replicas; the first one wraps around.
+    pub fn ranges(&self) -> impl Iterator<Item = (TokenRange, &Replicas)> {
+        let last = self.ends.last().copied().unwrap_or_default();
+        let starts = std::iter::once(last).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| TokenRange { start, end }).zip(&self.sets)
+    }
+
+    /// The part of the ring that each member is read for, from 0 to 1; members without any are absent.
+    pub fn ownership(&self) -> BTreeMap<HostId, f64> {
+        let mut widths: BTreeMap<HostId, u128> = BTreeMap::new();
+        for (range, replicas) in self.ranges() {
+            for member in &replicas.read {
+                *widths.entry(member.host_id).or_default() += range.width();
+            }
+        }
+        widths.into_iter().map(|(id, width)| (id, width as f64 / (1_u128 << 64) as f64)).collect()
+    }
+}
+
+/// One side of a transition.
+struct Ring<'a> {
+    tokens: BTreeMap<i64, &'a Arc<Member>>,
+    /// Racks of each data center.
+    racks: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Members of each data center.
+    counts: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Ring<'a> {
+    fn new(members: &'a [Arc<Member>]) -> Self {
+        let mut ring = Self { tokens: BTreeMap::new(), racks: BTreeMap::new(), counts: BTreeMap::new() };
+        for member in members {
+            ring.tokens.extend(member.tokens.iter().map(|&token| (token, member)));
+            ring.racks.entry(&member.data_center).or_default().insert(&member.rack);
+            *ring.counts.entry(&member.data_center).or_default() += 1;
+        }
+        ring
+    }
+
+    fn clockwise(&self, token: i64) -> impl Iterator<Item = &'a Arc<Member>> {
+        self.tokens.range(token..).chain(self.tokens.range(..token)).map(|(_, member)| *member)
+    }
+
+    fn replicas(&self, token: i64, replication: &Replication) -> SmallVec<[Arc<Member>; 3]> {
+        match replication {
+            // Local data has its owner at hand and is never asked for through a placement.
+            Replication::Local => SmallVec::new(),
+            Replication::Simple { replication_factor } => self.simple(token, *replication_factor as usize),
+            Replication::NetworkTopology { data_centers } => self.by_data_center(token, data_centers),
+        }
+    }
+
+    fn simple(&self, token: i64, count: usize) -> SmallVec<[Arc<Member>; 3]> {
+        let members: usize = self.counts.values().sum();
+        let mut found: SmallVec<[Arc<Member>; 3]> = SmallVec::new();
+        for member in self.clockwise(token) {
+            if found.len() >= count.min(members) {
+                break;
+            }
+            if found.iter().all(|known| known.host_id != member.host_id) {
+                found.push(member.clone());
+            }
+        }
+        found
+    }
+
+    fn by_data_center(&self, token: i64, data_centers: &BTreeMap<String, u32>) -> SmallVec<[Arc<Member>; 3]> {
+        struct Wanted<'r> {
+            left: usize,
+            racks: BTreeSet<&'r str>,
+            /// How many members of racks that were met already may be taken: as many as replicas exceed racks.
+            repeats_left: usize,
+        }
+        let mut wanted: BTreeMap<&str, Wanted<'_>> = data_centers
+            .iter()
+            .map(|(name, &count)| {
+                let members = self.counts.get(name.as_str()).copied().unwrap_or(0);
+                let racks = self.racks.get(name.as_str()).map_or(0, BTreeSet::len);
+                let left = (count as usize).min(members);
+                let repeats_left = (count as usize).saturating_sub(racks);
+                (name.as_str(), Wanted { left, racks: BTreeSet::new(), repeats_left })
+            })
+            .collect();
+        let mut found: SmallVec<[Arc<Member>; 3]> = SmallVec::new();
+        for member in self.clockwise(token) {
+            if wanted.values().all(|wanted| wanted.left == 0) {
+                break;
+            }
+            let Some(wanted) = wanted.get_mut(member.data_center.as_str()) else { continue };
+            if wanted.left == 0 || found.iter().any(|known| known.host_id == member.host_id) {
+                continue;
+            }
+            if !wanted.racks.insert(&member.rack) {
+                if wanted.repeats_left == 0 {
+                    continue;
+                }
+                wanted.repeats_left -= 1;
+            }
+            found.push(member.clone());
+            wanted.left -= 1;
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

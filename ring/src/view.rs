@@ -1,0 +1,61 @@
+//! What a shard knows of the cluster: an immutable value, replaced as a whole when anything of it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use helenus_query::schema::catalog::{Catalog, Replication};
+
+use crate::member::HostId;
+use crate::placement::Placement;
+use crate::topology::Topology;
+
+/// The cluster at one moment.
+#[derive(Debug, Clone)]
+pub struct ClusterView {
+    pub topology: Arc<Topology>,
+    /// Members that answer, this node included.
+    pub alive: Arc<BTreeSet<HostId>>,
+    /// By keyspace; those that are replicated.
+    placements: Arc<BTreeMap<String, Arc<Placement>>>,
+    /// Whether this node is the only member and none is coming: everything is here.
+    pub is_single: bool,
+}
+
+impl ClusterView {
+    /// Computes the placements of all replicated keyspaces (equal replications share one).
+    pub fn new(topology: Arc<Topology>, alive: Arc<BTreeSet<HostId>>, catalog: &Catalog) -> Self {
+        let mut computed: Vec<(&Replication, Arc<Placement>)> = Vec::new();
+        let mut placements = BTreeMap::new();
+        for keyspace in catalog.keyspaces.values() {
+            if keyspace.is_virtual || keyspace.replication == Replication::Local {
+                continue;
+            }
+            let known = computed.iter().find(|(replication, _)| **replication == keyspace.replication);
+            let placement = if let Some((_, placement)) = known {
+                placement.clone()
+            } else {
+                let placement = Arc::new(Placement::new(&topology, &keyspace.replication));
+                computed.push((&keyspace.replication, placement.clone()));
+                placement
+            };
+            placements.insert(keyspace.name.clone(), placement);
+        }
+        let is_single = topology.members.len() <= 1;
+        Self { topology, alive, placements: Arc::new(placements), is_single }
+    }
+
+    /// The same members with others alive.
+    #[must_use]
+    pub fn with_alive(&self, alive: Arc<BTreeSet<HostId>>) -> Self {
+        Self { alive, ..self.clone() }
+    }
+
+    /// Where the replicas of a keyspace are; `None`: only on this node.
+    pub fn placement(&self, keyspace: &str) -> Option<&Arc<Placement>> {
+        self.placements.get(keyspace)
+    }
+
+    pub fn is_alive(&self, host_id: &HostId) -> bool {
+        self.alive.contains(host_id)
+    }
+}

@@ -1,0 +1,254 @@
+//! Statements about the schema: planned on the newest catalog that this node knows, put into the metadata log, acknowledged
+//! when every live member works with the result.
+//!
+//! The log takes a change only where the schema is the one that it was planned on; otherwise it is planned again. How a node
+//! takes a change over: [`crate::cluster::applying`].
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cql_lite::syntax::ast::{self, Statement};
+use cql_lite::types::codec;
+use helenus_engine::TableId;
+use helenus_engine::TableWriterOptions;
+use helenus_engine::compaction::CompactionOptions;
+use helenus_engine::shard::TableOptions as EngineTableOptions;
+use helenus_engine::table::Compression as EngineCompression;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::selection::ResultColumn;
+use helenus_query::run::select::ResultPage;
+use helenus_query::schema::catalog::{Catalog, Table, TableKind};
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::describe::{ClusterFacts, describe as describe_catalog};
+use helenus_query::schema::document::CatalogDocument;
+use helenus_query::schema::options::Compressor;
+use helenus_query::schema::virtual_tables::SNITCH;
+use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
+
+use crate::cluster;
+use crate::cluster::applying::protocol_change;
+use crate::coordinator::replica::truncate::truncate_everywhere;
+use crate::coordinator::{Outcome, RequestOptions};
+use crate::shard::context::ShardContext;
+
+/// Held by the schema change under way; used on the first shard.
+#[derive(Default)]
+pub struct SchemaTurn(tokio::sync::Mutex<()>);
+
+/// Plans of one change, each on a newer catalog.
+const PLANS_MAX: usize = 50;
+/// How long a change may take to get into the metadata log: less than the ten seconds that drivers wait for an answer, so that they
+/// get one where there is no majority.
+const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
+/// How long to wait for live members that have not applied a change.
+const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the newest catalog before a statement is refused or found to have no effect.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
+/// The longest pause after another member's change came first.
+const CONFLICT_PAUSE_MS_MAX: u64 = 50;
+
+/// The settings that the engine has of a table.
+pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
+    let options = &table.options;
+    let compression = match options.compression.compressor {
+        Compressor::None | Compressor::Noop => EngineCompression::None,
+        Compressor::Lz4 => EngineCompression::Lz4,
+        Compressor::Zstd { level } => EngineCompression::Zstd { level },
+    };
+    let compaction: CompactionOptions = options.compaction.to_engine()?;
+    Ok(EngineTableOptions {
+        gc_grace_seconds: options.gc_grace_seconds,
+        is_logged,
+        compaction,
+        writer: TableWriterOptions {
+            compression,
+            block_bytes: options.compression.chunk_length_bytes as usize,
+            bloom_filter_fp_chance: options.bloom_filter_fp_chance,
+        },
+    })
+}
+
+/// The stored tables of a catalog with their engine settings.
+pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptions)>> {
+    let mut tables = Vec::new();
+    for keyspace in catalog.keyspaces.values() {
+        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
+        }
+    }
+    Ok(tables)
+}
+
+fn ddl_context(context: &ShardContext) -> DdlContext {
+    DdlContext {
+        now_micros: context.next_timestamp(),
+        new_table_id: context.time_uuid(),
+        new_version: context.random_uuid(),
+        data_centers: context
+            .cluster_view()
+            .topology
+            .data_centers()
+            .into_iter()
+            .map(|(name, members)| (name, members as usize))
+            .collect(),
+    }
+}
+
+/// Carries out CREATE, ALTER and DROP.
+pub async fn change(
+    context: Rc<ShardContext>,
+    statement: Statement,
+    keyspace: Option<Arc<str>>,
+) -> Result<Outcome> {
+    context.run_on(0, move |context| Box::pin(change_here(context, statement, keyspace))).await?
+}
+
+async fn change_here(
+    context: Rc<ShardContext>,
+    statement: Statement,
+    keyspace: Option<Arc<str>>,
+) -> Result<Outcome> {
+    // One at a time: others of this node would only have to be planned again.
+    let turn = context.layers.get::<SchemaTurn>().0.lock().await;
+    for attempt in 0..PLANS_MAX {
+        let catalog = context.catalog();
+        let planned = ddl::execute(&catalog, &statement, keyspace.as_deref(), &ddl_context(&context));
+        if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
+            // Nothing will be proposed, so that the log cannot say whether this is the newest catalog. Where nobody leads
+            // it is as new as any.
+            let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
+            if context.catalog().version != catalog.version {
+                continue;
+            }
+        }
+        let change = planned?;
+        let Some(effect) = change.effect else { return Ok(Outcome::Void) };
+        // What the engine would refuse must not come into the log.
+        engine_tables(&change.catalog)?;
+        let dropped = catalog.keyspaces.keys().filter(|name| !change.catalog.keyspaces.contains_key(*name));
+        let command = Command::ChangeSchema(SchemaChangeCommand {
+            base: catalog.version,
+            changed: CatalogDocument::difference(&catalog, &change.catalog),
+            dropped: dropped.cloned().collect(),
+            event: effect.clone(),
+        });
+        match cluster::propose(&context, command, PROPOSE_DEADLINE).await? {
+            metadata::Outcome::Applied { version } => {
+                drop(turn);
+                let behind = cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
+                if !context.cluster_view().is_single {
+                    cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
+                }
+                return Ok(Outcome::SchemaChange {
+                    change: protocol_change(effect),
+                    warnings: change.warnings,
+                });
+            }
+            metadata::Outcome::Conflict { .. } => {
+                // Rivals of other members would otherwise meet again.
+                let pause_ms = context.random.borrow_mut().below(CONFLICT_PAUSE_MS_MAX);
+                context.clock.sleep(Duration::from_millis(pause_ms)).await;
+            }
+            metadata::Outcome::Busy { .. } => {}
+            metadata::Outcome::Refused(refusal @ metadata::Refusal::ReplicationInTransition { .. }) => {
+                return Err(RequestError::Configuration(refusal.to_string()));
+            }
+            metadata::Outcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
+        }
+    }
+    Err(RequestError::Server(format!(
+        "the schema was changed by others {PLANS_MAX} times while this change was under way"
+    )))
+}
+
+/// Has a job done on all shards of the node, on all of them at the same time.
+pub async fn on_every_shard(
+    context: &Rc<ShardContext>,
+    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
+    + Clone
+    + Send
+    + 'static,
+) -> Result<()> {
+    let jobs = (0..context.node.shard_count()).map(|shard| {
+        let job = job.clone();
+        async move { context.run_on(shard, move |context| job(context)).await? }
+    });
+    futures::future::try_join_all(jobs).await?;
+    Ok(())
+}
+
+/// Empties a table on every shard of every node.
+pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
+    let id = table.engine_id();
+    if !context.cluster_view().is_single && context.cluster_view().placement(&table.keyspace).is_some() {
+        truncate_everywhere(&context, id).await?;
+        return Ok(Outcome::Void);
+    }
+    let has_company = Arc::new(AtomicBool::new(false));
+    let told = has_company.clone();
+    on_every_shard(&context, move |context| {
+        let told = told.clone();
+        Box::pin(async move {
+            context
+                .shard
+                .truncate(id)
+                .await
+                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))?;
+            told.fetch_or(!context.cluster_view().is_single, Ordering::Relaxed);
+            Ok(())
+        })
+    })
+    .await?;
+    if has_company.load(Ordering::Relaxed) && context.cluster_view().placement(&table.keyspace).is_some() {
+        // Another member has begun to join, and may have been given what was there.
+        truncate_everywhere(&context, id).await?;
+    }
+    Ok(Outcome::Void)
+}
+
+/// The addresses of the replicas of each range of a keyspace, by the range's end.
+fn range_ownership(context: &ShardContext, keyspace: Option<&str>) -> BTreeMap<String, Vec<String>> {
+    let view = context.cluster_view();
+    let Some(placement) = keyspace.and_then(|keyspace| view.placement(keyspace)) else {
+        return BTreeMap::new();
+    };
+    placement
+        .ranges()
+        .map(|(range, replicas)| {
+            let addresses = replicas.read.iter().map(|member| format!("/{}", member.internode_address));
+            (range.end.to_string(), addresses.collect())
+        })
+        .collect()
+}
+
+/// Answers DESCRIBE.
+pub fn describe(
+    context: &ShardContext,
+    statement: &ast::Describe,
+    keyspace: Option<&str>,
+    _options: &RequestOptions,
+) -> Result<Outcome> {
+    let ownership = range_ownership(context, keyspace);
+    let facts = ClusterFacts {
+        name: &context.node.config.cluster_name,
+        partitioner: "Murmur3Partitioner",
+        snitch: SNITCH,
+        range_ownership: &ownership,
+    };
+    let description = describe_catalog(&context.catalog(), keyspace, facts, statement)?;
+    let mut page = ResultPage { row_count: description.rows.len(), ..ResultPage::default() };
+    for row in &description.rows {
+        for (value, (_, column_type)) in row.iter().zip(&description.columns) {
+            codec::write_element(&value.encode(column_type), &mut page.rows);
+        }
+    }
+    let columns = description
+        .columns
+        .into_iter()
+        .map(|(name, column_type)| ResultColumn { name: name.to_owned(), column_type })
+        .collect();
+    Ok(Outcome::OwnRows { keyspace: "system".to_owned(), table: "describe".to_owned(), columns, page })
+}

@@ -1,0 +1,249 @@
+//! The batch log of a shard: logged batches of several partitions that may not be applied everywhere yet.
+//!
+//! It is an engine table of the shard (its rows have no place in the ring: they are never read through CQL). A row's position
+//! begins with the time of the batch, its one cell holds the mutations, each with a length.
+//!
+//! A node alone writes a batch to its own log; in a cluster it goes to two other members ([`crate::coordinator::batch_log`]).
+//! An entry is durable before the first mutation is applied, and removed when every replica has every mutation or a hint for
+//! it. What stays (the coordinator died or gave up) is replayed by who keeps it, after twice the time a write may take.
+//! Replaying an entry twice changes nothing, as mutations carry their timestamps; mutations that are so old that tombstones
+//! which delete them may be forgotten are left out.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, behind, full_key};
+use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::{
+    Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
+};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::run::modify::PartitionMutation;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::coordinator::replica::hints::{revive, table_by_id};
+use crate::coordinator::replica::write::deliver;
+use crate::coordinator::write::{apply_all, apply_here};
+use crate::shard::context::ShardContext;
+
+/// The engine's id of the batch log.
+pub const TABLE: TableId = TableId(*b"helenus-batchlog");
+const PARTITION: &[u8] = b"batches";
+const COLUMN: u32 = 1;
+/// Deletes an entry for good, even one that comes later: no position is used twice.
+const NEVER_AGAIN: i64 = i64::MAX - 1;
+/// How often a shard looks for batches that were left behind.
+const ROUND: Duration = Duration::from_secs(10);
+/// Batches that are replayed at a time.
+const AT_A_TIME: usize = 16;
+
+/// The settings of the table.
+pub fn table_options() -> TableOptions {
+    // Removals that overtake their batch are a matter of seconds.
+    TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
+}
+
+/// Identifies a batch for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The coordinator's time, in microseconds since the epoch.
+    pub created_micros: i64,
+    pub random: u128,
+}
+
+impl BatchId {
+    /// A new one.
+    pub fn new(context: &ShardContext) -> Self {
+        Self { created_micros: context.next_timestamp(), random: context.random_uuid().as_u128() }
+    }
+
+    /// Its place in the log.
+    pub fn position(&self) -> Vec<u8> {
+        let mut position = vec![REGULAR_TAG];
+        position.extend_from_slice(&self.created_micros.to_be_bytes());
+        position.extend_from_slice(Uuid::from_u128(self.random).as_bytes());
+        position
+    }
+}
+
+/// Mutations as the log keeps them.
+pub fn encode(changes: &[PartitionMutation]) -> Vec<u8> {
+    let mut value = Vec::new();
+    for PartitionMutation { mutation, .. } in changes {
+        value.extend_from_slice(&(mutation.bytes().len() as u32).to_be_bytes());
+        value.extend_from_slice(mutation.bytes());
+    }
+    value
+}
+
+fn decode(mut rest: &[u8]) -> Result<Vec<Mutation>> {
+    let mut mutations = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let (bytes, after) = after
+            .split_at_checked(u32::from_be_bytes(*length) as usize)
+            .ok_or_else(|| malformed(&"an entry is cut short"))?;
+        let mutation =
+            Mutation::from_bytes(Bytes::copy_from_slice(bytes)).map_err(|error| malformed(&error))?;
+        mutations.push(mutation);
+        rest = after;
+    }
+    Ok(mutations)
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Server(format!("the batch log is damaged: {error}"))
+}
+
+/// Writes a batch to this shard's log and resolves when it is durable. `mutations`: see [`encode`].
+pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8]) -> Result<()> {
+    decode(mutations)?;
+    let timestamp = context.next_timestamp();
+    let mut row = RowBuilder::new();
+    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutations });
+    context.shard.admit().await?;
+    let written = write(context, position, &mut row)?;
+    context.replication().batches.borrow_mut().insert(position.to_vec(), context.clock.monotonic());
+    context.shard.durable(written).await?;
+    Ok(())
+}
+
+/// Takes a batch out of this shard's log. It need not be durable: a batch may be applied again.
+pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
+    let mut row = RowBuilder::new();
+    row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
+    write(context, position, &mut row)?;
+    context.replication().batches.borrow_mut().remove(position);
+    Ok(())
+}
+
+fn write(context: &ShardContext, position: &[u8], row: &mut RowBuilder) -> Result<LogPosition> {
+    let mut builder =
+        MutationBuilder::new(TABLE, 0, PARTITION).map_err(|error| RequestError::Server(error.to_string()))?;
+    builder.row(position, row);
+    apply_here(context, &builder.build())
+}
+
+/// The batch at a position, or all batches of the log.
+fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
+    let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
+    let start = key(position.unwrap_or(REGULAR_START))?;
+    let end = if position.is_some() { behind(&start) } else { key(REGULAR_END)? };
+    let mut scan = context.shard.scan(&ScanRequest {
+        table: TABLE,
+        start: &start,
+        end: &end,
+        reversed: false,
+        now_seconds: context.now_seconds(),
+        budget: Budget::UNLIMITED,
+    })?;
+    let mut batches = Vec::new();
+    while let Step::Row(view) = scan.next()? {
+        let mut mutations = Vec::new();
+        for cell in view.row.cells() {
+            mutations.extend(decode(cell.value)?);
+        }
+        batches.push((view.position.to_vec(), mutations));
+    }
+    Ok(batches)
+}
+
+/// The coordinator's time of a batch.
+fn created_micros(position: &[u8]) -> i64 {
+    position.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
+}
+
+/// The mutations of a batch that may still be applied: their tables are there and remember deletions long enough.
+fn applicable(context: &ShardContext, position: &[u8], mutations: &[Mutation]) -> Vec<PartitionMutation> {
+    let created = created_micros(position);
+    mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect()
+}
+
+/// At the start: applies what a crash of this node has left, if it is alone; in a cluster it waits for its time. Returns the
+/// number of batches.
+pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
+    let batches = read(context, None)?;
+    let count = batches.len();
+    let is_single = context.cluster_view().is_single;
+    for (position, mutations) in batches {
+        if is_single {
+            // Tables that were dropped since have no use for their part.
+            let catalog = context.catalog();
+            let known = mutations.into_iter().filter_map(|mutation| {
+                let view = mutation.view().ok()?;
+                table_by_id(&catalog, &view.table)?;
+                Some((view.token, mutation.clone()))
+            });
+            if apply_all(context, known.collect()).await?.is_empty() {
+                remove(context, &position)?;
+            } else {
+                note_left_behind(context, position);
+            }
+        } else {
+            note_left_behind(context, position);
+        }
+    }
+    Ok(if is_single { count } else { 0 })
+}
+
+/// Has a stored batch replayed when its time has come.
+pub fn note_left_behind(context: &ShardContext, position: Vec<u8>) {
+    let now = context.clock.monotonic();
+    context.replication().batches.borrow_mut().insert(position, now);
+}
+
+/// Begins to look, every ten seconds, for batches that were left behind.
+pub fn spawn_replay(context: &Rc<ShardContext>) {
+    context.repeat(ROUND, async |context| {
+        if let Err(error) = replay_left_behind(context).await {
+            tracing::warn!(%error, "a batch could not be replayed");
+        }
+    });
+}
+
+/// Applies batches that have been here for more than twice the time a write may take.
+async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
+    let patience = 2 * Duration::from_millis(context.node.config.write_request_timeout_ms);
+    let now = context.clock.monotonic();
+    let due: Vec<Vec<u8>> = context
+        .replication()
+        .batches
+        .borrow()
+        .iter()
+        .filter(|(_, came)| now.saturating_sub(**came) > patience)
+        .map(|(position, _)| position.clone())
+        .collect();
+    for some in due.chunks(AT_A_TIME) {
+        let replayed = some.iter().map(|position| replay_one(context, position));
+        futures::future::join_all(replayed).await.into_iter().collect::<Result<()>>()?;
+    }
+    Ok(())
+}
+
+/// Applies all batches that are here, however young; this node is about to leave. True: none of them is left.
+pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
+    let all: Vec<Vec<u8>> = context.replication().batches.borrow().keys().cloned().collect();
+    for some in all.chunks(AT_A_TIME) {
+        let replayed = some.iter().map(|position| replay_one(context, position));
+        futures::future::join_all(replayed).await.into_iter().collect::<Result<()>>()?;
+    }
+    let left = context.replication().batches.borrow();
+    Ok(!all.iter().any(|position| left.contains_key(position)))
+}
+
+async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
+    for (_, mutations) in read(context, Some(position))? {
+        let changes = applicable(context, position, &mutations);
+        let delivered =
+            futures::future::join_all(changes.into_iter().map(|change| deliver(context, change))).await;
+        if delivered.contains(&false) {
+            // It stays for the next round.
+            return Ok(());
+        }
+    }
+    remove(context, position)?;
+    context.metrics.batches_replayed.increment();
+    Ok(())
+}

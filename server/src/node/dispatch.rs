@@ -1,0 +1,85 @@
+//! Requests of other nodes: the services of this node by their ids, decoded, carried out on a shard, answered.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::{self, Failure, MessageError, ServiceRequest};
+use helenus_internode::transport::Handler;
+use helenus_ring::HostId;
+
+use crate::cluster::message::ClusterRequest;
+use crate::coordinator::replica::message::ReplicaRequest;
+use crate::shard::board::ServingState;
+use crate::shard::call::Serve;
+use crate::shard::context::ShardContext;
+use crate::streaming::message::StreamRequest;
+
+const _: () = assert!(
+    ReplicaRequest::ID != ClusterRequest::ID
+        && ClusterRequest::ID != StreamRequest::ID
+        && StreamRequest::ID != ReplicaRequest::ID,
+    "services are told apart by their ids"
+);
+
+/// Has a shard carry out what other nodes ask of it.
+pub struct Dispatcher(pub Rc<ShardContext>);
+
+impl Handler for Dispatcher {
+    fn handle(
+        self: Rc<Self>,
+        from: HostId,
+        message: Bytes,
+        needs_answer: bool,
+    ) -> LocalBoxFuture<'static, Option<Bytes>> {
+        let context = self.0.clone();
+        Box::pin(async move { dispatch(&context, from, &message, needs_answer).await })
+    }
+}
+
+/// Carries an encoded request of a node out on a shard. The encoded response, if one is needed.
+pub async fn dispatch(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    message: &[u8],
+    needs_answer: bool,
+) -> Option<Bytes> {
+    let response = carry_out(context, from, message).await.or_else(|error| {
+        tracing::warn!(%from, %error, "a node sent a request that cannot be read");
+        service::encode_failure(&Failure::Malformed(error.to_string()))
+    });
+    match response {
+        Ok(response) => needs_answer.then_some(response),
+        Err(error) => {
+            tracing::error!(%from, %error, "a response cannot be encoded");
+            None
+        }
+    }
+}
+
+async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
+    let (id, request) = service::split_request(message)?;
+    match id {
+        ReplicaRequest::ID if context.node.board.state() > ServingState::Leaving => {
+            service::encode_failure(&Failure::Overloaded("the node serves no more".to_owned()))
+        }
+        ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,
+        ClusterRequest::ID => serve::<ClusterRequest>(context, from, request).await,
+        StreamRequest::ID => serve::<StreamRequest>(context, from, request).await,
+        unknown => {
+            service::encode_failure(&Failure::Malformed(format!("there is no service {unknown} here")))
+        }
+    }
+}
+
+async fn serve<R: Serve>(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    request: &[u8],
+) -> Result<Bytes, MessageError> {
+    let request = service::decode_request::<R>(request)?;
+    let response = request.serve(context.clone(), from).await;
+    service::encode_response::<R>(&response).or_else(|error| {
+        service::encode_failure(&Failure::Internal(format!("the response cannot be encoded: {error}")))
+    })
+}

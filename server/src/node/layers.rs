@@ -1,0 +1,31 @@
+//! The states that the layers keep with a node and its shards: the only place that knows all of them.
+
+use crate::cluster::liveness::Liveness;
+use crate::cluster::raft::OpenMetadataLog;
+use crate::cluster::schema::SchemaTurn;
+use crate::coordinator::paxos;
+use crate::coordinator::paxos::replica::PaxosState;
+use crate::coordinator::replica::ReplicationState;
+use crate::coordinator::virtual_state::ClientSource;
+use crate::session::connection::{self, Connections};
+use crate::shard::context::Layers;
+use crate::shard::layers::{NodeLayers, ShardLayers};
+use crate::streaming::progress::Transfers;
+
+/// What all shards of a node share.
+pub fn of_node() -> NodeLayers {
+    NodeLayers::default().with(Transfers::default())
+}
+
+/// What each shard has of its own.
+pub fn of_shard() -> Layers {
+    let states = ShardLayers::default()
+        .with(ReplicationState::default())
+        .with(PaxosState::default())
+        .with(Connections::default())
+        .with(Liveness::default())
+        .with(OpenMetadataLog::default())
+        .with(SchemaTurn::default())
+        .with(ClientSource(connection::clients));
+    Layers { states, view_changes: paxos::replica::view_changes }
+}

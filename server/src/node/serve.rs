@@ -1,0 +1,77 @@
+//! The work of a shard's thread: jobs of other shards, connections of clients, links of other nodes.
+//!
+//! Invariant: jobs run as local tasks. One that waits does not hold up the next.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use helenus_internode::incoming::{self, Peer};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use super::dispatch::Dispatcher;
+use crate::cluster;
+use crate::session::connection;
+use crate::shard::context::{Message, ShardContext};
+
+/// Serves the queue of a shard until it is told to stop, or nobody can tell it anything any more.
+pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {
+    while let Some(message) = queue.recv().await {
+        match message {
+            Message::Job(job) => {
+                tokio::task::spawn_local(job(context.clone()));
+            }
+            Message::Connection(stream, peer) => {
+                if let Err(error) = accept(&context, stream, peer) {
+                    tracing::warn!(%peer, %error, "cannot serve a connection");
+                    context.node.connection_ended();
+                }
+            }
+            Message::Link(stream, peer) => {
+                if let Err(error) = accept_link(&context, stream, peer) {
+                    tracing::warn!(address = %peer.address, %error, "cannot serve a link");
+                }
+            }
+            Message::Stop => break,
+        }
+    }
+    cluster::start::stop(&context).await;
+}
+
+fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let stream = TcpStream::from_std(stream)?;
+    let context = context.clone();
+    context.metrics.connections.increment();
+    let counted = CountedConnection(context.clone());
+    tokio::task::spawn_local(async move {
+        connection::serve(context, stream, peer).await;
+        drop(counted);
+    });
+    Ok(())
+}
+
+/// A connection that is served: counted until it ends, in whatever way.
+struct CountedConnection(Rc<ShardContext>);
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.metrics.connections.decrement();
+        self.0.node.connection_ended();
+    }
+}
+
+fn accept_link(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: Peer) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let stream = TcpStream::from_std(stream)?;
+    let server = incoming::Server {
+        handler: Rc::new(Dispatcher(context.clone())),
+        options: context.node.config.link_options(),
+        clock: context.clock.clone(),
+        metrics: context.metrics.internode.clone(),
+        stopping: context.node.stopping.subscribe(),
+    };
+    tokio::task::spawn_local(incoming::serve(server, stream, peer));
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Requests from a shard to a shard of any node, this one included.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::{self, Failure, ServiceRequest};
+use helenus_internode::transport::{CallError, Destination, PeerError};
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+use tokio::sync::oneshot;
+
+use super::context::{Message, ShardContext};
+
+/// A request that a shard of this node can carry out. The layer that owns the service implements it.
+pub trait Serve: ServiceRequest + Clone + Send + 'static {
+    /// Carries the request out for a node.
+    fn serve(
+        self,
+        context: Rc<ShardContext>,
+        from: HostId,
+    ) -> LocalBoxFuture<'static, Result<Self::Response, Failure>>;
+}
+
+impl ShardContext {
+    /// Asks a shard of another member, or of this node, and resolves with its response.
+    pub async fn ask<R: Serve>(
+        self: &Rc<Self>,
+        member: &Member,
+        shard: u16,
+        request: &R,
+        deadline: Duration,
+    ) -> Result<R::Response, PeerError> {
+        if member.host_id == self.node.host_id {
+            return self.ask_own(member.internode_address, shard, request.clone(), deadline).await;
+        }
+        self.ask_other::<R>(member, shard, service::encode_request(request)?, deadline).await
+    }
+
+    /// Asks a shard of another member with a request that is encoded already: one that goes to several members is
+    /// encoded once.
+    pub async fn ask_other<R: ServiceRequest>(
+        self: &Rc<Self>,
+        member: &Member,
+        shard: u16,
+        request: service::Message,
+        deadline: Duration,
+    ) -> Result<R::Response, PeerError> {
+        let to = Destination { host_id: Some(member.host_id), address: member.internode_address, shard };
+        let response = match self.transport.call(to, request, deadline).await {
+            Ok(response) => response,
+            Err(error) => {
+                if let CallError::Removed { address, .. } = &error {
+                    self.node.learn_removed(address);
+                }
+                return Err(error.into());
+            }
+        };
+        match service::decode_response::<R>(&response) {
+            Ok(response) => Ok(response?),
+            Err(error) => Err(CallError::Malformed { address: to.address, reason: error.to_string() }.into()),
+        }
+    }
+
+    /// Has a shard of this node carry a request out, without the network. As with other nodes, a request whose deadline
+    /// passes goes on.
+    async fn ask_own<R: Serve>(
+        self: &Rc<Self>,
+        address: SocketAddr,
+        shard: u16,
+        request: R,
+        deadline: Duration,
+    ) -> Result<R::Response, PeerError> {
+        let shard = usize::from(shard) % self.node.shard_count();
+        let from = self.node.host_id;
+        let (sender, receiver) = oneshot::channel();
+        let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
+            Box::pin(async move {
+                // The asker may have gone away meanwhile.
+                let _ = sender.send(request.serve(context, from).await);
+            })
+        };
+        if shard == self.index {
+            tokio::task::spawn_local(job(self.clone()));
+        } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
+            return Err(CallError::Overloaded { address }.into());
+        }
+        tokio::select! {
+            biased;
+            response = receiver => {
+                let reason = || "this node is shutting down".to_owned();
+                Ok(response.map_err(|_| CallError::Unreachable { address, reason: reason() })??)
+            }
+            () = self.clock.sleep(deadline) => {
+                let after_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+                Err(CallError::TimedOut { address, after_ms }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A shard's thread: its engine shard, what all shards of the node share, and the queue through which others ask it for
+//! work.
+//!
+//! Invariants:
+//! * Everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardLink`].
+//! * Jobs of other shards run as local tasks: one that waits does not hold up the next.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cql_lite::frame::Event;
+use cql_lite::types::{timeuuid, token};
+use futures::future::LocalBoxFuture;
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::io::{Clock, Environment, SplitMix64};
+use helenus_engine::shard::Shard;
+use helenus_internode::incoming::Peer;
+use helenus_internode::transport::Transport;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::{CallContext, UuidSource};
+use helenus_query::schema::catalog::{Catalog, CatalogView};
+use helenus_query::schema::virtual_tables::NodeInformation;
+use helenus_query::statement::{Registry, StatementCache};
+use helenus_ring::view::ClusterView;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use uuid::Uuid;
+
+use super::board::{Board, ServingState};
+use super::layers::{NodeLayers, ShardLayers};
+use super::metrics::ShardMetrics;
+use crate::config::Config;
+use crate::files::node_files::NodeFiles;
+use crate::planted::PlantedBug;
+
+/// How many of a token's highest bits do not choose the shard (ScyllaDB's default, which drivers assume).
+pub const IGNORE_MSB: u32 = 12;
+/// Jobs that may wait for a shard.
+pub const QUEUE_LENGTH: usize = 4_096;
+
+type Job = Box<dyn FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, ()> + Send>;
+
+/// What a shard's thread is sent.
+pub enum Message {
+    /// Work on the shard's data.
+    Job(Job),
+    /// A client's connection to serve.
+    Connection(std::net::TcpStream, SocketAddr),
+    /// A link of another node to serve; its handshake is done.
+    Link(std::net::TcpStream, Peer),
+    /// Stop serving, make everything durable, and end.
+    Stop,
+}
+
+/// The way to a shard.
+pub type ShardLink = mpsc::Sender<Message>;
+
+/// How far the end of a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It is a member, or is to become one.
+    Staying,
+    /// It knows that it is none any more.
+    Going,
+    /// That is noted, too: whoever runs the node is to end it.
+    Gone,
+}
+
+/// What all threads of a node know.
+pub struct NodeShared {
+    pub config: Config,
+    pub host_id: Uuid,
+    pub links: Vec<ShardLink>,
+    pub registry: Registry,
+    pub information: NodeInformation,
+    pub events: broadcast::Sender<Event>,
+    pub metrics: Vec<Arc<ShardMetrics>>,
+    /// True once the node is to stop.
+    pub stopping: watch::Sender<bool>,
+    /// Whether this node is a member (to be), or is to end.
+    pub departure: watch::Sender<Departure>,
+    /// Who is alive and what others tell of themselves.
+    pub board: Board,
+    pub shard_aware_port: u16,
+    /// What the layers above keep with this node.
+    pub layers: NodeLayers,
+    /// The version of the topology that every shard works with: what the metadata log has brought so far.
+    pub applied: watch::Sender<u64>,
+    /// The node's own small files.
+    pub files: NodeFiles,
+    /// Connections of clients that are open.
+    pub connections: AtomicUsize,
+}
+
+impl NodeShared {
+    pub fn shard_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The shard that owns a token.
+    #[inline]
+    pub fn shard_of(&self, token: i64) -> usize {
+        token::shard_of(token, self.links.len() as u32, IGNORE_MSB) as usize
+    }
+
+    /// Counts a client's connection; false when there are too many.
+    pub fn connection_begun(&self) -> bool {
+        let open = self.connections.fetch_add(1, Ordering::Relaxed);
+        if open >= self.config.max_connections {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub fn connection_ended(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that this node is no member any more, and has it serve nothing from now on. `learned_from` is for the log.
+    /// What follows is up to whoever watches `departure`. Again it does nothing.
+    pub fn learn_removed(&self, learned_from: &dyn std::fmt::Display) {
+        let is_first = self.departure.send_if_modified(|departure| {
+            let is_first = *departure == Departure::Staying;
+            if is_first {
+                *departure = Departure::Going;
+            }
+            is_first
+        });
+        if is_first {
+            tracing::warn!(
+                host_id = %self.host_id, %learned_from,
+                "this node is no member of the cluster any more; it serves no more and ends"
+            );
+            self.board.set_state(ServingState::Removed);
+        }
+    }
+}
+
+/// What a shard's thread works with.
+pub struct ShardContext {
+    pub index: usize,
+    pub node: Arc<NodeShared>,
+    pub shard: Rc<Shard>,
+    pub clock: Rc<dyn Clock>,
+    /// The way to other nodes.
+    pub transport: Rc<dyn Transport>,
+    /// For everything that is to be random: ids, jitter, choices among equals.
+    pub random: RefCell<SplitMix64>,
+    pub statements: StatementCache,
+    pub metrics: Arc<ShardMetrics>,
+    /// What the layers above keep with this shard.
+    pub layers: ShardLayers,
+    view_changes: fn(&ShardContext, &ClusterView),
+    uuids: &'static dyn UuidSource,
+    planted_bug: Option<PlantedBug>,
+    catalog: RefCell<CatalogView>,
+    cluster: RefCell<Arc<ClusterView>>,
+    last_timestamp: Cell<i64>,
+    last_append: Cell<Option<LogPosition>>,
+}
+
+/// What a shard is handed from outside.
+pub struct ShardParts {
+    pub environment: Environment,
+    pub transport: Rc<dyn Transport>,
+    pub random_seed: u64,
+    /// For the CQL functions that make UUIDs.
+    pub uuids: &'static dyn UuidSource,
+    /// `None`, but for simulations.
+    pub planted_bug: Option<PlantedBug>,
+}
+
+/// The part of the layers above in a shard.
+pub struct Layers {
+    /// What they keep with it.
+    pub states: ShardLayers,
+    /// Called with the next view of the cluster before the shard works with it.
+    pub view_changes: fn(&ShardContext, &ClusterView),
+}
+
+impl ShardContext {
+    pub fn new(
+        index: usize,
+        node: Arc<NodeShared>,
+        shard: Rc<Shard>,
+        parts: ShardParts,
+        catalog: CatalogView,
+        cluster: Arc<ClusterView>,
+        layers: Layers,
+    ) -> Self {
+        let metrics = node.metrics[index].clone();
+        parts.transport.view_changed(&cluster);
+        Self {
+            index,
+            node,
+            shard,
+            clock: parts.environment.clock,
+            transport: parts.transport,
+            random: RefCell::new(SplitMix64::new(parts.random_seed)),
+            statements: StatementCache::default(),
+            metrics,
+            layers: layers.states,
+            view_changes: layers.view_changes,
+            uuids: parts.uuids,
+            planted_bug: parts.planted_bug,
+            catalog: RefCell::new(catalog),
+            cluster: RefCell::new(cluster),
+            last_timestamp: Cell::new(0),
+            last_append: Cell::new(None),
+        }
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.borrow().catalog.clone()
+    }
+
+    pub fn catalog_view(&self) -> std::cell::Ref<'_, CatalogView> {
+        self.catalog.borrow()
+    }
+
+    /// The cluster as this shard sees it.
+    pub fn cluster(&self) -> Arc<ClusterView> {
+        self.cluster.borrow().clone()
+    }
+
+    /// The same without another owner of it.
+    pub fn cluster_view(&self) -> std::cell::Ref<'_, Arc<ClusterView>> {
+        self.cluster.borrow()
+    }
+
+    /// Takes a new view of the cluster over.
+    pub fn install_cluster(&self, view: Arc<ClusterView>) {
+        let view = match self.node.board.detected() {
+            Some(alive) if alive != view.alive => Arc::new(view.with_alive(alive)),
+            _ => view,
+        };
+        self.transport.view_changed(&view);
+        (self.view_changes)(self, &view);
+        *self.cluster.borrow_mut() = view;
+    }
+
+    /// Takes a new catalog over.
+    pub fn install(&self, view: CatalogView) {
+        *self.catalog.borrow_mut() = view;
+    }
+
+    /// The newest timestamp that this shard has given out.
+    pub fn last_timestamp(&self) -> i64 {
+        self.last_timestamp.get()
+    }
+
+    /// A timestamp for a write: microseconds, strictly increasing on this shard.
+    pub fn next_timestamp(&self) -> i64 {
+        self.next_timestamp_at(self.clock.now_micros())
+    }
+
+    /// As [`ShardContext::next_timestamp`] in a turn in which the clock was asked already.
+    pub fn next_timestamp_at(&self, clock_micros: i64) -> i64 {
+        let next = clock_micros.max(self.last_timestamp.get() + 1);
+        self.last_timestamp.set(next);
+        next
+    }
+
+    pub fn now_seconds(&self) -> u32 {
+        self.clock.now_seconds()
+    }
+
+    /// The circumstances of a request that is carried out now.
+    pub fn call_context(&self) -> CallContext {
+        CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+    }
+
+    /// Whether a simulation has planted this bug.
+    #[inline]
+    pub fn has_bug(&self, bug: PlantedBug) -> bool {
+        cfg!(feature = "planted-bugs") && self.planted_bug == Some(bug)
+    }
+
+    /// A version 4 UUID.
+    pub fn random_uuid(&self) -> Uuid {
+        let mut random = self.random.borrow_mut();
+        let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
+    }
+
+    /// A version 1 UUID of now.
+    pub fn time_uuid(&self) -> Uuid {
+        let mut node = [0; 6];
+        node.copy_from_slice(&self.node.host_id.as_bytes()[..6]);
+        // The multicast bit: no network card has this address.
+        node[0] |= 1;
+        timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, node)
+    }
+
+    /// Remembers the last record of the commit log. Those of tables that are not logged come before all others.
+    pub fn note_append(&self, position: LogPosition) {
+        self.last_append.set(self.last_append.get().max(Some(position)));
+    }
+
+    /// The last record of the commit log, if this run of the node has appended any: an answer that tells of the present
+    /// state waits until it is durable.
+    pub fn last_append(&self) -> Option<LogPosition> {
+        self.last_append.get()
+    }
+
+    /// Does something again and again on this shard, with a pause before each time, until the node stops.
+    pub fn repeat(self: &Rc<Self>, pause: Duration, job: impl AsyncFn(&Rc<Self>) + 'static) {
+        let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
+        tokio::task::spawn_local(async move {
+            loop {
+                clock.sleep(pause).await;
+                let Some(context) = weak.upgrade() else { return };
+                if *context.node.stopping.borrow() {
+                    return;
+                }
+                job(&context).await;
+            }
+        });
+    }
+
+    /// Has a job done on a shard's thread and waits for its result.
+    pub async fn run_on<T: Send + 'static>(
+        self: &Rc<Self>,
+        shard: usize,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
+    ) -> Result<T> {
+        if shard == self.index {
+            return Ok(job(self.clone()).await);
+        }
+        run_on(&self.node.links[shard], job).await
+    }
+}
+
+/// Has a job done on the thread behind a link and waits for its result.
+pub async fn run_on<T: Send + 'static>(
+    link: &ShardLink,
+    job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
+) -> Result<T> {
+    let stopped = || RequestError::Server("the node is shutting down".to_owned());
+    let (sender, receiver) = oneshot::channel();
+    let job: Job = Box::new(move |context| {
+        Box::pin(async move {
+            // The asker may have gone away meanwhile.
+            let _ = sender.send(job(context).await);
+        })
+    });
+    link.send(Message::Job(job)).await.map_err(|_| stopped())?;
+    receiver.await.map_err(|_| stopped())
+}
