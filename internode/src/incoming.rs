@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::frame::{Frame, FrameError, FrameKind};
-use super::tcp::LinkOptions;
+use super::link_context::LinkOptions;
 use super::transport::Handler;
 use super::wire::{Inbox, Outbox};
 use crate::metrics::InternodeMetrics;

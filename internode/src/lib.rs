@@ -15,6 +15,7 @@ pub mod frame;
 pub mod handshake;
 pub mod incoming;
 mod link;
+pub mod link_context;
 pub mod listener;
 pub mod metrics;
 pub mod service;

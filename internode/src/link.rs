@@ -11,7 +11,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,81 +22,11 @@ use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
-use super::frame::{Frame, FrameError, FrameKind};
-use super::handshake::{HandshakeError, Opening, REMOVED_CODE, Refusal};
-use super::service::Lane;
-use super::tcp::Shared;
+use super::frame::{Frame, FrameKind};
+use super::handshake::{HandshakeError, Opening, Refusal};
+use super::link_context::{LinkContext, LinkFailure, LinkKey, milliseconds};
 use super::transport::{CallError, Destination};
 use super::wire::{Inbox, Outbox};
-
-/// What links are told apart by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkKey {
-    pub address: SocketAddr,
-    pub shard: u16,
-    pub lane: Lane,
-}
-
-/// Why a link has ended, or was never made.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum LinkFailure {
-    #[error("{0}")]
-    Unreachable(String),
-    /// Either side has refused the other.
-    #[error("{reason}")]
-    Refused { code: u16, reason: String },
-    /// The other node says that this one was removed from the cluster.
-    #[error("{0}")]
-    Removed(String),
-    #[error("{0}")]
-    Nonsense(String),
-}
-
-impl LinkFailure {
-    /// What a request is told.
-    pub fn as_call_error(&self, address: SocketAddr) -> CallError {
-        let reason = self.to_string();
-        match self {
-            Self::Unreachable(_) => CallError::Unreachable { address, reason },
-            Self::Refused { code, .. } => CallError::Refused { address, code: *code, reason },
-            Self::Removed(_) => CallError::Removed { address, reason },
-            Self::Nonsense(_) => CallError::Malformed { address, reason },
-        }
-    }
-}
-
-impl From<HandshakeError> for LinkFailure {
-    fn from(error: HandshakeError) -> Self {
-        match error {
-            HandshakeError::Io(error) => error.into(),
-            HandshakeError::Magic | HandshakeError::Malformed(_) => Self::Nonsense(error.to_string()),
-            HandshakeError::RefusedByPeer { code: REMOVED_CODE, .. } => Self::Removed(error.to_string()),
-            HandshakeError::RefusedByPeer { code, .. } => Self::Refused { code, reason: error.to_string() },
-            HandshakeError::Refused(refusal) => refusal.into(),
-        }
-    }
-}
-
-impl From<Refusal> for LinkFailure {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused { code: refusal.code(), reason: refusal.to_string() }
-    }
-}
-
-impl From<io::Error> for LinkFailure {
-    fn from(error: io::Error) -> Self {
-        Self::Unreachable(match error.kind() {
-            io::ErrorKind::UnexpectedEof => "it has closed the link".to_owned(),
-            _ => error.to_string(),
-        })
-    }
-}
-
-impl From<FrameError> for LinkFailure {
-    fn from(error: FrameError) -> Self {
-        Self::Nonsense(error.to_string())
-    }
-}
 
 /// A request that waits for its answer.
 struct Waiting {
@@ -149,7 +78,7 @@ impl Link {
     /// Queues a request.
     pub fn request(
         &self,
-        shared: &Shared,
+        shared: &LinkContext,
         to: Destination,
         payload: Bytes,
         deadline: Duration,
@@ -167,13 +96,13 @@ impl Link {
     }
 
     /// Queues a message without an answer.
-    pub fn send(&self, shared: &Shared, to: Destination, payload: Bytes) -> Result<(), CallError> {
+    pub fn send(&self, shared: &LinkContext, to: Destination, payload: Bytes) -> Result<(), CallError> {
         self.queue(shared, FrameKind::OneWay, 0, to, None, payload)
     }
 
     fn queue(
         &self,
-        shared: &Shared,
+        shared: &LinkContext,
         kind: FrameKind,
         call_id: u64,
         to: Destination,
@@ -231,7 +160,7 @@ impl Link {
     }
 
     /// The link's task.
-    pub async fn run(self: Rc<Self>, shared: Rc<Shared>) {
+    pub async fn run(self: Rc<Self>, shared: Rc<LinkContext>) {
         let timeout = shared.clock.sleep(shared.options.connect_timeout);
         let connected = tokio::select! {
             biased;
@@ -258,7 +187,6 @@ impl Link {
             }
         };
         *self.state.borrow_mut() = State::Ended;
-        shared.forget(&self.key);
         let error = failure.as_call_error(self.key.address);
         for (_, waiting) in mem::take(&mut *self.waiting.borrow_mut()) {
             shared.metrics.failures.increment();
@@ -267,7 +195,7 @@ impl Link {
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the transport over TCP")]
-    async fn connect(&self, shared: &Shared) -> Result<(TcpStream, HostId), LinkFailure> {
+    async fn connect(&self, shared: &LinkContext) -> Result<(TcpStream, HostId), LinkFailure> {
         let address = self.key.address;
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if let Some(own) = shared.options.source_ip
@@ -299,7 +227,7 @@ impl Link {
     }
 
     /// What has waited for the link goes into its outbox.
-    fn go_up(&self, shared: &Shared, host_id: HostId) {
+    fn go_up(&self, shared: &LinkContext, host_id: HostId) {
         let mut outbox = Outbox::default();
         let before = mem::replace(&mut *self.state.borrow_mut(), State::Ended);
         let State::Connecting { queued, .. } = before else { return };
@@ -331,7 +259,7 @@ impl Link {
     /// Carries requests and answers until the link ends.
     async fn exchange(
         &self,
-        shared: &Shared,
+        shared: &LinkContext,
         stream: &TcpStream,
     ) -> Result<std::convert::Infallible, LinkFailure> {
         let mut inbox = Inbox::new(shared.options.frame_bytes_max);
@@ -380,7 +308,7 @@ impl Link {
     }
 
     /// Whether everything is written.
-    fn flush(&self, shared: &Shared, stream: &TcpStream) -> Result<bool, LinkFailure> {
+    fn flush(&self, shared: &LinkContext, stream: &TcpStream) -> Result<bool, LinkFailure> {
         let mut state = self.state.borrow_mut();
         let State::Up { outbox, .. } = &mut *state else { return Ok(true) };
         let written = outbox.flush(stream)?;
@@ -420,9 +348,4 @@ fn check_host(expected: Option<HostId>, found: HostId) -> Result<(), Refusal> {
         Some(expected) if expected != found => Err(Refusal::Host { expected, found }),
         _ => Ok(()),
     }
-}
-
-/// Whole milliseconds, at least one.
-pub fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
 }

@@ -19,9 +19,10 @@ use uuid::Uuid;
 use super::frame::{self, Frame, FrameKind};
 use super::handshake::{Local, Opening};
 use super::incoming::{self, Server};
+use super::link_context::LinkOptions;
 use super::listener::{self, Acceptor};
 use super::service::{Lane, Message};
-use super::tcp::{LinkOptions, TcpTransport};
+use super::tcp::TcpTransport;
 use super::transport::{CallError, Destination, Handler, Transport};
 use crate::metrics::InternodeMetrics;
 

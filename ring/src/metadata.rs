@@ -21,8 +21,7 @@ use helenus_query::schema::system_keyspaces::initial_catalog;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::member::HostId;
-use crate::member::{Member, MemberState, Phase};
+use crate::member::{HostId, Member, MemberState, Phase};
 use crate::topology::Topology;
 
 /// The newest features that this program knows: what is stored, sent or agreed on in a way that older programs do not

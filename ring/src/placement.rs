@@ -13,8 +13,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::Replication;
 use smallvec::SmallVec;
 
-use super::member::HostId;
-use super::member::Member;
+use super::member::{HostId, Member};
 use super::topology::Topology;
 
 /// The replicas of the tokens of one range.

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::HostId;
-use super::member::{Member, MemberState, Phase};
+use super::member::{HostId, Member, MemberState, Phase};
 
 /// The members of the cluster at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

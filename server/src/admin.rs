@@ -18,9 +18,9 @@ use crate::observe::prometheus::{EngineGauges, render};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::board::ServingState;
-use crate::shard::context::NodeShared;
-use crate::shard::context::{ShardContext, run_on};
+use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::streaming;
+use crate::streaming::cleanup::{CleanupError, cleanup};
 use crate::streaming::progress::StreamingReport;
 
 /// The node as the HTTP server knows it.
@@ -127,9 +127,7 @@ impl NodeAdmin {
         async move {
             let outcome = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
             outcome.map_err(|error| match error {
-                MembershipError::UnknownMember { .. } | MembershipError::UnknownKeyspace(_) => {
-                    AdminError::Unknown(error.to_string())
-                }
+                MembershipError::UnknownMember { .. } => AdminError::Unknown(error.to_string()),
                 other => AdminError::Failed(other.to_string()),
             })
         }
@@ -320,9 +318,17 @@ impl Admin for NodeAdmin {
     }
 
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
-        self.change_members(move |context| {
-            Box::pin(async move { membership::cleanup(&context, keyspace).await.map(|_| ()) })
-        })
+        let job = move |context| -> LocalBoxFuture<'static, Result<usize, CleanupError>> {
+            Box::pin(async move { cleanup(&context, keyspace).await })
+        };
+        async move {
+            let outcome = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+            outcome.map(|_| ()).map_err(|error| match error {
+                CleanupError::UnknownKeyspace(_) => AdminError::Unknown(error.to_string()),
+                other => AdminError::Failed(other.to_string()),
+            })
+        }
+        .boxed()
     }
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {

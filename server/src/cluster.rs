@@ -11,6 +11,7 @@ pub mod liveness;
 pub mod membership;
 pub mod message;
 mod notices;
+pub mod own_member;
 pub mod propose;
 pub mod raft;
 pub mod schema;
@@ -24,17 +25,17 @@ mod tests;
 use std::rc::Rc;
 use std::time::Duration;
 
-use self::message::{ClusterRequest, ClusterResponse};
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::Failure;
+use helenus_ring::HostId;
 
+use self::message::{ClusterRequest, ClusterResponse};
 pub use self::propose::{
     applied_version, catch_up, catch_up_with_leader, propose, tell_agreed, wait_applied,
     wait_applied_everywhere,
 };
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
-use futures::future::LocalBoxFuture;
-use helenus_internode::service::Failure;
-use helenus_ring::HostId;
 
 /// The longest that another node may have this one wait on its behalf.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
-use helenus_internode::tcp::LinkOptions;
+use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,8 @@
 //! ```
 
 use crate::config::Config;
-use crate::node::{Node, StartError};
+use crate::node::Node;
+use crate::node::error::StartError;
 
 /// Settings for a node beside others on one machine: every port is a free one.
 pub fn config() -> Config {

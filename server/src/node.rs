@@ -10,6 +10,7 @@
 
 pub mod assembly;
 pub mod dispatch;
+pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
@@ -25,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
-use helenus_engine::io::{BackgroundPool, Clock, DiskError, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
@@ -41,59 +42,13 @@ use self::assembly::{Addresses, Assembled, NodeParts};
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::files::{self as plain_files, DirectoryLock};
+use crate::node::error::StartError;
 use crate::observe::http::{self, HttpServer};
 use crate::shard::board::ServingState;
-use crate::shard::context::{self, Message, ShardContext, ShardParts};
-use crate::shard::context::{Departure, NodeShared};
-
-/// Why a node did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("{what} {path}: {source}")]
-    File { what: &'static str, path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    #[error("{path}: {message}")]
-    Damaged { path: PathBuf, message: String },
-    #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-    #[error(
-        "the data directory was made with {stored} shards and cannot be opened with {asked}; leave `shards` out or set it to {stored}"
-    )]
-    ShardCount { stored: usize, asked: usize },
-    #[error("shard {shard}: {message}")]
-    Shard { shard: usize, message: String },
-    #[error("'{name}' (setting 'internode') cannot be used: {message}")]
-    Internode { name: Endpoint, message: String },
-    #[error(
-        "the cluster uses features of version {level}; this program ({}) knows them up to version {known}: run a newer one",
-        env!("CARGO_PKG_VERSION")
-    )]
-    Features { level: u16, known: u16 },
-    #[error(
-        "the data directory belongs to the cluster '{stored}', and the setting 'cluster_name' is '{configured}'; a cluster keeps its name"
-    )]
-    ClusterName { stored: String, configured: String },
-    #[error(
-        "the cluster knows this node in {stored} (data center/rack), the settings say {configured}: set them back, or decommission the node and join anew with an empty data directory"
-    )]
-    Place { stored: String, configured: String },
-    #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
-    NoInternode { members: usize },
-    #[error("the start was interrupted")]
-    Interrupted,
-    #[error("the start was interrupted, and the node did not stop cleanly: {0}")]
-    NotStopped(String),
-    #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
-    Removed { host_id: Uuid },
-}
+use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
 
 /// A running node.
 pub struct Node {

@@ -1,6 +1,7 @@
 //! Sessions: what a client's connection says, from its first frame to the statements it runs.
 
 pub mod connection;
+pub mod connection_state;
 pub mod errors;
 pub mod handshake;
 pub mod request;

@@ -6,5 +6,6 @@
 pub mod board;
 pub mod call;
 pub mod context;
+pub mod engine_options;
 pub mod layers;
 pub mod metrics;

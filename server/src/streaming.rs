@@ -3,6 +3,7 @@
 //! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`progress`]
 //! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
 
+mod attempt;
 pub mod cleanup;
 mod lane;
 pub mod message;

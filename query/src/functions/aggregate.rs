@@ -9,8 +9,8 @@ use cql_lite::types::number::Decimal;
 use num_bigint::BigInt;
 
 use super::arithmetic::{NUMERIC_TYPES, Number, failed};
-use super::function::{Failure, Outcome};
-use super::registry::native_name;
+use super::failure::{Failure, Outcome};
+use super::names::native_name;
 use crate::error::{RequestError, Result};
 
 /// What is computed.

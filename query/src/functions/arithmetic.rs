@@ -10,7 +10,7 @@ use cql_lite::types::{CqlType, time};
 use num_bigint::BigInt;
 use num_traits::Zero;
 
-use super::function::{Failure, Outcome};
+use super::failure::{Failure, Outcome};
 
 /// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

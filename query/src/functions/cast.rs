@@ -4,9 +4,8 @@ use cql_lite::types::number::Decimal;
 use cql_lite::types::{CqlType, literal};
 
 use super::arithmetic::{Number, failed};
-use super::function::{Implementation, Outcome, ResolvedFunction};
+use super::failure::Outcome;
 use super::temporal;
-use crate::error::{RequestError, Result};
 
 /// How a cast is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub(super) enum Cast {
 
 impl Cast {
     /// The cast from a type to another, if there is one.
-    fn between(from: &CqlType, to: &CqlType) -> Option<Cast> {
+    pub(super) fn between(from: &CqlType, to: &CqlType) -> Option<Cast> {
         if from == to {
             return Some(Cast::Identity);
         }
@@ -69,12 +68,4 @@ fn cast_number(number: &Number, to: &CqlType) -> Outcome {
         (number, _) => return number.write(to).map(Some),
     };
     Ok(Some(decimal.to_wire()))
-}
-
-/// The function that casts from a type to another.
-pub fn resolve_cast(from: &CqlType, to: &CqlType) -> Result<ResolvedFunction> {
-    let cast = Cast::between(from, to)
-        .ok_or_else(|| RequestError::invalid(format!("{from} cannot be cast to {to}")))?;
-    let name = format!("cast_as_{to}");
-    Ok(ResolvedFunction::new(&name, vec![from.clone()], to.clone(), Implementation::Cast(cast)))
 }

@@ -4,7 +4,7 @@ use cql_lite::types::{CqlType, codec};
 
 use super::aggregate::{AggregateKind, AggregateState};
 use super::arithmetic::failed;
-use super::function::Outcome;
+use super::failure::Outcome;
 
 /// A function of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use cql_lite::types::validate::validate;
 use cql_lite::types::{CqlType, json, literal};
 
-use super::function::{Failure, Outcome};
+use super::failure::{Failure, Outcome};
 
 /// `toJson`: null becomes the text `null`.
 pub(super) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> Outcome {

@@ -1,29 +1,17 @@
 //! A function whose overload is chosen, and its call.
 
-use cql_lite::types::CqlType;
-use cql_lite::types::token as tokens;
+use cql_lite::types::{CqlType, token as tokens};
 
 use super::arithmetic::{self, Operator};
 use super::cast::Cast;
 use super::collection::{self, CollectionFunction};
 use super::context::CallContext;
 use super::conversion;
+use super::failure::{Failure, Outcome};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
 use super::vector::{self, Similarity};
 use crate::error::{RequestError, Result};
-
-/// Why a call failed: the function did not like its arguments' values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The request asks for something impossible.
-    Invalid(String),
-    /// The function failed while it ran.
-    Execution(String),
-}
-
-/// The result of a call before the function's name is added to an error.
-pub(super) type Outcome = std::result::Result<Option<Vec<u8>>, Failure>;
 
 /// What a function does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

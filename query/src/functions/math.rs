@@ -8,7 +8,7 @@ use num_traits::Signed;
 
 use super::arithmetic::{Number, failed};
 use super::decimal_math;
-use super::function::{Failure, Outcome};
+use super::failure::{Failure, Outcome};
 
 /// A function of one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

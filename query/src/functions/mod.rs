@@ -17,8 +17,10 @@ mod collection;
 pub mod context;
 mod conversion;
 mod decimal_math;
+mod failure;
 pub mod function;
 mod math;
+mod names;
 pub mod registry;
 mod temporal;
 mod vector;
@@ -27,9 +29,8 @@ mod vector;
 mod tests;
 
 pub use aggregate::{AggregateFunction, AggregateState, is_aggregate, resolve_aggregate};
-pub use cast::resolve_cast;
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
-    NEGATION, exists, operator_name, qualified_name, resolve_described, resolve_with_literals,
+    NEGATION, exists, operator_name, qualified_name, resolve_cast, resolve_described, resolve_with_literals,
 };

@@ -9,10 +9,11 @@ use cql_lite::types::CqlType;
 use cql_lite::types::literal::LiteralKind;
 
 use super::arithmetic::{NUMERIC_TYPES, Operator, numeric_result};
-use super::cast;
+use super::cast::Cast;
 use super::collection::{COLLECTION_FUNCTIONS, CollectionFunction};
 use super::function::{Implementation, ResolvedFunction};
 use super::math::MATH_FUNCTIONS;
+use super::names::native_name;
 use super::temporal::TemporalFunction;
 use super::vector::{SIMILARITIES, Similarity};
 use crate::error::{RequestError, Result};
@@ -35,16 +36,6 @@ pub fn qualified_name(keyspace: Option<&str>, name: &str) -> String {
         Some(keyspace) => format!("{keyspace}.{name}"),
         None if exists(name) => format!("system.{}", name.to_ascii_lowercase()),
         None => name.to_owned(),
-    }
-}
-
-/// The name in lower case and without `system.`; nothing for a function of another keyspace.
-pub(super) fn native_name(name: &str) -> Option<String> {
-    let lowercase = name.to_ascii_lowercase();
-    match lowercase.split_once('.') {
-        Some(("system", plain)) => Some(plain.to_owned()),
-        Some(_) => None,
-        None => Some(lowercase),
     }
 }
 
@@ -113,7 +104,7 @@ fn overloads(name: &str) -> Vec<ResolvedFunction> {
         let Some(target) = CqlType::native(target) else { return Vec::new() };
         return CqlType::natives()
             .filter(|from| *from != target)
-            .filter_map(|from| cast::resolve_cast(&from, &target).ok())
+            .filter_map(|from| resolve_cast(&from, &target).ok())
             .collect();
     }
     if name == "length" {
@@ -521,4 +512,12 @@ fn resolve_similarity(
         CqlType::Float,
         Implementation::Similarity(similarity),
     ))
+}
+
+/// The function that casts from a type to another.
+pub fn resolve_cast(from: &CqlType, to: &CqlType) -> Result<ResolvedFunction> {
+    let cast = Cast::between(from, to)
+        .ok_or_else(|| RequestError::invalid(format!("{from} cannot be cast to {to}")))?;
+    let name = format!("cast_as_{to}");
+    Ok(ResolvedFunction::new(&name, vec![from.clone()], to.clone(), Implementation::Cast(cast)))
 }

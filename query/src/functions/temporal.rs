@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::arithmetic::failed;
 use super::context::CallContext;
-use super::function::{Failure, Outcome};
+use super::failure::{Failure, Outcome};
 
 /// A function of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Similarity of vectors of floats, from 0 to 1 (the dot product of vectors that are not of length one may be outside).
 
-use super::function::{Failure, Outcome};
+use super::failure::{Failure, Outcome};
 
 /// A measure of similarity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

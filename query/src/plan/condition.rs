@@ -3,7 +3,6 @@
 use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
 
-use super::modify::is_equality;
 use super::names::{Scope, column_of};
 use super::restrictions::{Values, resolve_values};
 use super::term::{Markers, Receiver, Term, resolve};
@@ -149,4 +148,9 @@ fn resolve_condition(
         }
     };
     Ok(Condition { column: index, part, value_type, test })
+}
+
+/// Whether an operator compares for equality only.
+pub fn is_equality(operator: Comparison) -> bool {
+    matches!(operator, Comparison::Equal | Comparison::NotEqual)
 }

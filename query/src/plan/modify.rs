@@ -4,14 +4,16 @@
 //! columns never mix; a plan with a condition names exactly one row (or the static row) of one partition.
 
 mod assignment;
+mod plan;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cql_lite::syntax::ast::{self, Comparison};
+use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
 use self::assignment::{check_set_twice, resolve_assignment, resolve_deletion};
+pub use self::plan::{ColumnOperation, JsonInsert, ModifyKind, ModifyPlan, Operation};
 use super::condition::{Conditions, resolve_conditions};
 use super::names::{Scope, column_of, list_names};
 use super::restrictions::{
@@ -21,116 +23,6 @@ use super::restrictions::{
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, Table};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModifyKind {
-    Insert,
-    Update,
-    Delete,
-}
-
-/// A planned modification.
-#[derive(Debug, Clone)]
-pub struct ModifyPlan {
-    pub table: Arc<Table>,
-    pub kind: ModifyKind,
-    /// One set of values a partition key column.
-    pub partition: Vec<Values>,
-    /// A prefix of the clustering key; all of it except for deletions of ranges and changes of static columns.
-    pub clustering: Vec<ClusteringRestriction>,
-    pub operations: Vec<ColumnOperation>,
-    pub timestamp: Option<Term>,
-    pub time_to_live: Option<Term>,
-    pub conditions: Option<Conditions>,
-    /// The document of INSERT JSON: keys and operations are then made when it is run.
-    pub json: Option<JsonInsert>,
-}
-
-#[derive(Debug, Clone)]
-pub struct JsonInsert {
-    pub document: Term,
-    /// Columns that the document lacks are left alone instead of deleted.
-    pub default_unset: bool,
-}
-
-/// A change of one column.
-#[derive(Debug, Clone)]
-pub struct ColumnOperation {
-    /// Index in [`Table::columns`].
-    pub column: usize,
-    pub operation: Operation,
-}
-
-#[derive(Debug, Clone)]
-pub enum Operation {
-    /// The whole value; null deletes.
-    Set(Term),
-    /// Elements after a list's last, or into a set or map.
-    Add(Term),
-    /// Elements before a list's first.
-    Prepend(Term),
-    /// Elements out of a list (by value), set or map (by key).
-    Subtract(Term),
-    /// The value at a key of a map or an index of a list.
-    SetElement {
-        key: Term,
-        value: Term,
-    },
-    SetField {
-        field: u16,
-        value: Term,
-    },
-    Delete,
-    /// The value at a key of a map, an element of a set, an index of a list.
-    DeleteElement(Term),
-    DeleteField(u16),
-    CounterAdd(Term),
-    CounterSubtract(Term),
-}
-
-impl ModifyPlan {
-    /// Whether rows must be read before they can be changed (lists by index or value).
-    pub fn needs_read(&self) -> bool {
-        self.operations.iter().any(|change| {
-            let is_list = matches!(self.table.columns[change.column].column_type, CqlType::List { .. });
-            is_list
-                && matches!(
-                    change.operation,
-                    Operation::Subtract(_) | Operation::SetElement { .. } | Operation::DeleteElement(_)
-                )
-        })
-    }
-
-    /// Whether nothing but static columns (and the partition key) is touched.
-    pub fn touches_only_static(&self) -> bool {
-        !self.operations.is_empty()
-            && self.operations.iter().all(|change| self.table.columns[change.column].is_static())
-    }
-
-    pub fn is_counter(&self) -> bool {
-        self.table.is_counter
-    }
-
-    /// Whether a condition looks at columns of a row.
-    pub fn has_regular_conditions(&self) -> bool {
-        let Some(Conditions::Columns(conditions)) = &self.conditions else { return false };
-        conditions.iter().any(|condition| !self.table.columns[condition.column].is_static())
-    }
-
-    /// Whether all clustering columns have values (not slices).
-    pub fn has_full_clustering(&self) -> bool {
-        let covered: usize = self
-            .clustering
-            .iter()
-            .map(|restriction| match restriction {
-                ClusteringRestriction::Values { .. } => 1,
-                ClusteringRestriction::Tuples { count, .. } => *count,
-                ClusteringRestriction::Slice { .. } => 0,
-            })
-            .sum();
-        covered == self.table.clustering_key_count
-    }
-}
 
 /// Plans an INSERT.
 pub fn plan_insert(
@@ -521,9 +413,4 @@ fn resolve_using(
     markers: &mut Markers,
 ) -> Result<()> {
     UsingTerms::resolve(using, scope, markers)?.apply(plan)
-}
-
-/// Whether an operator compares for equality only.
-pub fn is_equality(operator: Comparison) -> bool {
-    matches!(operator, Comparison::Equal | Comparison::NotEqual)
 }

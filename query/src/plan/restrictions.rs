@@ -6,173 +6,28 @@
 //! * What filters is said out loud: without ALLOW FILTERING a non-empty list of filters is refused.
 
 mod relation;
+mod resolved;
+mod restriction;
 mod sorting;
-
-use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::{self, Comparison};
 
 use self::relation::resolve_relation;
-
 pub use self::relation::resolve_values;
+use self::resolved::ResolvedSubject;
+pub use self::restriction::{
+    ClusteringRestriction, Filter, FilterSubject, FilterTest, PartitionRestriction, REQUIRES_ALLOW_FILTERING,
+    Restrictions, SliceBound, TokenBound, TokenRange, TupleTerm, TupleValues, Values, null_value,
+    unset_value,
+};
 pub use self::sorting::check_clustering;
 use self::sorting::{
     PartitionPart, check_repetitions, clustering_restrictions, into_filter, partition_restriction,
 };
 use super::names::Scope;
-use super::term::{Markers, Term};
-use crate::error::{RequestError, Result};
+use super::term::Markers;
+use crate::error::Result;
 use crate::schema::catalog::Table;
-
-/// What Cassandra says of a query that would have to filter.
-pub const REQUIRES_ALLOW_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may \
-    have unpredictable performance. If you want to execute this query despite the performance unpredictability, use \
-    ALLOW FILTERING";
-
-/// The values that a column may have: one (`=`) or several (`IN`).
-#[derive(Debug, Clone)]
-pub enum Values {
-    One(Term),
-    Many(Vec<Term>),
-    /// A term for the whole list (`IN ?`).
-    List(Term),
-}
-
-impl Values {
-    /// The term of the value, if there is only one.
-    pub fn only(&self) -> Option<&Term> {
-        match self {
-            Self::One(term) => Some(term),
-            Self::Many(_) | Self::List(_) => None,
-        }
-    }
-}
-
-/// A value for several columns: a term for each, or one term for the tuple.
-#[derive(Debug, Clone)]
-pub enum TupleTerm {
-    Terms(Vec<Term>),
-    Tuple(Term),
-}
-
-/// The values that several columns may have together.
-#[derive(Debug, Clone)]
-pub enum TupleValues {
-    One(TupleTerm),
-    Many(Vec<TupleTerm>),
-    List(Term),
-}
-
-/// Which partitions.
-#[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
-pub enum PartitionRestriction {
-    /// One set of values a partition key column: each combination is a partition.
-    Keys(Vec<Values>),
-    /// All partitions with a token between the bounds.
-    Range(TokenRange),
-}
-
-#[derive(Debug, Clone)]
-pub struct TokenBound {
-    pub token: Term,
-    pub inclusive: bool,
-}
-
-/// What holds of one or more clustering columns, from position `first` of the clustering key.
-#[derive(Debug, Clone)]
-pub enum ClusteringRestriction {
-    Values { first: usize, values: Values },
-    Tuples { first: usize, count: usize, values: TupleValues },
-    Slice { first: usize, bounds: Vec<SliceBound> },
-}
-
-/// One end of a slice of clustering columns.
-#[derive(Debug, Clone)]
-pub struct SliceBound {
-    /// How many columns it spans.
-    pub count: usize,
-    pub value: TupleTerm,
-    pub is_lower: bool,
-    pub inclusive: bool,
-}
-
-/// A condition that is checked on each row.
-#[derive(Debug, Clone)]
-pub struct Filter {
-    pub subject: FilterSubject,
-    pub test: FilterTest,
-}
-
-#[derive(Debug, Clone)]
-pub enum FilterSubject {
-    /// An index in [`Table::columns`].
-    Column(usize),
-    /// Several columns, compared as a tuple.
-    Columns(Vec<usize>),
-    /// The value at a key of a map column.
-    Element { column: usize, key: Term },
-}
-
-#[derive(Debug, Clone)]
-pub enum FilterTest {
-    Compare(Comparison, Term),
-    In(Values),
-    CompareTuple(Comparison, TupleTerm),
-    InTuples(TupleValues),
-    Contains(Term),
-    ContainsKey(Term),
-}
-
-impl FilterSubject {
-    /// The columns that the filter reads.
-    pub fn columns(&self) -> &[usize] {
-        match self {
-            Self::Column(column) | Self::Element { column, .. } => std::slice::from_ref(column),
-            Self::Columns(columns) => columns,
-        }
-    }
-}
-
-/// Bounds of the tokens of partitions.
-#[derive(Debug, Clone, Default)]
-pub struct TokenRange {
-    pub lower: Option<TokenBound>,
-    pub upper: Option<TokenBound>,
-}
-
-/// A WHERE clause taken apart.
-#[derive(Debug, Clone)]
-pub struct Restrictions {
-    pub partition: PartitionRestriction,
-    /// What the tokens of the partitions that [`PartitionRestriction::Keys`] names must satisfy as well.
-    pub key_tokens: Option<TokenRange>,
-    pub clustering: Vec<ClusteringRestriction>,
-    pub filters: Vec<Filter>,
-    /// Columns (indexes in [`Table::columns`]) with an `=` relation.
-    pub equal_columns: BTreeSet<usize>,
-}
-
-impl Restrictions {
-    /// Whether the partition key is restricted to several values by IN.
-    pub fn has_partition_in(&self) -> bool {
-        matches!(&self.partition, PartitionRestriction::Keys(keys) if keys.iter().any(|v| !matches!(v, Values::One(_))))
-    }
-}
-
-/// One relation with its names and terms resolved.
-struct Resolved {
-    subject: ResolvedSubject,
-    test: FilterTest,
-    is_slice: bool,
-}
-
-enum ResolvedSubject {
-    Column(usize),
-    Columns(Vec<usize>),
-    Element { column: usize, key: Term },
-    Token { lower: bool, upper: bool, inclusive: bool },
-}
 
 /// Resolves and sorts the relations of a WHERE clause. `allow_filtering`: also those that filter are wanted.
 pub fn resolve_relations(
@@ -207,14 +62,4 @@ pub fn resolve_relations(
     };
     let filters = rest.into_iter().map(into_filter).collect::<Result<_>>()?;
     Ok(Restrictions { partition, key_tokens, clustering, filters, equal_columns })
-}
-
-/// What is said of a null where a value is needed.
-pub fn null_value(column: &str) -> RequestError {
-    RequestError::invalid(format!("Invalid null value in condition for column {column}"))
-}
-
-/// What is said of an unset value where a value is needed.
-pub fn unset_value(column: &str) -> RequestError {
-    RequestError::invalid(format!("Invalid unset value for column {column}"))
 }

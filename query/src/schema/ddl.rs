@@ -12,6 +12,7 @@ mod user_type;
 
 use std::sync::Arc;
 
+use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
 use cql_lite::syntax::ast::{FunctionName, Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -295,6 +296,26 @@ fn configuration<T>(message: impl Into<String>) -> Result<T> {
 /// A name as CQL would write it: quoted where it must be.
 fn quoted(name: &str) -> String {
     Identifier::quoted(name).to_string()
+}
+
+/// A change as the protocol reports it.
+pub fn protocol_change(effect: SchemaChangeEvent) -> SchemaChange {
+    let SchemaChangeEvent { change_type, target, keyspace, name, arguments } = effect;
+    SchemaChange {
+        kind: match change_type {
+            ChangeType::Created => SchemaChangeKind::Created,
+            ChangeType::Updated => SchemaChangeKind::Updated,
+            ChangeType::Dropped => SchemaChangeKind::Dropped,
+        },
+        keyspace,
+        target: match target {
+            ChangeTarget::Keyspace => SchemaTarget::Keyspace,
+            ChangeTarget::Table => SchemaTarget::Table { name },
+            ChangeTarget::Type => SchemaTarget::Type { name },
+            ChangeTarget::Function => SchemaTarget::Function { name, argument_types: arguments },
+            ChangeTarget::Aggregate => SchemaTarget::Aggregate { name, argument_types: arguments },
+        },
+    }
 }
 
 #[cfg(test)]

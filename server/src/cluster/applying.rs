@@ -9,19 +9,18 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cql_lite::frame::{Event, SchemaChange, SchemaChangeKind, SchemaTarget};
+use cql_lite::frame::Event;
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::CatalogView;
-use helenus_query::schema::catalog::{Catalog, Keyspace, TableKind};
-use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event};
+use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, TableKind};
+use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event, protocol_change};
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::ClusterState;
 use helenus_ring::view::ClusterView;
 
-use crate::cluster::schema::{engine_options, on_every_shard};
-use crate::shard::context::ShardContext;
+use crate::shard::context::{ShardContext, on_every_shard};
+use crate::shard::engine_options::engine_options;
 
 /// What clients are told of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,25 +233,5 @@ fn keyspace_difference(old: Option<&Arc<Keyspace>>, new: &Keyspace, events: &mut
     }
     for name in old.types.keys().filter(|name| !new.types.contains_key(*name)) {
         events.push(known(ChangeType::Dropped, ChangeTarget::Type, name));
-    }
-}
-
-/// A change as the protocol reports it.
-pub fn protocol_change(effect: SchemaChangeEvent) -> SchemaChange {
-    let SchemaChangeEvent { change_type, target, keyspace, name, arguments } = effect;
-    SchemaChange {
-        kind: match change_type {
-            ChangeType::Created => SchemaChangeKind::Created,
-            ChangeType::Updated => SchemaChangeKind::Updated,
-            ChangeType::Dropped => SchemaChangeKind::Dropped,
-        },
-        keyspace,
-        target: match target {
-            ChangeTarget::Keyspace => SchemaTarget::Keyspace,
-            ChangeTarget::Table => SchemaTarget::Table { name },
-            ChangeTarget::Type => SchemaTarget::Type { name },
-            ChangeTarget::Function => SchemaTarget::Function { name, argument_types: arguments },
-            ChangeTarget::Aggregate => SchemaTarget::Aggregate { name, argument_types: arguments },
-        },
     }
 }

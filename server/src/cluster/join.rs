@@ -22,7 +22,8 @@ use openraft::EmptyNode;
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
 use super::notices::Notices;
 use super::propose::{commit, forward_to, wait_applied, within};
-use super::start::{own_member, resolve};
+use super::start::resolve;
+use crate::cluster::own_member::{own_member, version_as_member};
 use crate::shard::context::ShardContext;
 
 /// Clocks of members may be this far apart: timestamps order writes.
@@ -47,15 +48,6 @@ pub enum JoinError {
     TimedOut { deadline: Duration, last: String },
     #[error(transparent)]
     Node(#[from] RequestError),
-}
-
-/// The version of the topology by which this node is a member, if it is one. A join may be carried out though the seed that was
-/// asked for it could not say so.
-pub fn version_as_member(context: &ShardContext) -> Option<u64> {
-    let topology = &context.cluster_view().topology;
-    // Version 0: nothing is agreed yet, the node is alone with itself.
-    let is_agreed = topology.version > 0;
-    (is_agreed && topology.member(&context.node.host_id).is_some()).then_some(topology.version)
 }
 
 /// Becomes a member, in state `Joining(WriteBoth)`, through whichever seed answers. On the first shard. Resolves with the

@@ -24,20 +24,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::requests::{abort_join, decommission, removenode};
-use super::join::{JoinError, join, version_as_member};
-use super::notices::Notices;
-use super::propose::propose;
-use super::start::own_member;
-use super::wait_applied_everywhere;
-use crate::coordinator::batch_log;
-use crate::coordinator::replica::hints;
-use crate::shard::board::ServingState;
-use crate::shard::context::ShardContext;
-pub use crate::streaming::cleanup::cleanup;
-use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
-use crate::streaming::plan::Sides;
-use crate::streaming::{self, progress, receiver, replicated_tables};
 use helenus_internode::endpoint::Endpoint;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
@@ -45,6 +31,20 @@ use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState, Phase};
 use helenus_ring::metadata::{ClusterState, Command, MemberUpdate, Outcome, Refusal};
 use helenus_ring::topology::Topology;
+
+pub use self::requests::{abort_join, decommission, removenode};
+use super::join::{JoinError, join};
+use super::notices::Notices;
+use super::propose::propose;
+use super::wait_applied_everywhere;
+use crate::cluster::own_member::{own_member, version_as_member};
+use crate::coordinator::batch_log;
+use crate::coordinator::replica::hints;
+use crate::shard::board::ServingState;
+use crate::shard::context::ShardContext;
+use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
+use crate::streaming::plan::Sides;
+use crate::streaming::{self, progress, receiver, replicated_tables};
 
 /// How long a proposal may take.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
@@ -94,10 +94,6 @@ pub enum MembershipError {
     StillAlive { host_id: HostId },
     #[error("node {host_id} neither joins nor leaves")]
     NotInTransition { host_id: HostId },
-    #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
-    RingIsChanging,
-    #[error("keyspace '{0}' does not exist")]
-    UnknownKeyspace(String),
     #[error(transparent)]
     Join(#[from] JoinError),
     #[error("refused: {0}")]
@@ -299,7 +295,7 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
                 Box::pin(async move {
                     // What of a batch cannot be delivered becomes hints.
                     let batches_are_over = batch_log::store::replay_all(&context).await?;
-                    Ok::<_, RequestError>(hints::hand_over(&context).await? && batches_are_over)
+                    Ok::<_, RequestError>(hints::replay::hand_over(&context).await? && batches_are_over)
                 })
             })
             .await??;

@@ -22,8 +22,7 @@ use openraft::{Config, SnapshotPolicy};
 
 use self::log_store::LogStore;
 use self::network::{AddressBook, Network};
-use self::state_machine::{AppliedState, NodeStateMachine};
-use self::types::Raft;
+use self::state_machine::{AppliedState, NodeStateMachine, Raft};
 use super::stored::Stored;
 use crate::shard::context::ShardContext;
 

@@ -12,27 +12,21 @@ use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
-use helenus_engine::TableId;
-use helenus_engine::TableWriterOptions;
-use helenus_engine::compaction::CompactionOptions;
-use helenus_engine::shard::TableOptions as EngineTableOptions;
-use helenus_engine::table::Compression as EngineCompression;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
-use helenus_query::schema::catalog::{Catalog, Table, TableKind};
-use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::catalog::Table;
+use helenus_query::schema::ddl::{self, DdlContext, protocol_change};
 use helenus_query::schema::describe::{ClusterFacts, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
-use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
 
 use crate::cluster;
-use crate::cluster::applying::protocol_change;
 use crate::coordinator::replica::truncate::truncate_everywhere;
 use crate::coordinator::{Outcome, RequestOptions};
-use crate::shard::context::ShardContext;
+use crate::shard::context::{ShardContext, on_every_shard};
+use crate::shard::engine_options::engine_tables;
 
 /// Held by the schema change under way; used on the first shard.
 #[derive(Default)]
@@ -49,38 +43,6 @@ const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
 /// The longest pause after another member's change came first.
 const CONFLICT_PAUSE_MS_MAX: u64 = 50;
-
-/// The settings that the engine has of a table.
-pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
-    let options = &table.options;
-    let compression = match options.compression.compressor {
-        Compressor::None | Compressor::Noop => EngineCompression::None,
-        Compressor::Lz4 => EngineCompression::Lz4,
-        Compressor::Zstd { level } => EngineCompression::Zstd { level },
-    };
-    let compaction: CompactionOptions = options.compaction.to_engine()?;
-    Ok(EngineTableOptions {
-        gc_grace_seconds: options.gc_grace_seconds,
-        is_logged,
-        compaction,
-        writer: TableWriterOptions {
-            compression,
-            block_bytes: options.compression.chunk_length_bytes as usize,
-            bloom_filter_fp_chance: options.bloom_filter_fp_chance,
-        },
-    })
-}
-
-/// The stored tables of a catalog with their engine settings.
-pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptions)>> {
-    let mut tables = Vec::new();
-    for keyspace in catalog.keyspaces.values() {
-        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
-        }
-    }
-    Ok(tables)
-}
 
 fn ddl_context(context: &ShardContext) -> DdlContext {
     DdlContext {
@@ -162,22 +124,6 @@ async fn change_here(
     Err(RequestError::Server(format!(
         "the schema was changed by others {PLANS_MAX} times while this change was under way"
     )))
-}
-
-/// Has a job done on all shards of the node, on all of them at the same time.
-pub async fn on_every_shard(
-    context: &Rc<ShardContext>,
-    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
-    + Clone
-    + Send
-    + 'static,
-) -> Result<()> {
-    let jobs = (0..context.node.shard_count()).map(|shard| {
-        let job = job.clone();
-        async move { context.run_on(shard, move |context| job(context)).await? }
-    });
-    futures::future::try_join_all(jobs).await?;
-    Ok(())
 }
 
 /// Empties a table on every shard of every node.

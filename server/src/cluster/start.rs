@@ -12,25 +12,24 @@ use std::time::Duration;
 use futures::future::join_all;
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::SAME_HOST_CODE;
-use helenus_internode::service::{self, PROTOCOL_VERSION};
+use helenus_internode::service::{self};
 use helenus_internode::transport::{CallError, Destination};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::{Command, FEATURE_VERSION, MemberUpdate, Outcome, Refusal};
+use helenus_ring::member::MemberState;
+use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
 use openraft::EmptyNode;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 
-use super::departure;
-use super::join::version_as_member;
 use super::message::{ClusterRequest, ClusterResponse};
 use super::notices::Notices;
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
-use super::voters;
+use super::{departure, voters};
+use crate::cluster::own_member::{own_member, version_as_member};
 use crate::cluster::stored::CATALOG_FILE;
 use crate::shard::context::ShardContext;
 
@@ -254,27 +253,6 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
 async fn elect_at_once(log: &MetadataLog) -> Result<()> {
     let elected = log.raft.trigger().elect(false).await;
     elected.map_err(|error| RequestError::Server(format!("the metadata log has stopped: {error}")))
-}
-
-/// This node as a member.
-pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
-    let information = &context.node.information;
-    let mut tokens = information.initial_tokens.clone();
-    tokens.sort_unstable();
-    Member {
-        host_id: context.node.host_id,
-        internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
-        native_address: SocketAddr::new(information.rpc_address, information.native_port),
-        shard_aware_port: context.node.shard_aware_port,
-        shard_count: context.node.shard_count() as u16,
-        data_center: information.data_center.clone(),
-        rack: information.rack.clone(),
-        tokens,
-        state,
-        release_version: env!("CARGO_PKG_VERSION").to_owned(),
-        protocol_version: PROTOCOL_VERSION,
-        feature_version: FEATURE_VERSION,
-    }
 }
 
 /// Lets the others know where this node is and what it runs, until they do. Also where nothing has changed: a node that

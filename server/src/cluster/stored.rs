@@ -79,8 +79,9 @@ pub fn decode_file(bytes: &[u8]) -> Result<Contents, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use helenus_testing::{CREATE_KEYSPACE, catalog_file, catalog_of};
+
+    use super::*;
 
     #[test]
     fn files_of_both_versions_are_read() {

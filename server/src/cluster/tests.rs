@@ -238,7 +238,7 @@ fn who_was_removed_while_it_was_down_is_told() {
             assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
         }
         let node = world.boot(removed, &[]).await;
-        let member = super::start::own_member(&node, MemberState::Normal);
+        let member = super::own_member::own_member(&node, MemberState::Normal);
         let update = Command::Update(helenus_ring::metadata::MemberUpdate::of(&member));
         let outcome = super::propose(&node, update, DEADLINE).await.unwrap();
         assert_eq!(outcome, Outcome::Refused(Refusal::Removed { host_id }));

@@ -21,22 +21,19 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
 use super::batch_limits::BatchVolume;
-use super::batch_log::store::{self, BatchId};
-use super::replica::forward::{ForwardedKind, Led};
+use super::batch_log::store;
+use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
-use super::transaction::{Transaction, TransactionStatement, transact};
-use super::write::{apply, apply_alone, apply_owned, lead_all, moment, moment_at, no_any, tokens_of};
+use super::transaction::{Transaction, transact};
+use super::write::{apply, apply_owned, lead_all, no_any};
 use super::{Execution, Outcome, RequestOptions};
+use crate::coordinator::batch_log::batch_id::BatchId;
+use crate::coordinator::batch_request::BatchRequest;
+use crate::coordinator::local_write::{moment, moment_at, tokens_of};
+use crate::coordinator::replica::forwarded::ForwardedKind;
+use crate::coordinator::transaction_statement::TransactionStatement;
+use crate::coordinator::write::apply_alone;
 use crate::shard::context::ShardContext;
-
-/// A batch ready to be carried out.
-#[derive(Clone)]
-pub struct BatchRequest {
-    pub kind: BatchKind,
-    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
-    pub options: RequestOptions,
-    pub call: CallContext,
-}
 
 /// Carries out a batch; what the client is to be warned of is added to `warnings`.
 pub fn batch(context: &Rc<ShardContext>, request: BatchRequest, warnings: &mut Vec<String>) -> Execution {

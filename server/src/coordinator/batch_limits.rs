@@ -10,10 +10,10 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 
-use super::batch::BatchRequest;
-use super::transaction::TransactionStatement;
-use super::write::tokens_of;
 use crate::config::Config;
+use crate::coordinator::batch_request::BatchRequest;
+use crate::coordinator::local_write::tokens_of;
+use crate::coordinator::transaction_statement::TransactionStatement;
 
 /// What a batch comes to.
 #[derive(Debug, Default)]

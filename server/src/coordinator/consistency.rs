@@ -242,9 +242,10 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use helenus_ring::member::MemberState;
     use uuid::Uuid;
+
+    use super::*;
 
     fn single() -> ClusterView {
         ClusterView::new(Arc::default(), Arc::default(), &system_keyspaces::initial_catalog(Uuid::nil()))

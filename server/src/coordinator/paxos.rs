@@ -8,14 +8,17 @@
 pub mod ballot;
 pub mod commit;
 pub mod contention;
+mod held_lease;
 pub mod lease;
 pub mod message;
+pub mod operation;
 pub mod proposer;
 pub mod reading;
 pub mod replica;
 pub mod round;
 pub mod serial;
 pub mod settle;
+pub mod silent_replicas;
 pub mod state;
 pub mod store;
 pub mod turns;

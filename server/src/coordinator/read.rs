@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::key::{self, STATIC_POSITION};
+use helenus_engine::key::{self};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::bind::BorrowedValues;
@@ -13,37 +13,23 @@ use helenus_query::plan::Plan;
 use helenus_query::plan::row_layout::RowLayout;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::Bindings;
-use helenus_query::run::paging::Cursor;
-use helenus_query::run::select::{Flow, PageBounds, ResultPage, SelectRun};
+use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, NodeState};
 use helenus_query::statement::Statement;
 use helenus_query::stored_key::SourceRow;
 
 use super::block::{BlockRequest, RowBlock, read_block};
-use super::key_ranges::{KeyRange, KeyRanges, ranges};
+use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
+use crate::coordinator::prepared_read::{BLOCK_ROWS, Prepared, RangeEnd, mark_passed, prepare};
 use crate::shard::context::ShardContext;
 
-/// First byte of the position of a static row.
-const STATIC_TAG: u8 = STATIC_POSITION[0];
 /// Bytes of rows that are read before other requests get their turn.
 const TURN_BYTES: u64 = 1 << 20;
-/// Rows of a block from another shard.
-pub(super) const BLOCK_ROWS: usize = 5_000;
 const BLOCK_BYTES: usize = 1 << 20;
-
-/// How reading a range ended.
-pub(super) enum RangeEnd {
-    /// All rows were taken in.
-    Complete,
-    /// The page is full or the answer complete.
-    Finished(bool),
-    /// The turn is over; the range left to read.
-    Turn(KeyRange),
-}
 
 /// Carries out a SELECT.
 pub fn select(
@@ -138,37 +124,6 @@ fn select_virtual(
     virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
 }
 
-/// A SELECT with its ranges found.
-pub(super) struct Prepared {
-    pub ranges: KeyRanges,
-    pub cursor: Option<Cursor>,
-    pub bounds: PageBounds,
-    pub now_seconds: u32,
-}
-
-/// Finds what a SELECT reads.
-pub(super) fn prepare(
-    context: &ShardContext,
-    statement: &Statement,
-    plan: &SelectPlan,
-    bindings: &Bindings<'_>,
-    options: &super::RequestOptions,
-) -> Result<Prepared> {
-    let cursor = options
-        .paging_state
-        .as_deref()
-        .map(|state| Cursor::decode(state, statement.fingerprint))
-        .transpose()?;
-    let ranges = ranges(context, plan, bindings, cursor.as_ref())?;
-    let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
-    Ok(Prepared {
-        ranges,
-        cursor,
-        bounds: PageBounds { rows: options.page_rows, bytes },
-        now_seconds: options.now_seconds.unwrap_or_else(|| bindings.call.now_seconds()),
-    })
-}
-
 /// Answers in this turn; `None` when it is too much work for one turn.
 fn select_in_turn(
     context: &Rc<ShardContext>,
@@ -245,19 +200,6 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
         }
     }
     Ok(Outcome::Rows(run.finish()?))
-}
-
-/// Tells the run how far reading came, so that the cursor leads on from there. False where the bound names no row.
-pub(super) fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
-    // The end of a reversed range is the next row's key and a zero.
-    let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
-    let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };
-    // The bound of a deletion may lie before every row.
-    if !matches!(bound.position.first(), Some(&(key::REGULAR_TAG | STATIC_TAG))) {
-        return false;
-    }
-    run.passed_up_to(bound.partition_key, bound.position);
-    true
 }
 
 fn read_local(

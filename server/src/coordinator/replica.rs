@@ -1,9 +1,13 @@
 //! The work of replicas, asked for by a coordinator on any node, and the coordinator's side of asking several of them.
 
+pub mod admission;
 pub mod answer;
+pub mod apply;
 pub mod digest;
 pub mod epoch;
+pub mod failures;
 pub mod forward;
+pub mod forwarded;
 pub mod hints;
 pub mod latency;
 pub mod message;
@@ -21,9 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
 use helenus_internode::service::Failure;
-use helenus_internode::transport::CallError;
-use helenus_internode::transport::PeerError;
-use helenus_query::error::{FailureReason, Result};
+use helenus_query::error::Result;
 use helenus_ring::HostId;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
@@ -78,7 +80,7 @@ impl ReplicationState {
 /// have rested.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     hints::load(context).await?;
-    hints::spawn_replay(context);
+    hints::replay::spawn_replay(context);
     batch_log::store::spawn_replay(context);
     paxos::settle::spawn(context);
     Ok(())
@@ -107,21 +109,21 @@ async fn serve(
             Err(Failure::Overloaded("the node keeps nothing for others any more: it leaves".to_owned()))
         }
         ReplicaRequest::Write { epoch, mutation } => {
-            let _guard = write::receive(context, mutation.len() as u64)?;
-            write::apply_at_replica(context, Some(epoch), Bytes::from(mutation)).await?;
+            let _guard = admission::receive(context, mutation.len() as u64)?;
+            apply::apply_at_replica(context, Some(epoch), Bytes::from(mutation)).await?;
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::Hint { mutation } => {
-            let _guard = write::receive(context, mutation.len() as u64)?;
-            hints::receive(context, Bytes::from(mutation)).await
+            let _guard = admission::receive(context, mutation.len() as u64)?;
+            hints::replay::receive(context, Bytes::from(mutation)).await
         }
         ReplicaRequest::Forward(request) => {
-            let _guard = write::receive(context, request.size_bytes())?;
+            let _guard = admission::receive(context, request.size_bytes())?;
             let _coordinating = context.replication().coordinating();
             forward::receive(context, request).await
         }
         ReplicaRequest::StoreBatch { id, mutations } => {
-            let _guard = write::receive(context, mutations.len() as u64)?;
+            let _guard = admission::receive(context, mutations.len() as u64)?;
             batch_log::store::store_here(context, &id.position(), &mutations).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
@@ -130,7 +132,7 @@ async fn serve(
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::KeepHint { target, created_micros, mutation } => {
-            let _guard = write::receive(context, mutation.len() as u64)?;
+            let _guard = admission::receive(context, mutation.len() as u64)?;
             hints::keep(context, target, created_micros, &mutation).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
@@ -145,19 +147,6 @@ async fn serve(
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
-    }
-}
-
-/// What a failed request means to a client.
-pub fn failure_reason(error: &PeerError) -> FailureReason {
-    match error {
-        PeerError::Call(CallError::TimedOut { .. }) => FailureReason::TimedOut,
-        PeerError::Call(
-            CallError::Unreachable { .. } | CallError::Refused { .. } | CallError::Removed { .. },
-        ) => FailureReason::NodeDown,
-        PeerError::Failed(Failure::UnknownTable { .. }) => FailureReason::IncompatibleSchema,
-        PeerError::Failed(Failure::TooManyTombstones) => FailureReason::TooManyTombstones,
-        PeerError::Call(_) | PeerError::Failed(_) => FailureReason::Unknown,
     }
 }
 

@@ -11,9 +11,9 @@ use helenus_query::run::select::{Flow, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use super::key_ranges::KeyRange;
-use super::read::{BLOCK_ROWS, RangeEnd};
 use super::replica::answer::token_of;
 use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
+use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::shard::context::ShardContext;
 
 /// Parts of the ring that are read at once at most.

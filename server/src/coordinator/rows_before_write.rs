@@ -22,8 +22,8 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use super::replica::read::{RangeRead, read_piece};
-use super::transaction::TransactionStatement;
-use super::write::{ShardRows, row_range};
+use crate::coordinator::own_rows::{ShardRows, row_range};
+use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
 type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);

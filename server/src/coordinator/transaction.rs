@@ -18,7 +18,6 @@ use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
-use helenus_query::plan::Plan;
 use helenus_query::plan::condition::Conditions;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
@@ -29,17 +28,18 @@ use helenus_query::run::keys::{partition_keys, positions};
 use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::Table;
-use helenus_query::statement::Statement;
 use helenus_query::stored_key::PartitionKey;
 
-use super::paxos;
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
-use super::paxos::round::{Agreement, Operation, Verdict, agree};
+use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
-use super::write::{ShardRows, apply_here, moment, plan_of, regular_rows, row_range};
-use super::{Outcome, RequestOptions};
+use super::{Outcome, RequestOptions, paxos};
+use crate::coordinator::local_write::{apply_here, moment};
+use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
+use crate::coordinator::paxos::operation::Operation;
+use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
 /// The statements of a transaction with their values.
@@ -49,31 +49,6 @@ pub struct Transaction {
     pub options: RequestOptions,
     pub call: CallContext,
     pub is_batch: bool,
-}
-
-/// A modification on its own or out of a batch.
-#[derive(Clone)]
-pub enum TransactionStatement {
-    Statement(Arc<Statement>),
-    /// One of the statements of a BATCH that came as one text.
-    InBatch {
-        batch: Arc<Statement>,
-        index: usize,
-    },
-}
-
-impl TransactionStatement {
-    /// What is to be done.
-    pub fn plan(&self) -> Result<&ModifyPlan> {
-        match self {
-            Self::Statement(statement) => plan_of(statement),
-            Self::InBatch { batch, index } => match &batch.plan {
-                Plan::Batch(plan) => plan.statements.get(*index).map(|plan| &**plan),
-                _ => None,
-            }
-            .ok_or_else(|| RequestError::Server("not a statement of this batch".to_owned())),
-        }
-    }
 }
 
 /// Carries out a transaction at the owner of its partition.

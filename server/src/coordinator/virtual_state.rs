@@ -198,10 +198,11 @@ fn unwrapped(range: TokenRange) -> Vec<TokenRange> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use helenus_query::schema::catalog::Replication;
     use helenus_ring::topology::Topology;
     use helenus_testing::member;
+
+    use super::*;
 
     fn id(number: u128) -> HostId {
         Uuid::from_u128(number)

@@ -1,120 +1,33 @@
 //! INSERT, UPDATE and DELETE without conditions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use futures::FutureExt;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::io::whole_seconds;
-use helenus_engine::key::{self, REGULAR_END, REGULAR_START};
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Mutation, RowRef, transcode};
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::Plan;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
-use helenus_query::run::keys::partition_keys;
-use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
+use helenus_query::run::modify::{MutationSet, PartitionMutation};
 use helenus_query::schema::catalog::Table;
-use helenus_query::statement::Statement;
-use helenus_query::stored_key::PartitionKey;
 
-use super::replica::forward::{self, ForwardedKind, Led};
+use super::replica::forward;
+use super::replica::forward::Led;
 use super::replica::hints::table_by_id;
 use super::replica::write::WriteOptions;
-use super::transaction::TransactionStatement;
 use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
+use crate::coordinator::local_write::{
+    apply_all, apply_here, apply_statements, by_token, moment_at, plan_of, tokens_of,
+};
+use crate::coordinator::replica::forwarded::ForwardedKind;
+use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
-
-/// Rows of this thread's shard.
-pub struct ShardRows<'a> {
-    pub context: &'a ShardContext,
-    pub now_seconds: u32,
-}
-
-impl ShardRows<'_> {
-    /// The first row of a range of full keys that `is_there` accepts: its position and its content with base 0.
-    fn first(
-        &self,
-        table: &Table,
-        (start, end): &(Vec<u8>, Vec<u8>),
-        is_there: &dyn Fn(RowRef<'_>) -> bool,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let mut scan = self.context.shard.scan(&ScanRequest {
-            table: table.engine_id(),
-            start,
-            end,
-            reversed: false,
-            now_seconds: self.now_seconds,
-            budget: Budget::UNLIMITED,
-        })?;
-        while let Step::Row(view) = scan.next()? {
-            if is_there(view.row) {
-                let position = view.position.to_vec();
-                let mut row = Vec::new();
-                transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
-                return Ok(Some((position, row)));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl ExistingRows for ShardRows<'_> {
-    fn row(&self, table: &Table, partition: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>> {
-        let row = self.first(table, &row_range(partition, position)?, &|_| true)?;
-        Ok(row.map(|(_, row)| row))
-    }
-
-    fn first_row(
-        &self,
-        table: &Table,
-        partition: &PartitionKey,
-        is_there: &dyn Fn(RowRef<'_>) -> bool,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.first(table, &regular_rows(partition)?, is_there)
-    }
-}
-
-/// The range of full keys that holds one row of a partition, half open.
-pub fn row_range(partition: &PartitionKey, position: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
-    let start = key::full_key(partition.token, &partition.bytes, position)
-        .map_err(|error| RequestError::invalid(error.to_string()))?;
-    let end = key::behind(&start);
-    Ok((start, end))
-}
-
-/// The range of full keys of a partition's regular rows, half open.
-pub fn regular_rows(partition: &PartitionKey) -> Result<(Vec<u8>, Vec<u8>)> {
-    let bound = |position: &[u8]| {
-        key::full_key(partition.token, &partition.bytes, position)
-            .map_err(|error| RequestError::invalid(error.to_string()))
-    };
-    Ok((bound(REGULAR_START)?, bound(REGULAR_END)?))
-}
-
-/// The moment of a write that is carried out now.
-pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
-    moment_at(context, options, context.clock.now_micros())
-}
-
-/// The moment of a write in a turn that began at `clock_micros` (microseconds since the epoch).
-pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteMoment {
-    let now_micros = context.next_timestamp_at(clock_micros);
-    WriteMoment {
-        timestamp: options.timestamp.unwrap_or(now_micros),
-        now_seconds: options.now_seconds.unwrap_or_else(|| whole_seconds(clock_micros)),
-        now_micros,
-        is_exact: false,
-        counter_id: *context.node.host_id.as_bytes(),
-    }
-}
 
 /// Carries out a modification without conditions.
 pub fn modify(
@@ -208,11 +121,6 @@ async fn write_replicated(
     replica::write::write(context, mutations, options).await
 }
 
-/// Mutations with their tokens alone.
-pub fn by_token(mutations: Vec<PartitionMutation>) -> Vec<(i64, Mutation)> {
-    mutations.into_iter().map(|change| (change.token, change.mutation)).collect()
-}
-
 fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
     if let Some(outcome) = context.shard.durable_at_once(position) {
         return Execution::Ready(outcome.map(|()| Outcome::Void).map_err(RequestError::from));
@@ -224,93 +132,12 @@ fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
     }))
 }
 
-/// Applies a mutation to this thread's shard.
-pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
-    let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
-    context.metrics.writes.increment();
-    let position = context.shard.apply(&view)?;
-    context.note_append(position);
-    Ok(position)
-}
-
-/// The write of a node that is alone; what it can no longer write alone goes the way of a cluster.
-pub async fn apply_alone(
-    context: &Rc<ShardContext>,
-    mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
-    write_type: WriteType,
-) -> Result<()> {
-    let refused = apply_all(context, by_token(mutations)).await?;
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let catalog = context.catalog();
-    let mut changes = Vec::with_capacity(refused.len());
-    for (token, mutation) in refused {
-        let id = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?.table;
-        let table = table_by_id(&catalog, &id)
-            .ok_or_else(|| RequestError::invalid("the table was dropped while it was written"))?;
-        changes.push(PartitionMutation { token, table, mutation });
-    }
-    write_replicated(context, changes, consistency, write_type).await
-}
-
-/// Applies mutations of a node that is alone on all the shards they belong to, and waits until they are durable. Returns those
-/// that were not applied because another member is coming: it must get them too.
-pub async fn apply_all(
-    context: &Rc<ShardContext>,
-    mutations: Vec<(i64, Mutation)>,
-) -> Result<Vec<(i64, Mutation)>> {
-    let mut by_owner: BTreeMap<usize, Vec<(i64, Mutation)>> = BTreeMap::new();
-    for (token, mutation) in mutations {
-        by_owner.entry(context.node.shard_of(token)).or_default().push((token, mutation));
-    }
-    let writes = by_owner.into_iter().map(|(owner, mutations)| async move {
-        if owner == context.index {
-            return apply_at_owner(context.clone(), mutations).await;
-        }
-        context.run_on(owner, move |context| Box::pin(apply_at_owner(context, mutations))).await?
-    });
-    Ok(futures::future::try_join_all(writes).await?.into_iter().flatten().collect())
-}
-
-async fn apply_at_owner(
-    context: Rc<ShardContext>,
-    mutations: Vec<(i64, Mutation)>,
-) -> Result<Vec<(i64, Mutation)>> {
-    context.shard.admit().await?;
-    if !context.cluster_view().is_single {
-        return Ok(mutations);
-    }
-    let mut last = None;
-    for (_, mutation) in &mutations {
-        last = Some(apply_here(&context, mutation)?);
-    }
-    if let Some(position) = last {
-        context.shard.durable(position).await?;
-    }
-    Ok(Vec::new())
-}
-
 /// A counter must be read by the replica that changes it: a hint is not enough.
 pub fn no_any(table: &Table) -> RequestError {
     RequestError::invalid(format!(
         "Consistency level ANY is not yet supported for counter table {}",
         table.name
     ))
-}
-
-/// The tokens of the partitions that a modification names.
-pub fn tokens_of(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<BTreeSet<i64>> {
-    let expanded;
-    let plan = if plan.json.is_some() {
-        expanded = expand_json(plan, bindings)?;
-        &expanded
-    } else {
-        plan
-    };
-    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
-    Ok(keys.iter().map(|key| key.token).collect())
 }
 
 /// In a cluster: a replica of each partition reads and writes, and replicates what came out.
@@ -419,36 +246,24 @@ pub fn apply_owned(
     Ok(position)
 }
 
-/// Reads what the statements need in the partitions that are meant, and applies, in this turn, what they change there if
-/// `check` lets it pass.
-pub fn apply_statements(
-    context: &ShardContext,
-    statements: &[(&ModifyPlan, &Bindings<'_>)],
-    options: &RequestOptions,
-    is_meant: Box<dyn Fn(i64) -> bool>,
-    check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
-) -> Result<(Vec<PartitionMutation>, Option<LogPosition>)> {
-    let moment = moment(context, options);
-    let rows = ShardRows { context, now_seconds: moment.now_seconds };
-    let mut set = MutationSet::limited_to(is_meant);
-    for (plan, bindings) in statements {
-        set.add(plan, bindings, &moment, Some(&rows))?;
+/// The write of a node that is alone; what it can no longer write alone goes the way of a cluster.
+pub async fn apply_alone(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+) -> Result<()> {
+    let refused = apply_all(context, by_token(mutations)).await?;
+    if refused.is_empty() {
+        return Ok(());
     }
-    let changes = set.finish(&moment, Some(&rows))?;
-    check(&changes)?;
-    let mut last = None;
-    for PartitionMutation { mutation, .. } in &changes {
-        last = Some(apply_here(context, mutation)?);
+    let catalog = context.catalog();
+    let mut changes = Vec::with_capacity(refused.len());
+    for (token, mutation) in refused {
+        let id = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?.table;
+        let table = table_by_id(&catalog, &id)
+            .ok_or_else(|| RequestError::invalid("the table was dropped while it was written"))?;
+        changes.push(PartitionMutation { token, table, mutation });
     }
-    Ok((changes, last))
-}
-
-/// A modification as a statement of its own.
-pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
-    match &statement.plan {
-        Plan::Modify(plan) => Ok(plan),
-        _ => Err(RequestError::invalid(
-            "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
-        )),
-    }
+    write_replicated(context, changes, consistency, write_type).await
 }

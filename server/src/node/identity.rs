@@ -6,8 +6,8 @@ use helenus_ring::allocation::{DEFAULT_TOKENS, first_tokens};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::StartError;
 use crate::files::node_files::NodeFiles;
+use crate::node::error::StartError;
 
 const FILE: &str = "node.json";
 const FORMAT: u32 = 1;

@@ -11,8 +11,8 @@ use helenus_internode::handshake::Local;
 use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
 
-use super::StartError;
 use crate::config::Config;
+use crate::node::error::StartError;
 use crate::shard::context::{Message, ShardContext};
 
 /// The port on which a client's source port chooses the shard, as asked for; 0: a free one.

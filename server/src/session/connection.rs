@@ -10,12 +10,9 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::rc::Weak;
-use std::time::Duration;
+use std::rc::{Rc, Weak};
 
 use bytes::{Buf, BytesMut};
-use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::header::{ProtocolVersion, write_unsupported_version};
 use cql_lite::frame::request::{Request, decode_request};
 use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
@@ -27,11 +24,11 @@ use hashbrown::HashMap;
 use helenus_query::schema::virtual_tables::ConnectedClient;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use super::handshake::{self, Startup};
 use super::request;
+use crate::session::connection_state::Connection;
 use crate::shard::context::ShardContext;
 
 /// Bytes of answers that may wait for a client before its requests are no longer read.
@@ -46,74 +43,6 @@ const RETAINED_BYTES: usize = 1 << 20;
 /// works.
 const REQUESTS_PER_WRITE: usize = 16;
 const BYTES_PER_WRITE: usize = 16 << 10;
-
-/// What a connection is shared between: its task and the requests under way.
-pub struct Connection {
-    pub context: Rc<ShardContext>,
-    pub peer: SocketAddr,
-    pub keyspace: RefCell<Option<Rc<str>>>,
-    pub startup: RefCell<Option<Startup>>,
-    registered: Cell<[bool; 3]>,
-    /// Finished envelopes, not compressed or packed yet.
-    out: RefCell<BytesMut>,
-    /// Something was added to `out`.
-    pub answered: Notify,
-    under_way: Cell<usize>,
-    closing: Cell<bool>,
-    pub request_count: Cell<u64>,
-    /// The monotonic time at which the last request was answered, if the next one follows at once: one look at the clock is
-    /// enough for both.
-    answered_at: Cell<Option<Duration>>,
-    pub version: Cell<ProtocolVersion>,
-}
-
-impl Connection {
-    /// Appends to the answers.
-    pub fn write(&self, write: impl FnOnce(&mut BytesMut)) {
-        let mut out = self.out.borrow_mut();
-        let start = out.len();
-        write(&mut out);
-        if let Some(compression) = self.body_compression()
-            && out.len() > start
-        {
-            compress_envelope(&mut out, start, compression);
-        }
-    }
-
-    /// The compression of single bodies (v3, v4).
-    fn body_compression(&self) -> Option<Compression> {
-        if self.version.get() == ProtocolVersion::V5 {
-            return None;
-        }
-        self.startup.borrow().as_ref().and_then(|startup| startup.compression)
-    }
-
-    /// Adds a request that began at `started` (of the monotonic clock) to the metrics.
-    pub fn record_duration(&self, started: Duration) {
-        let now = self.context.clock.monotonic();
-        self.answered_at.set(Some(now));
-        let duration = now.saturating_sub(started);
-        self.context.metrics.request_duration.record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
-    }
-
-    /// Counts a request that will be answered later.
-    pub fn begin_request(&self) {
-        self.under_way.set(self.under_way.get() + 1);
-    }
-
-    /// Takes no more requests, and ends when those under way are answered.
-    fn close(&self) {
-        self.closing.set(true);
-        self.answered.notify_one();
-    }
-
-    /// Writes the answer of a request that was begun, and wakes the connection.
-    pub fn end_request(&self, write: impl FnOnce(&mut BytesMut)) {
-        self.under_way.set(self.under_way.get() - 1);
-        self.write(write);
-        self.answered.notify_one();
-    }
-}
 
 /// The bytes of a connection in both directions.
 struct Wire {

@@ -16,13 +16,15 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Statement;
 
-use super::connection::Connection;
 use super::respond::Responder;
 use crate::cluster::schema;
-use crate::coordinator::batch::{BatchRequest, batch};
+use crate::coordinator::batch::batch;
+use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::consistency::{self, Access};
-use crate::coordinator::transaction::{Transaction, TransactionStatement, transact};
-use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, read, write};
+use crate::coordinator::transaction::{Transaction, transact};
+use crate::coordinator::transaction_statement::TransactionStatement;
+use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, local_write, read, write};
+use crate::session::connection_state::Connection;
 use crate::session::trace;
 use crate::shard::context::ShardContext;
 
@@ -308,7 +310,7 @@ fn run_batch(
                 Arc::new(Statement::new(text, keyspace.as_deref(), &view)?)
             }
         };
-        write::plan_of(&statement)?;
+        local_write::plan_of(&statement)?;
         let rewritten = Rewritten::default();
         let bound = bind(&statement.markers, values, &[], &rewritten)?;
         let owned = OwnedBindings::new(&bound);

@@ -19,7 +19,7 @@ use helenus_query::statement::Statement;
 use uuid::Uuid;
 
 use crate::coordinator::write::write_all;
-use crate::session::connection::Connection;
+use crate::session::connection_state::Connection;
 use crate::shard::context::ShardContext;
 
 /// Traces are kept for a day, as in Cassandra.

@@ -351,3 +351,19 @@ pub async fn run_on<T: Send + 'static>(
     link.send(Message::Job(job)).await.map_err(|_| stopped())?;
     receiver.await.map_err(|_| stopped())
 }
+
+/// Has a job done on all shards of the node, on all of them at the same time.
+pub async fn on_every_shard(
+    context: &Rc<ShardContext>,
+    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
+    + Clone
+    + Send
+    + 'static,
+) -> Result<()> {
+    let jobs = (0..context.node.shard_count()).map(|shard| {
+        let job = job.clone();
+        async move { context.run_on(shard, move |context| job(context)).await? }
+    });
+    futures::future::try_join_all(jobs).await?;
+    Ok(())
+}

@@ -13,18 +13,28 @@ use helenus_query::error::RequestError;
 
 use super::ranges::{complement, intervals};
 use super::replicated_tables;
-use crate::cluster::membership::MembershipError;
 use crate::shard::context::ShardContext;
+
+/// Why a cleanup was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanupError {
+    #[error("keyspace '{0}' does not exist")]
+    UnknownKeyspace(String),
+    #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
+    RingIsChanging,
+    #[error(transparent)]
+    Node(#[from] RequestError),
+}
 
 /// Before files are looked at again that a compaction was reading.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Cleans all replicated keyspaces up, or one. From any shard. The number of files that were rewritten or removed.
-pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, MembershipError> {
+pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, CleanupError> {
     if let Some(name) = &keyspace
         && context.catalog().keyspace(name).is_none()
     {
-        return Err(MembershipError::UnknownKeyspace(name.clone()));
+        return Err(CleanupError::UnknownKeyspace(name.clone()));
     }
     let jobs = (0..context.node.shard_count()).map(|shard| {
         let keyspace = keyspace.clone();
@@ -37,7 +47,7 @@ pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>) -> Re
     Ok(files)
 }
 
-async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, MembershipError> {
+async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, CleanupError> {
     let catalog = context.catalog();
     let mut files = 0;
     for keyspace in
@@ -54,8 +64,8 @@ async fn clean_table(
     context: &Rc<ShardContext>,
     keyspace: &str,
     table: TableId,
-) -> Result<usize, MembershipError> {
-    let failed = |error| MembershipError::Node(RequestError::from(error));
+) -> Result<usize, CleanupError> {
+    let failed = |error| CleanupError::Node(RequestError::from(error));
     let mut files = 0;
     loop {
         if given_up(context, keyspace)?.is_empty() {
@@ -79,10 +89,10 @@ async fn clean_table(
 }
 
 /// The tokens of a keyspace that this node does not own.
-fn given_up(context: &ShardContext, keyspace: &str) -> Result<Vec<RangeInclusive<i64>>, MembershipError> {
+fn given_up(context: &ShardContext, keyspace: &str) -> Result<Vec<RangeInclusive<i64>>, CleanupError> {
     let view = context.cluster_view();
     if view.topology.in_transition().is_some() {
-        return Err(MembershipError::RingIsChanging);
+        return Err(CleanupError::RingIsChanging);
     }
     let Some(placement) = view.placement(keyspace).filter(|_| !view.is_single) else { return Ok(Vec::new()) };
     let owned: Vec<_> = placement

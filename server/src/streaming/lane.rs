@@ -28,8 +28,8 @@ use helenus_internode::transport::PeerError;
 use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
 use super::progress::{self, UnitProgress};
 use super::ranges;
-use super::receiver::{Attempt, Lane, TransferError, Unit};
 use crate::shard::context::ShardContext;
+use crate::streaming::attempt::{Attempt, Lane, TransferError, Unit};
 
 /// How long a piece may take.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);

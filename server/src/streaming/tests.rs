@@ -6,7 +6,9 @@ use helenus_engine::io::CrashStyle;
 use helenus_ring::member::{MemberState, Phase};
 
 use self::cluster::{Cluster, run_local};
-use super::receiver::{self, Estimates, TransferError};
+use super::receiver;
+use super::receiver::Estimates;
+use crate::streaming::attempt::TransferError;
 
 const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
 const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);

@@ -5,7 +5,8 @@
 use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
 
-use super::{FilterTest, Resolved, ResolvedSubject, TupleTerm, TupleValues, Values, null_value};
+use super::resolved::{Resolved, ResolvedSubject};
+use super::{FilterTest, TupleTerm, TupleValues, Values, null_value};
 use crate::error::{RequestError, Result};
 use crate::plan::names::{Scope, column_of, list_names};
 use crate::plan::term::{Markers, Receiver, resolve};

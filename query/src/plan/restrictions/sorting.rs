@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::Comparison;
 
+use super::resolved::{Resolved, ResolvedSubject};
 use super::{
-    ClusteringRestriction, Filter, FilterSubject, FilterTest, PartitionRestriction, Resolved,
-    ResolvedSubject, Restrictions, SliceBound, TokenBound, TokenRange, TupleTerm, TupleValues, Values,
+    ClusteringRestriction, Filter, FilterSubject, FilterTest, PartitionRestriction, Restrictions, SliceBound,
+    TokenBound, TokenRange, TupleTerm, TupleValues, Values,
 };
 use crate::error::{RequestError, Result};
 use crate::plan::names::list_names;

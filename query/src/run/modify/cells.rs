@@ -6,9 +6,9 @@ use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
 
 use cql_lite::types::{CqlType, codec};
-use helenus_engine::{Cell, CellKind, RowBuilder};
+use helenus_engine::{Cell, CellKind, Deletion, Expiry, RowBuilder};
 
-use super::{StatementWriter, WriteMoment};
+use super::moment::WriteMoment;
 use crate::error::{RequestError, Result};
 use crate::plan::term::Bound;
 use crate::run::keys::encode_path;
@@ -53,21 +53,39 @@ impl RowWork<'_> {
     }
 }
 
+/// What all cells of a statement share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CellStamp {
+    /// Microseconds.
+    pub(super) timestamp: i64,
+    pub(super) expiry: Option<Expiry>,
+    pub(super) now_seconds: u32,
+    /// Whether the statement changes lists by what is in them.
+    pub(super) reads_lists: bool,
+}
+
+impl CellStamp {
+    /// A deletion by the statement.
+    pub(super) fn deletion(&self) -> Deletion {
+        Deletion { timestamp: self.timestamp, local_deletion_time: self.now_seconds }
+    }
+}
+
 /// Writes cells of one column.
-pub(super) struct CellWriter<'a, 'w> {
-    pub(super) writer: &'a StatementWriter<'w>,
+pub(super) struct CellWriter<'a> {
+    pub(super) stamp: &'a CellStamp,
     pub(super) column: &'a Column,
 }
 
-impl CellWriter<'_, '_> {
+impl CellWriter<'_> {
     fn value_cell<'v>(&self, path: &'v [u8], value: &'v [u8]) -> Cell<'v> {
-        let kind = self.writer.expiry.map_or(CellKind::Live, CellKind::Expiring);
-        Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value }
+        let kind = self.stamp.expiry.map_or(CellKind::Live, CellKind::Expiring);
+        Cell { column: self.column.id, path, timestamp: self.stamp.timestamp, kind, value }
     }
 
     fn tombstone_cell<'v>(&self, path: &'v [u8]) -> Cell<'v> {
-        let kind = CellKind::Tombstone { local_deletion_time: self.writer.moment.now_seconds };
-        Cell { column: self.column.id, path, timestamp: self.writer.timestamp, kind, value: &[] }
+        let kind = CellKind::Tombstone { local_deletion_time: self.stamp.now_seconds };
+        Cell { column: self.column.id, path, timestamp: self.stamp.timestamp, kind, value: &[] }
     }
 
     pub(super) fn value(&self, row: &mut RowBuilder, path: &[u8], value: &[u8]) {
@@ -105,7 +123,7 @@ impl CellWriter<'_, '_> {
 
     pub(super) fn delete_all(&self, row: &mut RowBuilder) {
         if self.column.column_type.is_multi_cell() {
-            row.delete_column(self.column.id, self.writer.deletion());
+            row.delete_column(self.column.id, self.stamp.deletion());
         } else {
             self.tombstone(row, &[]);
         }
@@ -129,7 +147,7 @@ impl CellWriter<'_, '_> {
                 let places = work.next_places(clock_micros, items.len());
                 for (place, item) in places.iter().zip(items) {
                     self.value(&mut work.row, place, item);
-                    if self.writer.plan.needs_read() {
+                    if self.stamp.reads_lists {
                         let list = work.lists.entry(self.column.id).or_default();
                         list.elements.insert(place.to_vec(), item.to_vec());
                     }

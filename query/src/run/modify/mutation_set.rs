@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use helenus_engine::{Cell, CellKind, Mutation, MutationBuilder, RowBuilder, RowRef, TableId, counter};
+use helenus_engine::{Cell, CellKind, Mutation, RowBuilder, RowRef, TableId, counter};
 
 use super::cells::ListPlaces;
-use super::{ExistingRows, StatementWriter, WriteMoment, expand_json};
+use super::json_insert::expand_json;
+use super::moment::{ExistingRows, WriteMoment};
+use super::partition_change::PartitionChange;
+use super::statement::StatementWriter;
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
@@ -33,24 +36,6 @@ pub struct MutationSet {
     current: Option<PartitionChange>,
     others: BTreeMap<(TableId, PartitionKey), PartitionChange>,
     list_places: ListPlaces,
-}
-
-pub(super) struct PartitionChange {
-    table: Arc<Table>,
-    pub(super) key: PartitionKey,
-    pub(super) builder: MutationBuilder,
-    /// Sums of counter updates by position and column id.
-    pub(super) counters: BTreeMap<(Vec<u8>, u32), i64>,
-}
-
-impl PartitionChange {
-    /// None yet, with room for so many bytes of them.
-    fn new(table: &Arc<Table>, key: PartitionKey, expected_bytes: usize) -> Result<Self> {
-        let id = table.engine_id();
-        let builder = MutationBuilder::with_capacity(id, key.token, &key.bytes, expected_bytes)
-            .map_err(|error| RequestError::invalid(error.to_string()))?;
-        Ok(Self { table: table.clone(), key, builder, counters: BTreeMap::new() })
-    }
 }
 
 impl MutationSet {

@@ -1,11 +1,12 @@
 //! Statements and the mutations that they become.
 
+use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{CellKind, Liveness, Operation as EngineOperation};
 
 use super::*;
 use crate::functions::CallContext;
 use crate::plan::Plan;
-use crate::plan::term::BindValue;
+use crate::plan::term::{BindValue, Bindings};
 use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::catalog_of;
 use crate::statement::Statement;

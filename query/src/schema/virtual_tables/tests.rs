@@ -1,9 +1,10 @@
 //! Rows as a client would decode them.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cql_lite::types::Value;
+use uuid::Uuid;
 
 use super::*;
 use crate::schema::ddl::tests::Session;

@@ -15,8 +15,7 @@ use super::{
 use crate::cluster::notices::Notices;
 use crate::cluster::propose::propose;
 use crate::shard::board::ServingState;
-use crate::shard::context::Departure;
-use crate::shard::context::ShardContext;
+use crate::shard::context::{Departure, ShardContext};
 
 /// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
 /// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.

@@ -22,7 +22,8 @@ use openraft::raft::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::types::{MetadataTypes, Raft, Snapshot, SnapshotMeta, Vote};
+use super::state_machine::Raft;
+use super::types::{MetadataTypes, Snapshot, SnapshotMeta, Vote};
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
 use crate::shard::context::ShardContext;
 

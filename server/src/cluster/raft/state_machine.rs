@@ -21,8 +21,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
 use crate::cluster::applying::{self, Told};
-use crate::cluster::stored::CATALOG_FILE;
-use crate::cluster::stored::Stored;
+use crate::cluster::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
 /// Before a state is taken over that could not be.
@@ -30,6 +29,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The state as of the last entry that is applied.
 pub type AppliedState = Rc<RefCell<Stored>>;
+
+/// The log with its state machine, as the Raft library runs it.
+pub type Raft = openraft::Raft<MetadataTypes, NodeStateMachine>;
 
 /// The applied state of a node.
 #[derive(Clone)]

@@ -26,4 +26,3 @@ pub type Vote = openraft::type_config::alias::VoteOf<MetadataTypes>;
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<MetadataTypes>;
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<MetadataTypes>;
 pub type Snapshot = openraft::type_config::alias::SnapshotOf<MetadataTypes, Vec<u8>>;
-pub type Raft = openraft::Raft<MetadataTypes, super::state_machine::NodeStateMachine>;

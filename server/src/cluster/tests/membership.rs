@@ -13,7 +13,7 @@ use super::harness::{World, simulate};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::propose;
 use crate::coordinator::paxos;
-use crate::node::StartError;
+use crate::node::error::StartError;
 use crate::shard::board::ServingState;
 use crate::shard::context::Departure;
 
@@ -495,8 +495,9 @@ fn a_cleanup_leaves_what_a_node_owns() {
         let cleanup = |name: &'static str| {
             let world = world.clone();
             async move {
-                let clean =
-                    move |context| async move { membership::cleanup(&context, Some(name.to_owned())).await };
+                let clean = move |context| async move {
+                    crate::streaming::cleanup::cleanup(&context, Some(name.to_owned())).await
+                };
                 world.on(0, clean).await.unwrap()
             }
         };

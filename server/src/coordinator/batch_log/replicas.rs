@@ -17,7 +17,8 @@ use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::view::ClusterView;
 
-use super::store::{self, BatchId};
+use super::store;
+use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::write::{self, Started, WriteOptions};
 use crate::shard::context::ShardContext;

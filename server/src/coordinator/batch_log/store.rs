@@ -14,19 +14,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, behind, full_key};
+use helenus_engine::key::{REGULAR_END, REGULAR_START, behind, full_key};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
+use crate::coordinator::local_write::{apply_all, apply_here};
 use crate::coordinator::replica::hints::{revive, table_by_id};
 use crate::coordinator::replica::write::deliver;
-use crate::coordinator::write::{apply_all, apply_here};
 use crate::shard::context::ShardContext;
 
 /// The engine's id of the batch log.
@@ -44,29 +42,6 @@ const AT_A_TIME: usize = 16;
 pub fn table_options() -> TableOptions {
     // Removals that overtake their batch are a matter of seconds.
     TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
-}
-
-/// Identifies a batch for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BatchId {
-    /// The coordinator's time, in microseconds since the epoch.
-    pub created_micros: i64,
-    pub random: u128,
-}
-
-impl BatchId {
-    /// A new one.
-    pub fn new(context: &ShardContext) -> Self {
-        Self { created_micros: context.next_timestamp(), random: context.random_uuid().as_u128() }
-    }
-
-    /// Its place in the log.
-    pub fn position(&self) -> Vec<u8> {
-        let mut position = vec![REGULAR_TAG];
-        position.extend_from_slice(&self.created_micros.to_be_bytes());
-        position.extend_from_slice(Uuid::from_u128(self.random).as_bytes());
-        position
-    }
 }
 
 /// Mutations as the log keeps them.

@@ -78,8 +78,9 @@ impl fmt::Display for Ballot {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use helenus_engine::io::SplitMix64;
+
+    use super::*;
 
     fn any(random: &mut SplitMix64) -> Ballot {
         Ballot {

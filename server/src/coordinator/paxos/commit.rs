@@ -24,11 +24,13 @@ use helenus_ring::placement::Replicas;
 use tokio::sync::oneshot;
 
 use super::message::{PaxosOrder, PaxosRequest};
-use super::round::{Operation, send};
+use super::round::send;
 use super::state::Commit;
 use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::paxos::operation::Operation;
+use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::message::ReplicaRequest;
-use crate::coordinator::replica::{epoch, failure_reason, hints};
+use crate::coordinator::replica::{epoch, hints};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Gives what was agreed to all replicas and resolves when so many have it as the level asks for.

@@ -5,93 +5,18 @@
 //! Whatever becomes of the lease, the transaction goes on: a replica that does not answer is passed over, and when no lease
 //! comes in time the transaction runs without one.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cql_lite::types::token::shard_of;
-use helenus_ring::HostId;
 use helenus_ring::member::Member;
 
-use super::lease::{LeaseAnswer, LeaseOrder, LeaseRequest, POLL};
-use super::round::Operation;
+use super::held_lease::ask;
+use super::lease::POLL;
 use super::turns::Turn;
-use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
-use crate::shard::context::{IGNORE_MSB, ShardContext};
-
-/// So many transactions of a line share a lease …
-const SERVED_MAX: u32 = 16;
-/// … which are begun within this time.
-const SERVING: Duration = Duration::from_millis(100);
-/// Who has not answered within this time is silent.
-const ANSWER: Duration = Duration::from_millis(250);
-/// Who was silent is not asked for this time.
-const SILENCE: Duration = Duration::from_secs(2);
-
-/// Replicas that did not answer when they were asked for a lease, with the time (monotonic) when they may be asked again.
-#[derive(Default)]
-pub struct SilentReplicas(RefCell<BTreeMap<HostId, Duration>>);
-
-impl SilentReplicas {
-    fn has(&self, host_id: &HostId, now: Duration) -> bool {
-        self.0.borrow().get(host_id).is_some_and(|until| *until > now)
-    }
-
-    fn note(&self, host_id: HostId, now: Duration) {
-        let mut silent = self.0.borrow_mut();
-        silent.retain(|_, until| *until > now);
-        silent.insert(host_id, now + SILENCE);
-    }
-}
-
-/// A lease that this node has.
-#[derive(Debug)]
-pub struct Lease {
-    granter: Arc<Member>,
-    request: LeaseRequest,
-    token: i64,
-    /// Monotonic.
-    since: Duration,
-    served: u32,
-}
-
-impl Lease {
-    /// Counts a transaction; whether it may serve another one.
-    pub fn has_served(&mut self, now: Duration) -> bool {
-        self.served += 1;
-        self.served < SERVED_MAX && now < self.since + SERVING
-    }
-
-    /// Leaves the partition to others.
-    pub fn give_back(self, context: &Rc<ShardContext>) {
-        let context = context.clone();
-        tokio::task::spawn_local(async move {
-            let request = LeaseRequest { order: LeaseOrder::GiveBack, ..self.request };
-            // If it gets lost, the lease ends by itself.
-            let _ = ask(&context, &self.granter, self.token, request).await;
-        });
-    }
-}
-
-async fn ask(
-    context: &Rc<ShardContext>,
-    granter: &Member,
-    token: i64,
-    request: LeaseRequest,
-) -> Option<LeaseAnswer> {
-    let shard = shard_of(token, u32::from(granter.shard_count), IGNORE_MSB) as u16;
-    let request = ReplicaRequest::Lease(request);
-    match context.ask(granter, shard, &request, ANSWER).await {
-        Ok(ReplicaResponse::Lease(answer)) => Some(answer),
-        Ok(_) => None,
-        Err(error) => {
-            tracing::debug!(replica = %granter.host_id, %error, "a replica gave no lease");
-            None
-        }
-    }
-}
+use crate::coordinator::paxos::held_lease::Lease;
+use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
+use crate::coordinator::paxos::operation::Operation;
+use crate::shard::context::ShardContext;
 
 /// Who leases the partition: the first of its replicas that is alive and answers, in the order of the ring, those of this data
 /// center before others.

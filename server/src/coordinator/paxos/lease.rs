@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::turns::Name;
+use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::shard::context::ShardContext;
 
 /// A lease ends by itself after this time: its holder is slow, or gone.
@@ -24,33 +24,6 @@ pub const POLL: Duration = Duration::from_millis(100);
 const FORGET: Duration = Duration::from_millis(400);
 /// More partitions than this are looked through for leases that have ended.
 const PARTITIONS_MANY: usize = 1_024;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeaseOrder {
-    Take,
-    GiveBack,
-}
-
-/// A coordinator's request to the shard that owns the partition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseRequest {
-    pub table_id: [u8; 16],
-    pub key: Vec<u8>,
-    /// Random; the same each time the coordinator asks for this one lease.
-    pub lease_id: u64,
-    pub order: LeaseOrder,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeaseAnswer {
-    /// `is_wanted`: others wait for it.
-    Granted {
-        is_wanted: bool,
-    },
-    /// It is not the coordinator's turn yet.
-    InLine,
-    GivenBack,
-}
 
 /// The leases that this shard has given, and who waits for them.
 #[derive(Default)]

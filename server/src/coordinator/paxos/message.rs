@@ -83,3 +83,30 @@ pub enum PaxosResponse {
     Committed,
     Forgotten,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseOrder {
+    Take,
+    GiveBack,
+}
+
+/// A coordinator's request to the shard that owns the partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    pub table_id: [u8; 16],
+    pub key: Vec<u8>,
+    /// Random; the same each time the coordinator asks for this one lease.
+    pub lease_id: u64,
+    pub order: LeaseOrder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseAnswer {
+    /// `is_wanted`: others wait for it.
+    Granted {
+        is_wanted: bool,
+    },
+    /// It is not the coordinator's turn yet.
+    InLine,
+    GivenBack,
+}

@@ -23,7 +23,7 @@ use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use crate::coordinator::replica::epoch;
-use crate::coordinator::replica::write::failure_of;
+use crate::coordinator::replica::failures::failure_of;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
@@ -37,7 +37,7 @@ pub struct PaxosState {
     /// Which coordinator comes first on which partition.
     pub leases: super::lease::Leases,
     /// Who is not asked for leases.
-    pub silent: super::contention::SilentReplicas,
+    pub silent: super::silent_replicas::SilentReplicas,
 }
 
 impl ShardContext {

@@ -7,28 +7,26 @@
 //! * When the time is up, the client is told the truth: nothing was done, or nobody knows.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
 use helenus_engine::Mutation;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::schema::catalog::Table;
-use helenus_query::stored_key::PartitionKey;
 use helenus_ring::member::Member;
 use tokio::sync::mpsc;
 
-use super::ballot::{Ballot, Scope};
+use super::ballot::Ballot;
 use super::contention::take_lease;
-use super::message::{PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer, ReadOrder};
-use super::proposer::{Answer, Electorate, Proposer, Question, Reading, Step};
+use super::message::{PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer};
+use super::operation::Participants;
+use super::proposer::{Answer, Proposer, Question, Reading, Step};
 use super::replica;
 use super::state::Commit;
 use super::turns::Turn;
+use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -37,22 +35,6 @@ use crate::shard::context::{IGNORE_MSB, ShardContext};
 const FIRST_PAUSE_MICROS: u64 = 2_000;
 /// The longest pause of all.
 const LONGEST_PAUSE_MICROS: u64 = 100_000;
-
-/// What is to be agreed on.
-#[derive(Debug, Clone)]
-pub struct Operation {
-    pub table: Arc<Table>,
-    pub key: PartitionKey,
-    /// SERIAL or `LOCAL_SERIAL`.
-    pub serial: Consistency,
-    /// False: a read, which others may overtake.
-    pub is_write: bool,
-    /// All replicas must agree, not just a quorum.
-    pub is_unanimous: bool,
-    pub read: ReadOrder,
-    /// On the clock's monotonic time.
-    pub deadline: Duration,
-}
 
 /// What the caller decides on what was read.
 #[derive(Debug)]
@@ -72,56 +54,6 @@ pub enum Agreement {
     Agreed { commit: Commit, contentions: u16 },
     /// The last reading stands.
     Kept,
-}
-
-/// The replicas that take part, in the order of the proposer's numbers.
-struct Participants {
-    epoch: u64,
-    members: Vec<Arc<Member>>,
-    electorate: Electorate,
-    is_alive: Vec<bool>,
-}
-
-impl Operation {
-    pub fn name(&self) -> PartitionName {
-        PartitionName {
-            table_id: *self.table.id.as_bytes(),
-            token: self.key.token,
-            key: self.key.bytes.clone(),
-        }
-    }
-
-    fn scope(&self) -> Scope {
-        if self.serial == Consistency::LocalSerial { Scope::Local } else { Scope::Global }
-    }
-
-    /// Whether a replica takes part in agreeing.
-    pub fn is_participant(&self, context: &ShardContext, member: &Member) -> bool {
-        self.scope() == Scope::Global || member.data_center == context.node.config.data_center
-    }
-
-    fn participants(&self, context: &ShardContext) -> Result<Participants> {
-        let view = context.cluster();
-        let placement = view.placement(&self.table.keyspace).ok_or_else(|| {
-            RequestError::invalid(format!("keyspace {} does not exist", self.table.keyspace))
-        })?;
-        let replicas = placement.replicas(self.key.token);
-        let takes_part = |member: &&Arc<Member>| self.is_participant(context, member);
-        let natural = replicas.read.iter().filter(takes_part).count();
-        let members: Vec<Arc<Member>> = replicas.all().filter(takes_part).cloned().collect();
-        let pending = members.len() - natural;
-        let electorate = Electorate { natural, pending, is_unanimous: self.is_unanimous };
-        let is_alive: Vec<bool> = members.iter().map(|member| view.is_alive(&member.host_id)).collect();
-        let alive = is_alive.iter().filter(|alive| **alive).count();
-        if alive < electorate.quorum() {
-            return Err(RequestError::Unavailable {
-                consistency: self.serial,
-                required: electorate.quorum() as u32,
-                alive: alive as u32,
-            });
-        }
-        Ok(Participants { epoch: view.topology.epoch, members, electorate, is_alive })
-    }
 }
 
 /// Has the replicas agree on what `decide` makes of the partition. It is called with the ballot and what a quorum has read

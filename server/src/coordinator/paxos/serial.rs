@@ -13,15 +13,15 @@ use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
-use helenus_query::stored_key::PartitionKey;
-use helenus_query::stored_key::SourceRow;
+use helenus_query::stored_key::{PartitionKey, SourceRow};
 
 use super::message::{ReadAnswer, ReadOrder};
 use super::reading::merge_range;
-use super::round::{Agreement, Operation, Verdict, agree};
+use super::round::{Agreement, Verdict, agree};
 use super::turns::Turn;
 use crate::coordinator::key_ranges::KeyRange;
-use crate::coordinator::read::{Prepared, mark_passed, prepare};
+use crate::coordinator::paxos::operation::Operation;
+use crate::coordinator::prepared_read::{Prepared, mark_passed, prepare};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
 

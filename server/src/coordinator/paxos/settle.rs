@@ -23,9 +23,10 @@ use helenus_ring::placement::Replicas;
 
 use super::ballot::Ballot;
 use super::message::{PartitionName, PaxosOrder, PaxosRequest, ReadOrder};
-use super::round::{Operation, Verdict, agree, send};
+use super::round::{Verdict, agree, send};
 use super::state::Registers;
 use super::store;
+use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::hints::table_by_id;
 use crate::shard::context::ShardContext;
 

@@ -217,10 +217,11 @@ impl Registers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ballot::Scope;
-    use super::*;
     use helenus_engine::io::SplitMix64;
     use uuid::Uuid;
+
+    use super::super::ballot::Scope;
+    use super::*;
 
     fn ballot(micros: i64, host: u128) -> Ballot {
         Ballot { micros, salt: 0, host_id: Uuid::from_u128(host), scope: Scope::Global }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::contention::Lease;
 use super::state::Commit;
+use crate::coordinator::paxos::held_lease::Lease;
 
 /// A partition: its table and key.
 pub type Name = ([u8; 16], Vec<u8>);
@@ -167,8 +167,9 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures::FutureExt;
+
+    use super::*;
 
     #[test]
     fn turns_are_taken_in_order_and_leave_nothing_behind() {

@@ -27,8 +27,9 @@ pub fn digest(partitions: &[Mutation], resume: Option<&[u8]>) -> Digest {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use helenus_engine::{MutationBuilder, TableId};
+
+    use super::*;
 
     #[test]
     fn content_and_end_both_count() {

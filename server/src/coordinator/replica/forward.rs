@@ -13,14 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
-use helenus_internode::byte_string;
 use helenus_internode::service::Failure;
-use helenus_internode::transport::CallError;
-use helenus_internode::transport::PeerError;
+use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::bind::{OwnedBindings, Rewritten, check};
-use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::error::{FailureReason, RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::Plan;
 use helenus_query::plan::modify::ModifyPlan;
@@ -31,139 +28,18 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Statement, statement_id};
 use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
-use serde::{Deserialize, Serialize};
 
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, WriteOptions};
-use super::{epoch, failure_reason};
+use super::{admission, epoch};
 use crate::coordinator::RequestOptions;
-use crate::coordinator::transaction::TransactionStatement;
-use crate::coordinator::write::apply_statements;
+use crate::coordinator::local_write::apply_statements;
+use crate::coordinator::replica::failures::failure_reason;
+use crate::coordinator::replica::forwarded::{
+    ForwardRequest, ForwardedError, ForwardedKind, ForwardedStatement, ForwardedValue,
+};
+use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
-
-/// A bind value on its way.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum ForwardedValue {
-    Null,
-    Unset,
-    Bytes(#[serde(with = "byte_string")] Vec<u8>),
-}
-
-/// A statement on its way.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ForwardedStatement {
-    pub text: String,
-    /// For names without a keyspace.
-    pub keyspace: Option<String>,
-    /// Which statement of a BATCH text is meant; `None`: the text is one statement.
-    pub index: Option<u32>,
-    pub values: Vec<ForwardedValue>,
-}
-
-/// Statements about one partition.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ForwardRequest {
-    pub epoch: u64,
-    /// Of the partition: what the statements change elsewhere is not meant.
-    pub token: i64,
-    pub statements: Vec<ForwardedStatement>,
-    /// The code of the client's level.
-    pub consistency: u16,
-    /// The coordinator's or the client's, in microseconds.
-    pub timestamp: i64,
-    pub now_seconds: Option<u32>,
-    /// The time of the request, for CQL functions.
-    pub now_micros: i64,
-    pub kind: ForwardedKind,
-    /// What is left of the client's time.
-    pub timeout_ms: u64,
-}
-
-impl ForwardRequest {
-    /// About as much memory as it takes.
-    pub fn size_bytes(&self) -> u64 {
-        let of_statement = |statement: &ForwardedStatement| {
-            let of_value = |value: &ForwardedValue| match value {
-                ForwardedValue::Bytes(bytes) => bytes.len(),
-                ForwardedValue::Null | ForwardedValue::Unset => 0,
-            };
-            statement.text.len() + statement.values.iter().map(of_value).sum::<usize>()
-        };
-        self.statements.iter().map(of_statement).sum::<usize>() as u64
-    }
-}
-
-/// What the client is told that it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ForwardedKind {
-    Counter,
-    Simple,
-    LoggedBatch,
-    UnloggedBatch,
-}
-
-impl ForwardedKind {
-    fn write_type(self) -> WriteType {
-        match self {
-            Self::Counter => WriteType::Counter,
-            Self::Simple => WriteType::Simple,
-            Self::LoggedBatch => WriteType::Batch,
-            Self::UnloggedBatch => WriteType::UnloggedBatch,
-        }
-    }
-}
-
-/// The leader's error, for the client.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum ForwardedError {
-    Invalid(String),
-    Unavailable { required: u32, alive: u32 },
-    TimedOut { received: u32, required: u32 },
-    Failed { received: u32, required: u32, failures: Vec<(std::net::IpAddr, FailureReason)> },
-    Overloaded(String),
-    Server(String),
-}
-
-impl ForwardedError {
-    fn of(error: RequestError) -> Self {
-        match error {
-            RequestError::Invalid(message) | RequestError::Syntax(message) => Self::Invalid(message),
-            RequestError::Unavailable { required, alive, .. } => Self::Unavailable { required, alive },
-            RequestError::WriteTimeout { received, required, .. } => Self::TimedOut { received, required },
-            RequestError::WriteFailure { received, required, failures, .. } => Self::Failed {
-                received,
-                required,
-                failures: failures.iter().map(|failure| (failure.address, failure.reason)).collect(),
-            },
-            RequestError::Overloaded(message) => Self::Overloaded(message),
-            error => Self::Server(error.to_string()),
-        }
-    }
-
-    fn into_request_error(self, consistency: Consistency, write_type: WriteType) -> RequestError {
-        match self {
-            Self::Invalid(message) => RequestError::Invalid(message),
-            Self::Unavailable { required, alive } => {
-                RequestError::Unavailable { consistency, required, alive }
-            }
-            Self::TimedOut { received, required } => {
-                RequestError::WriteTimeout { consistency, received, required, write_type, contentions: 0 }
-            }
-            Self::Failed { received, required, failures } => RequestError::WriteFailure {
-                consistency,
-                received,
-                required,
-                write_type,
-                failures: failures
-                    .into_iter()
-                    .map(|(address, reason)| ReplicaFailure { address, reason })
-                    .collect(),
-            },
-            Self::Overloaded(message) => RequestError::Overloaded(message),
-            Self::Server(message) => RequestError::Server(message),
-        }
-    }
-}
 
 /// Statements that read before they write, all about the partition of one token.
 #[derive(Clone)]
@@ -358,7 +234,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         let is_meant = move |candidate: i64| candidate == token;
         apply_statements(&context, &planned, &led.options, Box::new(is_meant), |changes| {
             let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
-            write::check_room(&context, bytes)?;
+            admission::check_room(&context, bytes)?;
             changes.iter().try_for_each(|change| write::check_alive(&context, change, level))
         })?
     };

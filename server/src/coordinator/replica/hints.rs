@@ -12,6 +12,7 @@
 //! * Bounded: bytes a target, and no hints for a target that has been down for longer than the window.
 //! * Per target hints leave in the order in which they came, some at a time; a position is never used twice.
 
+pub mod replay;
 mod target;
 
 use std::cell::RefCell;
@@ -20,26 +21,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cql_lite::types::token::shard_of;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, behind, full_key};
+use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
 };
-use helenus_internode::service::Failure;
-use helenus_internode::transport::PeerError;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState};
 use uuid::Uuid;
 
 use self::target::Target;
-use super::message::{ReplicaRequest, ReplicaResponse};
-use super::write::{self, apply_at_replica};
 use crate::planted::PlantedBug;
-use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::context::ShardContext;
 
 /// The engine's id of the hints.
 pub const TABLE: TableId = TableId(*b"helenus-hints---");
@@ -208,74 +203,6 @@ pub async fn keep(
     Ok(())
 }
 
-/// Gives the hints of this shard away, because this node leaves for good: those for members that answer are delivered, the others
-/// are kept by a member that stays. False: it is to be tried again.
-pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
-    begin_deliveries(context);
-    let view = context.cluster();
-    let targets: Vec<(HostId, Rc<Target>)> = {
-        let targets = context.replication().hints.targets.borrow();
-        targets.iter().map(|(host_id, target)| (*host_id, target.clone())).collect()
-    };
-    for (host_id, target) in targets.into_iter().filter(|(_, target)| target.bytes.get() > 0) {
-        if target.is_delivering.get() || view.is_alive(&host_id) {
-            return Ok(false);
-        }
-        let keepers = view.topology.members.values().filter(|member| {
-            member.state == MemberState::Normal
-                && member.host_id != context.node.host_id
-                && view.is_alive(&member.host_id)
-        });
-        // The same for all, so that they stay in order.
-        let Some(keeper) = keepers.min_by_key(|member| member.host_id) else { return Ok(false) };
-        target.is_delivering.set(true);
-        let outcome = hand_over_to(context, keeper, host_id, &target).await;
-        target.is_delivering.set(false);
-        if !outcome? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-async fn hand_over_to(
-    context: &Rc<ShardContext>,
-    keeper: &Member,
-    host_id: HostId,
-    target: &Target,
-) -> Result<bool> {
-    tracing::info!(target = %host_id, keeper = %keeper.host_id, bytes = target.bytes.get(), "hints are handed over");
-    target.cursor.borrow_mut().clear();
-    loop {
-        let chunk = read_chunk(context, host_id, target).await?;
-        if chunk.is_empty() {
-            // What is counted besides is hidden: removed, or never written.
-            forget_bytes(context, target, target.bytes.get());
-            return Ok(true);
-        }
-        for hint in &chunk {
-            let mutation = Mutation::from_bytes(hint.mutation.clone()).ok();
-            if let Some(change) =
-                mutation.and_then(|mutation| revive(context, &mutation, hint.created_micros))
-            {
-                let shard = shard_of(change.token, u32::from(keeper.shard_count), IGNORE_MSB) as u16;
-                let request = ReplicaRequest::KeepHint {
-                    target: host_id,
-                    created_micros: hint.created_micros,
-                    mutation: hint.mutation.to_vec(),
-                };
-                let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
-                if let Err(error) = context.ask(keeper, shard, &request, timeout).await {
-                    tracing::warn!(keeper = %keeper.host_id, %error, "a hint was not taken over; another attempt follows");
-                    return Ok(false);
-                }
-            }
-            context.shard.admit().await?;
-            remove(context, host_id, target, hint).await?;
-        }
-    }
-}
-
 async fn write_row(
     context: &ShardContext,
     partition: &[u8],
@@ -368,145 +295,6 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-/// Begins to look, every second, for members that can be given their hints.
-pub fn spawn_replay(context: &Rc<ShardContext>) {
-    context.repeat(ROUND, async |context| {
-        note_who_is_down(context);
-        begin_deliveries(context);
-    });
-}
-
-fn note_who_is_down(context: &ShardContext) {
-    let view = context.cluster();
-    let now = context.clock.monotonic();
-    let mut down = context.replication().hints.down_since.borrow_mut();
-    down.retain(|host_id, _| view.topology.member(host_id).is_some() && !view.is_alive(host_id));
-    for host_id in view.topology.members.keys().filter(|host_id| !view.is_alive(host_id)) {
-        down.entry(*host_id).or_insert(now);
-    }
-}
-
-/// Begins to deliver to everyone who has hints, is reachable, and is not being delivered to.
-fn begin_deliveries(context: &Rc<ShardContext>) {
-    let view = context.cluster();
-    let targets: Vec<(HostId, Rc<Target>)> = context
-        .replication()
-        .hints
-        .targets
-        .borrow()
-        .iter()
-        .filter(|(_, target)| target.bytes.get() > 0 && !target.is_delivering.get())
-        .map(|(host_id, target)| (*host_id, target.clone()))
-        .collect();
-    for (host_id, target) in targets {
-        // It has left, or its join was taken back. Version 0: nothing is known of the members yet.
-        let has_left = view.topology.version > 0 && view.topology.member(&host_id).is_none();
-        if has_left || view.is_alive(&host_id) {
-            target.is_delivering.set(true);
-            let context = context.clone();
-            tokio::task::spawn_local(async move {
-                tracing::debug!(target = %host_id, bytes = target.bytes.get(), "hints are replayed");
-                if let Err(error) = deliver_all(&context, host_id, &target).await {
-                    tracing::warn!(target = %host_id, %error, "hints could not be replayed");
-                }
-                target.is_delivering.set(false);
-            });
-        }
-    }
-}
-
-/// Gives a target its hints until there are none or one is not taken.
-async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<()> {
-    let rate = context.node.config.hinted_handoff_throttle_bytes_per_second;
-    let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
-    loop {
-        if *context.node.stopping.borrow() {
-            return Ok(());
-        }
-        let chunk = read_chunk(context, host_id, target).await?;
-        let Some(last) = chunk.last() else {
-            if target.bytes.get() == 0 || target.writing.get() > 0 {
-                return Ok(());
-            }
-            if target.cursor.borrow().is_empty() {
-                // Nothing is there: it was counted twice (written while the start was counting), or its writer was given up.
-                forget_bytes(context, target, target.bytes.get());
-                return Ok(());
-            }
-            target.cursor.borrow_mut().clear();
-            continue;
-        };
-        let bytes: u64 = chunk.iter().map(|hint| hint.mutation.len() as u64).sum();
-        let outcomes =
-            futures::future::join_all(chunk.iter().map(|hint| deliver(context, host_id, hint))).await;
-        let mut first_kept = None;
-        for (hint, is_done) in chunk.iter().zip(outcomes) {
-            if is_done {
-                context.shard.admit().await?;
-                remove(context, host_id, target, hint).await?;
-            } else if first_kept.is_none() {
-                first_kept = Some(hint.position.clone());
-            }
-        }
-        if let Some(position) = first_kept {
-            target.move_cursor(position);
-            return Ok(());
-        }
-        target.move_cursor(behind(&last.position));
-        if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
-            context.clock.sleep(Duration::from_micros(pause_micros)).await;
-        }
-    }
-}
-
-/// The oldest hints of a target.
-async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<Vec<Hint>> {
-    let key = |position: &[u8]| full_key(0, host_id.as_bytes(), position).map_err(|error| server(&error));
-    let cursor = target.begin_chunk();
-    let mut start = key(if cursor.is_empty() { REGULAR_START } else { &cursor })?;
-    let end = key(REGULAR_END)?;
-    let mut chunk = Vec::new();
-    let mut bytes = 0;
-    loop {
-        let next = {
-            let mut scan = context.shard.scan(&ScanRequest {
-                table: TABLE,
-                start: &start,
-                end: &end,
-                reversed: false,
-                now_seconds: context.now_seconds(),
-                budget: SCAN_BUDGET,
-            })?;
-            loop {
-                if chunk.len() >= CHUNK_HINTS || bytes >= CHUNK_BYTES {
-                    return Ok(chunk);
-                }
-                match scan.next()? {
-                    Step::Row(view) => {
-                        let created = view.position.get(1..9).and_then(|bytes| bytes.try_into().ok());
-                        let (Some(cell), Some(created)) = (view.row.cells().next(), created) else {
-                            continue;
-                        };
-                        bytes += cell.value.len();
-                        chunk.push(Hint {
-                            position: view.position.to_vec(),
-                            created_micros: i64::from_be_bytes(created),
-                            mutation: Bytes::copy_from_slice(cell.value),
-                        });
-                    }
-                    Step::Exhausted => break scan.resume_bound()?,
-                    Step::End => break None,
-                }
-            }
-        };
-        match next {
-            Some(next) => start = next,
-            None => return Ok(chunk),
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 /// The stored table with this id.
 pub fn table_by_id(catalog: &Catalog, id: &TableId) -> Option<std::sync::Arc<Table>> {
     catalog
@@ -530,73 +318,4 @@ pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) 
         return None;
     }
     Some(PartitionMutation { token: view.token, table, mutation: mutation.clone() })
-}
-
-/// Gives a target a hint; true when it need not be kept any more.
-async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bool {
-    let change = Mutation::from_bytes(hint.mutation.clone())
-        .ok()
-        .and_then(|mutation| revive(context, &mutation, hint.created_micros));
-    let Some(change) = change else {
-        context.metrics.hints_dropped.increment();
-        return true;
-    };
-    let is_done = match ask(context, host_id, &change).await {
-        Some(Ok(ReplicaResponse::NotOwner)) | None => {
-            // The target has left, or the partition belongs to others or is about to: all of them are given it.
-            write::deliver(context, change).await
-        }
-        Some(Ok(_)) => true,
-        Some(Err(error)) => {
-            tracing::debug!(target = %host_id, %error, "a hint was not taken");
-            false
-        }
-    };
-    if is_done {
-        context.metrics.hints_replayed.increment();
-    }
-    is_done
-}
-
-/// Asks a target to apply a mutation that it has missed; `None`: it is no member any more.
-async fn ask(
-    context: &Rc<ShardContext>,
-    host_id: HostId,
-    change: &PartitionMutation,
-) -> Option<Result<ReplicaResponse, PeerError>> {
-    let bytes = change.mutation.bytes();
-    if host_id == context.node.host_id {
-        return Some(receive(context, bytes.clone()).await.map_err(PeerError::from));
-    }
-    let member = context.cluster().topology.member(&host_id)?.clone();
-    let shard = shard_of(change.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
-    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
-    let request = ReplicaRequest::Hint { mutation: bytes.to_vec() };
-    match context.ask(&member, shard, &request, timeout).await {
-        Ok(response) => Some(Ok(response)),
-        Err(error) => Some(Err(error)),
-    }
-}
-
-/// Applies a hint for this node, if it has the partition and nobody else is to take it over.
-pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<ReplicaResponse, Failure> {
-    let parsed =
-        Mutation::from_bytes(mutation.clone()).map_err(|error| Failure::Malformed(error.to_string()))?;
-    let view = parsed.view().map_err(|error| Failure::Malformed(error.to_string()))?;
-    let Some(table) = table_by_id(&context.catalog(), &view.table) else {
-        return Err(Failure::UnknownTable { table_id: u128::from_be_bytes(view.table.0) });
-    };
-    let (epoch, is_settled) = {
-        let cluster = context.cluster_view();
-        let replicas = cluster.placement(&table.keyspace).map(|placement| placement.replicas(view.token));
-        let is_settled = replicas
-            .is_none_or(|replicas| replicas.pending.is_empty() && replicas.contains(&context.node.host_id));
-        (cluster.topology.epoch, is_settled)
-    };
-    // While ownership changes hands the new owner may have fetched what is here already: it must get this as well.
-    if !is_settled {
-        return Ok(ReplicaResponse::NotOwner);
-    }
-    apply_at_replica(context, Some(epoch), mutation).await?;
-    Ok(ReplicaResponse::Written)
 }

@@ -6,10 +6,9 @@ use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{ReadAnswer, ReadRequest};
-use super::forward::{ForwardRequest, ForwardedError};
-use crate::coordinator::batch_log::store::BatchId;
-use crate::coordinator::paxos::lease::{LeaseAnswer, LeaseRequest};
-use crate::coordinator::paxos::message::{PaxosRequest, PaxosResponse};
+use crate::coordinator::batch_log::batch_id::BatchId;
+use crate::coordinator::paxos::message::{LeaseAnswer, LeaseRequest, PaxosRequest, PaxosResponse};
+use crate::coordinator::replica::forwarded::{ForwardRequest, ForwardedError};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {

@@ -115,15 +115,15 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use cql_lite::frame::Consistency;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::coordinator::consistency::required;
     use helenus_query::error::RequestError;
     use helenus_query::schema::catalog::Replication;
     use helenus_query::schema::system_keyspaces::initial_catalog;
     use helenus_ring::member::MemberState;
     use helenus_ring::topology::Topology;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::coordinator::consistency::required;
 
     fn view(tokens: &[i64], alive: &[u8]) -> ClusterView {
         let id = |number: u8| Uuid::from_bytes([number; 16]);

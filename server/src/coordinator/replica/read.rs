@@ -26,8 +26,7 @@ use futures::stream::FuturesUnordered;
 use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Answer, Reconciled, SeenRows, reconcile_answers};
 use helenus_internode::service::Failure;
-use helenus_internode::transport::CallError;
-use helenus_internode::transport::PeerError;
+use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::schema::catalog::{Replication, Table};
 use helenus_query::schema::options::ReadRepair;
@@ -35,11 +34,12 @@ use helenus_ring::member::Member;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
+use super::epoch;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::{self, Group};
 use super::repair::{NotRepaired, repair};
-use super::{epoch, failure_reason};
 use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 

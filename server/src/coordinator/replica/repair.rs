@@ -14,8 +14,8 @@ use helenus_internode::transport::PeerError;
 use helenus_ring::member::Member;
 
 use super::message::ReplicaRequest;
-use super::write::apply_at_replica;
 use crate::coordinator::consistency::Demand;
+use crate::coordinator::replica::apply::apply_at_replica;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Why replicas were not repaired.

@@ -21,7 +21,8 @@ use self::cluster::{Cluster, host_id, with_cluster};
 use super::hints;
 use super::message::ReplicaRequest;
 use crate::config::Config;
-use crate::coordinator::batch_log::store::{self, BatchId};
+use crate::coordinator::batch_log::batch_id::BatchId;
+use crate::coordinator::batch_log::store;
 
 const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 10)";
 
@@ -41,7 +42,7 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
         timestamp: None,
         now_seconds: None,
     };
-    let moment = crate::coordinator::write::moment(context, &options);
+    let moment = crate::coordinator::local_write::moment(context, &options);
     let mut set = MutationSet::default();
     for text in texts {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();

@@ -16,8 +16,7 @@ use helenus_ring::view::ClusterView;
 
 use super::hints;
 use super::message::ReplicaRequest;
-use crate::cluster::schema::on_every_shard;
-use crate::shard::context::ShardContext;
+use crate::shard::context::{ShardContext, on_every_shard};
 
 /// Empties a table on all members.
 pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> Result<()> {

@@ -16,15 +16,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::token::shard_of;
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use helenus_engine::MutationRef;
-use helenus_engine::error::EngineError;
 use helenus_internode::service::{self, Failure};
 use helenus_internode::transport::PeerError;
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
@@ -34,10 +31,13 @@ use helenus_ring::placement::Replicas;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use super::admission::reserve;
 use super::message::ReplicaRequest;
-use super::{epoch, failure_reason, hints};
+use super::{epoch, hints};
 use crate::coordinator::consistency::{self, Demand};
-use crate::planted::PlantedBug;
+use crate::coordinator::replica::admission::{InFlight, check_room};
+use crate::coordinator::replica::apply::apply_at_replica;
+use crate::coordinator::replica::failures::failure_reason;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// How long the coordinator waits before it asks a replica again that does not know the table yet.
@@ -60,51 +60,6 @@ pub struct Started {
     pub answer: oneshot::Receiver<Result<()>>,
     /// True when every replica has the mutation or a durable hint keeps it.
     pub settled: oneshot::Receiver<bool>,
-}
-
-/// Bytes that count as under way until this is dropped.
-pub struct InFlight {
-    context: Rc<ShardContext>,
-    bytes: u64,
-    is_received: bool,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let state = self.context.replication();
-        let counter = if self.is_received { &state.received_bytes } else { &state.coordinated_bytes };
-        counter.set(counter.get().saturating_sub(self.bytes));
-    }
-}
-
-/// Whether there is room for more bytes beside those under way. One write alone is never too large.
-fn has_room(context: &ShardContext, under_way: u64, bytes: u64) -> bool {
-    let limit = context.node.config.max_write_bytes_in_flight / context.node.shard_count() as u64;
-    under_way == 0 || under_way + bytes <= limit
-}
-
-/// Counts bytes as under way.
-fn reserve(context: &Rc<ShardContext>, bytes: u64, is_received: bool) -> InFlight {
-    let state = context.replication();
-    let counter = if is_received { &state.received_bytes } else { &state.coordinated_bytes };
-    counter.set(counter.get() + bytes);
-    InFlight { context: context.clone(), bytes, is_received }
-}
-
-/// Refuses a write that this shard is to coordinate while too much is under way.
-pub fn check_room(context: &ShardContext, bytes: u64) -> Result<()> {
-    if has_room(context, context.replication().coordinated_bytes.get(), bytes) {
-        return Ok(());
-    }
-    Err(RequestError::Overloaded("too many writes are on their way to replicas".to_owned()))
-}
-
-/// Room for a mutation that another node has sent.
-pub fn receive(context: &Rc<ShardContext>, bytes: u64) -> Result<InFlight, Failure> {
-    if has_room(context, context.replication().received_bytes.get(), bytes) {
-        return Ok(reserve(context, bytes, true));
-    }
-    Err(Failure::Overloaded("too many writes are waiting to become durable".to_owned()))
 }
 
 /// The replicas of a partition as the shard sees them now; `None`: only this node has it.
@@ -519,55 +474,5 @@ async fn send(
             }
             Err(error) => return (member, Err(error)),
         }
-    }
-}
-
-/// Applies a mutation at its owner among this node's shards and resolves when it is durable. With an epoch it is fenced.
-pub async fn apply_at_replica(
-    context: &Rc<ShardContext>,
-    epoch: Option<u64>,
-    mutation: Bytes,
-) -> Result<(), Failure> {
-    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
-    let token = MutationRef::parse(&mutation).map_err(|error| malformed(&error))?.token;
-    let owner = context.node.shard_of(token);
-    if owner == context.index {
-        return apply_in_turn(context.clone(), epoch, mutation).await;
-    }
-    context
-        .run_on(owner, move |context| Box::pin(apply_in_turn(context, epoch, mutation)))
-        .await
-        .map_err(|error| Failure::Internal(error.to_string()))?
-}
-
-async fn apply_in_turn(
-    context: Rc<ShardContext>,
-    epoch: Option<u64>,
-    mutation: Bytes,
-) -> Result<(), Failure> {
-    let wait = Duration::from_millis(context.node.config.write_request_timeout_ms);
-    if let Some(epoch) = epoch {
-        epoch::fence(&context, epoch, wait).await?;
-    }
-    context.shard.admit().await.map_err(|error| failure_of(&error))?;
-    if let Some(epoch) = epoch {
-        epoch::refuse_stale(&context, epoch)?;
-    }
-    let view = MutationRef::parse(&mutation).map_err(|error| Failure::Malformed(error.to_string()))?;
-    context.metrics.writes.increment();
-    let position = context.shard.apply(&view).map_err(|error| failure_of(&error))?;
-    context.note_append(position);
-    if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {
-        return Ok(());
-    }
-    context.shard.durable(position).await.map_err(|error| failure_of(&error))
-}
-
-/// What the engine's error means to a coordinator.
-pub fn failure_of(error: &EngineError) -> Failure {
-    match error {
-        EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },
-        EngineError::Mutation(error) => Failure::Malformed(error.to_string()),
-        error => Failure::Internal(error.to_string()),
     }
 }

@@ -40,8 +40,7 @@ use crate::node::dispatch::dispatch;
 use crate::node::identity::Identity;
 use crate::node::serve::serve;
 use crate::shard::context::{ShardContext, ShardParts};
-use crate::streaming::message::StreamRequest;
-use crate::streaming::message::StreamResponse;
+use crate::streaming::message::{StreamRequest, StreamResponse};
 use crate::streaming::plan::Sides;
 
 /// The tables that are written to; what the second one gets is not logged.

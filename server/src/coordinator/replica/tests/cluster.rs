@@ -19,8 +19,7 @@ use helenus_internode::transport::{CallError, Destination, Transport};
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
-use helenus_query::schema::catalog::CatalogView;
-use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::catalog::{Catalog, CatalogView, Table};
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::system_keyspaces::initial_catalog;
 use helenus_query::statement::Statement;
@@ -30,7 +29,6 @@ use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::cluster::schema::engine_tables;
 use crate::config::Config;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::{Execution, Outcome, RequestOptions, replica};
@@ -41,6 +39,7 @@ use crate::node::identity::Identity;
 use crate::node::serve::serve;
 use crate::session::request;
 use crate::shard::context::{ShardContext, ShardParts};
+use crate::shard::engine_options::engine_tables;
 
 /// The first moment, in microseconds since the epoch.
 const START_MICROS: i64 = 1_700_000_000_000_000;

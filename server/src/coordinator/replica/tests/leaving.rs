@@ -10,7 +10,8 @@ use helenus_ring::member::{MemberState, Phase};
 use super::cluster::{Cluster, host_id, with_cluster};
 use super::{BATCH, INSERT, changes, row};
 use crate::config::Config;
-use crate::coordinator::batch_log::store::{self, BatchId};
+use crate::coordinator::batch_log::batch_id::BatchId;
+use crate::coordinator::batch_log::store;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::shard::board::ServingState;
 

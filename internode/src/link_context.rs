@@ -1,0 +1,266 @@
+//! What all outgoing links of a shard share: options, metrics, which nodes could not be reached, when requests end.
+//!
+//! Invariant: a node that cannot be reached is tried at growing intervals (with jitter). In between requests to it fail at
+//! once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helenus_engine::io::{Clock, SplitMix64};
+use helenus_ring::HostId;
+use helenus_ring::view::ClusterView;
+use tokio::sync::Notify;
+
+use super::frame::FrameError;
+use super::handshake::{HandshakeError, Local, REMOVED_CODE, Refusal};
+use super::metrics::InternodeMetrics;
+use super::service::Lane;
+use super::transport::CallError;
+
+/// The first pause after a failed attempt to reach a node.
+const RECONNECT_MIN: Duration = Duration::from_millis(50);
+/// Bounds and times of links.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    pub frame_bytes_max: u32,
+    pub queue_bytes_max: usize,
+    pub calls_per_link_max: usize,
+    pub requests_per_link_max: usize,
+    pub connect_timeout: Duration,
+    pub keepalive: Duration,
+    pub reconnect_max: Duration,
+    /// Where links come from, as others see it; `None`: the system chooses.
+    pub source_ip: Option<IpAddr>,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: 256 << 20,
+            queue_bytes_max: 64 << 20,
+            calls_per_link_max: 16_384,
+            requests_per_link_max: 1_024,
+            connect_timeout: Duration::from_secs(2),
+            keepalive: Duration::from_secs(5),
+            reconnect_max: Duration::from_secs(1),
+            source_ip: None,
+        }
+    }
+}
+
+/// What links are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkKey {
+    pub address: SocketAddr,
+    pub shard: u16,
+    pub lane: Lane,
+}
+
+/// Why a link has ended, or was never made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkFailure {
+    #[error("{0}")]
+    Unreachable(String),
+    /// Either side has refused the other.
+    #[error("{reason}")]
+    Refused { code: u16, reason: String },
+    /// The other node says that this one was removed from the cluster.
+    #[error("{0}")]
+    Removed(String),
+    #[error("{0}")]
+    Nonsense(String),
+}
+
+impl LinkFailure {
+    /// What a request is told.
+    pub fn as_call_error(&self, address: SocketAddr) -> CallError {
+        let reason = self.to_string();
+        match self {
+            Self::Unreachable(_) => CallError::Unreachable { address, reason },
+            Self::Refused { code, .. } => CallError::Refused { address, code: *code, reason },
+            Self::Removed(_) => CallError::Removed { address, reason },
+            Self::Nonsense(_) => CallError::Malformed { address, reason },
+        }
+    }
+}
+
+impl From<HandshakeError> for LinkFailure {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Io(error) => error.into(),
+            HandshakeError::Magic | HandshakeError::Malformed(_) => Self::Nonsense(error.to_string()),
+            HandshakeError::RefusedByPeer { code: REMOVED_CODE, .. } => Self::Removed(error.to_string()),
+            HandshakeError::RefusedByPeer { code, .. } => Self::Refused { code, reason: error.to_string() },
+            HandshakeError::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<Refusal> for LinkFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { code: refusal.code(), reason: refusal.to_string() }
+    }
+}
+
+impl From<io::Error> for LinkFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Unreachable(match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it has closed the link".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+}
+
+impl From<FrameError> for LinkFailure {
+    fn from(error: FrameError) -> Self {
+        Self::Nonsense(error.to_string())
+    }
+}
+
+/// What the links of a transport share.
+pub struct LinkContext {
+    pub local: Arc<Local>,
+    pub options: LinkOptions,
+    pub clock: Rc<dyn Clock>,
+    pub metrics: Arc<InternodeMetrics>,
+    random: RefCell<SplitMix64>,
+    /// Nodes that could not be reached.
+    absent: RefCell<BTreeMap<SocketAddr, Absent>>,
+    view: RefCell<Option<Arc<ClusterView>>>,
+    /// When the earliest request is over, if any waits; the timer runs exactly then.
+    next_expiry: Cell<Option<Duration>>,
+    expiry_advanced: Notify,
+}
+
+struct Absent {
+    failure: LinkFailure,
+    pause: Duration,
+    /// On the monotonic clock.
+    retry_at: Duration,
+}
+
+impl LinkContext {
+    /// `random_seed` is for the jitter of reconnecting.
+    pub fn new(
+        local: Arc<Local>,
+        options: LinkOptions,
+        clock: Rc<dyn Clock>,
+        random_seed: u64,
+        metrics: Arc<InternodeMetrics>,
+    ) -> Self {
+        Self {
+            local,
+            options,
+            clock,
+            metrics,
+            random: RefCell::new(SplitMix64::new(random_seed)),
+            absent: RefCell::default(),
+            view: RefCell::new(None),
+            next_expiry: Cell::new(None),
+            expiry_advanced: Notify::new(),
+        }
+    }
+
+    /// Why a node is not to be tried yet.
+    pub fn absence(&self, address: SocketAddr) -> Option<CallError> {
+        let absent = self.absent.borrow();
+        let absent = absent.get(&address).filter(|absent| self.clock.monotonic() < absent.retry_at)?;
+        Some(absent.failure.as_call_error(address))
+    }
+
+    /// Takes over a new view of the cluster. Members that are alive again are tried at once.
+    pub fn view_changed(&self, view: &Arc<ClusterView>) {
+        let before = self.view.borrow_mut().replace(view.clone());
+        for host_id in view.alive.iter() {
+            let was_alive = before.as_ref().is_some_and(|before| before.is_alive(host_id));
+            if !was_alive && let Some(member) = view.topology.member(host_id) {
+                self.absent.borrow_mut().remove(&member.internode_address);
+            }
+        }
+    }
+
+    /// When the earliest request ends, if one waits.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        self.next_expiry.get()
+    }
+
+    /// Sets when the earliest request ends.
+    pub fn set_next_expiry(&self, at: Option<Duration>) {
+        self.next_expiry.set(at);
+    }
+
+    /// Resolves when a request waits that ends before all others.
+    pub async fn expiry_advanced(&self) {
+        self.expiry_advanced.notified().await;
+    }
+
+    pub fn is_removed(&self, host_id: &HostId) -> bool {
+        self.view.borrow().as_ref().is_some_and(|view| view.topology.removed.contains(host_id))
+    }
+
+    /// A request ends at this time at the latest.
+    pub fn expect_expiry(&self, at: Duration) {
+        match self.next_expiry.get() {
+            Some(next) if next <= at => {}
+            next => {
+                self.next_expiry.set(Some(at));
+                if next.is_some() {
+                    self.expiry_advanced.notify_one();
+                }
+            }
+        }
+    }
+
+    pub fn connected(&self, key: &LinkKey, host_id: HostId) {
+        self.metrics.links.increment();
+        tracing::debug!(address = %key.address, shard = key.shard, lane = ?key.lane, %host_id, "linked");
+    }
+
+    pub fn disconnected(&self, key: &LinkKey, host_id: HostId, since: Duration, failure: &LinkFailure) {
+        self.metrics.links.decrement();
+        let now = self.clock.monotonic();
+        if now.saturating_sub(since) < self.options.reconnect_max {
+            // It cannot keep a link: as bad as one that makes none.
+            self.note_absent(key, failure, now);
+        } else {
+            self.absent.borrow_mut().remove(&key.address);
+        }
+        if let LinkFailure::Nonsense(reason) = failure {
+            tracing::warn!(address = %key.address, %host_id, reason, "a link was dropped: nonsense");
+        } else {
+            tracing::info!(address = %key.address, %host_id, reason = %failure, "a link has ended");
+        }
+    }
+
+    pub fn connect_failed(&self, key: &LinkKey, failure: &LinkFailure) {
+        self.note_absent(key, failure, self.clock.monotonic());
+    }
+
+    fn note_absent(&self, key: &LinkKey, failure: &LinkFailure, now: Duration) {
+        let mut absent = self.absent.borrow_mut();
+        let before = absent.get(&key.address);
+        if before.is_some_and(|before| now < before.retry_at) {
+            // Another link to the same node has failed with this one.
+            return;
+        }
+        let is_news = before.is_none_or(|before| before.failure.to_string() != failure.to_string());
+        if is_news {
+            tracing::warn!(address = %key.address, reason = %failure, "a node cannot be reached");
+        }
+        let pause = before.map_or(RECONNECT_MIN, |before| (before.pause * 2).min(self.options.reconnect_max));
+        let half_ms = u64::from(milliseconds(pause)) / 2;
+        let jitter = Duration::from_millis(self.random.borrow_mut().below(half_ms + 1));
+        let retry_at = now + pause / 2 + jitter;
+        absent.insert(key.address, Absent { failure: failure.clone(), pause, retry_at });
+    }
+}
+
+/// Whole milliseconds, at least one.
+pub fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
+}

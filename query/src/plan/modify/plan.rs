@@ -1,0 +1,120 @@
+//! The plan of an INSERT, UPDATE or DELETE.
+
+use std::sync::Arc;
+
+use cql_lite::types::CqlType;
+
+use crate::plan::condition::Conditions;
+use crate::plan::restrictions::{ClusteringRestriction, Values};
+use crate::plan::term::Term;
+use crate::schema::catalog::Table;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModifyKind {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// A planned modification.
+#[derive(Debug, Clone)]
+pub struct ModifyPlan {
+    pub table: Arc<Table>,
+    pub kind: ModifyKind,
+    /// One set of values a partition key column.
+    pub partition: Vec<Values>,
+    /// A prefix of the clustering key; all of it except for deletions of ranges and changes of static columns.
+    pub clustering: Vec<ClusteringRestriction>,
+    pub operations: Vec<ColumnOperation>,
+    pub timestamp: Option<Term>,
+    pub time_to_live: Option<Term>,
+    pub conditions: Option<Conditions>,
+    /// The document of INSERT JSON: keys and operations are then made when it is run.
+    pub json: Option<JsonInsert>,
+}
+
+#[derive(Debug, Clone)]
+pub struct JsonInsert {
+    pub document: Term,
+    /// Columns that the document lacks are left alone instead of deleted.
+    pub default_unset: bool,
+}
+
+/// A change of one column.
+#[derive(Debug, Clone)]
+pub struct ColumnOperation {
+    /// Index in [`Table::columns`].
+    pub column: usize,
+    pub operation: Operation,
+}
+
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// The whole value; null deletes.
+    Set(Term),
+    /// Elements after a list's last, or into a set or map.
+    Add(Term),
+    /// Elements before a list's first.
+    Prepend(Term),
+    /// Elements out of a list (by value), set or map (by key).
+    Subtract(Term),
+    /// The value at a key of a map or an index of a list.
+    SetElement {
+        key: Term,
+        value: Term,
+    },
+    SetField {
+        field: u16,
+        value: Term,
+    },
+    Delete,
+    /// The value at a key of a map, an element of a set, an index of a list.
+    DeleteElement(Term),
+    DeleteField(u16),
+    CounterAdd(Term),
+    CounterSubtract(Term),
+}
+
+impl ModifyPlan {
+    /// Whether rows must be read before they can be changed (lists by index or value).
+    pub fn needs_read(&self) -> bool {
+        self.operations.iter().any(|change| {
+            let is_list = matches!(self.table.columns[change.column].column_type, CqlType::List { .. });
+            is_list
+                && matches!(
+                    change.operation,
+                    Operation::Subtract(_) | Operation::SetElement { .. } | Operation::DeleteElement(_)
+                )
+        })
+    }
+
+    /// Whether nothing but static columns (and the partition key) is touched.
+    pub fn touches_only_static(&self) -> bool {
+        !self.operations.is_empty()
+            && self.operations.iter().all(|change| self.table.columns[change.column].is_static())
+    }
+
+    pub fn is_counter(&self) -> bool {
+        self.table.is_counter
+    }
+
+    /// Whether a condition looks at columns of a row.
+    pub fn has_regular_conditions(&self) -> bool {
+        let Some(Conditions::Columns(conditions)) = &self.conditions else { return false };
+        conditions.iter().any(|condition| !self.table.columns[condition.column].is_static())
+    }
+
+    /// Whether all clustering columns have values (not slices).
+    pub fn has_full_clustering(&self) -> bool {
+        let covered: usize = self
+            .clustering
+            .iter()
+            .map(|restriction| match restriction {
+                ClusteringRestriction::Values { .. } => 1,
+                ClusteringRestriction::Tuples { count, .. } => *count,
+                ClusteringRestriction::Slice { .. } => 0,
+            })
+            .sum();
+        covered == self.table.clustering_key_count
+    }
+}

@@ -1,0 +1,73 @@
+//! INSERT JSON: the document read as an INSERT of constants.
+
+use std::collections::BTreeMap;
+
+use cql_lite::types::json;
+
+use crate::error::{RequestError, Result};
+use crate::plan::modify::{ModifyPlan, fill_insert};
+use crate::plan::term::{Bindings, Bound, Term};
+
+/// An INSERT JSON with its document read: an INSERT of constants.
+pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyPlan> {
+    let Some(insert) = &plan.json else { return Ok(plan.clone()) };
+    let document = match insert.document.evaluate(bindings)? {
+        Bound::Bytes(bytes) => bytes,
+        Bound::Null | Bound::Unset => {
+            return Err(RequestError::invalid("Got null for INSERT JSON values"));
+        }
+    };
+    let text = std::str::from_utf8(&document)
+        .map_err(|_| RequestError::invalid("Could not decode JSON string as a map: it is not UTF-8"))?;
+    let table = &plan.table;
+    let invalid = |error: json::JsonError| RequestError::invalid(error.to_string());
+    let mut document = match json::parse(text).map_err(invalid)? {
+        serde_json::Value::Object(document) => document,
+        serde_json::Value::Null => return Err(RequestError::invalid("Got null for INSERT JSON values")),
+        _ => return Err(RequestError::invalid(format!("Could not decode JSON string as a map: {text}"))),
+    };
+    let mut terms: Vec<Option<Term>> = Vec::with_capacity(table.columns.len());
+    let mut given: BTreeMap<String, serde_json::Value> = BTreeMap::new();
+    for (key, value) in std::mem::take(&mut document) {
+        given.insert(json::name_of_json_key(&key), value);
+    }
+    for column in &table.columns {
+        terms.push(match given.remove(&column.name) {
+            None if insert.default_unset && !column.is_primary_key() => None,
+            None => Some(Term::Constant(None)),
+            Some(value) => {
+                Some(Term::Constant(json::from_parsed(&column.column_type, &value).map_err(|error| {
+                    RequestError::invalid(format!("Error decoding JSON value for {}: {error}", column.name))
+                })?))
+            }
+        });
+    }
+    if let Some((unknown, _)) = given.into_iter().next() {
+        return Err(RequestError::invalid(format!(
+            "JSON values map contains unrecognized column: {unknown}"
+        )));
+    }
+    let mut expanded = ModifyPlan {
+        json: None,
+        partition: Vec::new(),
+        clustering: Vec::new(),
+        operations: Vec::new(),
+        ..plan.clone()
+    };
+    // A document with static columns only needs no clustering key.
+    let clustering = table.partition_key_count..table.partition_key_count + table.clustering_key_count;
+    let names_no_row = !clustering.is_empty()
+        && terms[clustering.clone()].iter().all(|term| term.as_ref().is_none_or(Term::is_null))
+        && table.has_static_columns();
+    if names_no_row {
+        for (index, term) in terms.iter_mut().enumerate() {
+            let is_static_value =
+                table.columns[index].is_static() && term.as_ref().is_some_and(|term| !term.is_null());
+            if index >= table.partition_key_count && !is_static_value {
+                *term = None;
+            }
+        }
+    }
+    fill_insert(&mut expanded, terms)?;
+    Ok(expanded)
+}

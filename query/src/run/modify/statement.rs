@@ -1,0 +1,400 @@
+//! One statement carried out on partitions: rows, cells and deletions of a planned INSERT, UPDATE or DELETE.
+
+use std::collections::BTreeMap;
+
+use cql_lite::types::{CqlType, compare};
+use helenus_engine::key::STATIC_POSITION;
+use helenus_engine::{Deletion, Liveness, RowBuilder, RowRef};
+
+use super::cells::{CellStamp, CellWriter, ListPlaces, ListState, RowWork, next_list_clock};
+use super::moment::{ExistingRows, WriteMoment};
+use super::partition_change::PartitionChange;
+use super::using::{expiry, timestamp_value};
+use crate::error::{RequestError, Result};
+use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::run::keys::{Slice, clustering_slices, encode_path, list_elements, positions};
+use crate::schema::catalog::Column;
+use crate::stored_key::PartitionKey;
+
+/// What a statement does to static rows, or to regular ones.
+#[derive(Clone, Copy)]
+struct RowChanges {
+    is_static: bool,
+    /// The id of the last column that is changed, if any is.
+    last_id: Option<u32>,
+    /// Nothing but values for simple columns, in the order of their ids: such a row is written as its cells come.
+    sets_in_order: bool,
+}
+
+impl RowChanges {
+    fn none(is_static: bool) -> Self {
+        Self { is_static, last_id: None, sets_in_order: true }
+    }
+
+    /// What the plan does to the static row and to regular rows.
+    fn of(plan: &ModifyPlan) -> (Self, Self) {
+        let (mut of_static, mut of_regular) = (Self::none(true), Self::none(false));
+        for ColumnOperation { column, operation } in &plan.operations {
+            let column = &plan.table.columns[*column];
+            let changes = if column.is_static() { &mut of_static } else { &mut of_regular };
+            changes.sets_in_order &= matches!(operation, Operation::Set(_))
+                && !column.column_type.is_multi_cell()
+                && changes.last_id < Some(column.id);
+            changes.last_id = Some(column.id);
+        }
+        (of_static, of_regular)
+    }
+}
+
+/// One statement with everything that does not depend on the partition evaluated.
+pub(super) struct StatementWriter<'a> {
+    plan: &'a ModifyPlan,
+    bindings: &'a Bindings<'a>,
+    moment: &'a WriteMoment,
+    existing: Option<&'a dyn ExistingRows>,
+    stamp: CellStamp,
+    of_static: RowChanges,
+    of_regular: RowChanges,
+    /// Bytes of the values that it sets, as far as they are known without evaluating them.
+    value_bytes: usize,
+}
+
+impl<'a> StatementWriter<'a> {
+    pub(super) fn new(
+        plan: &'a ModifyPlan,
+        bindings: &'a Bindings<'a>,
+        moment: &'a WriteMoment,
+        existing: Option<&'a dyn ExistingRows>,
+    ) -> Result<Self> {
+        let timestamp = match &plan.timestamp {
+            None => moment.timestamp,
+            Some(term) => timestamp_value(term, bindings)?.unwrap_or(moment.timestamp),
+        };
+        let expiry = expiry(plan, bindings, moment.now_seconds)?;
+        let (of_static, of_regular) = RowChanges::of(plan);
+        let value_bytes_of = |change: &ColumnOperation| match &change.operation {
+            Operation::Set(term) => term.known_bytes(bindings),
+            _ => 0,
+        };
+        let stamp =
+            CellStamp { timestamp, expiry, now_seconds: moment.now_seconds, reads_lists: plan.needs_read() };
+        let value_bytes = plan.operations.iter().map(value_bytes_of).sum();
+        Ok(Self { plan, bindings, moment, existing, stamp, of_static, of_regular, value_bytes })
+    }
+
+    /// About how many bytes the statement's changes of one partition take: room for most.
+    pub(super) fn expected_bytes(&self) -> usize {
+        const BESIDES_VALUES_BYTES: usize = 64;
+        const CELL_HEAD_BYTES: usize = 4;
+        BESIDES_VALUES_BYTES + self.plan.operations.len() * CELL_HEAD_BYTES + self.value_bytes
+    }
+
+    pub(super) fn write(&self, change: &mut PartitionChange, places: &mut ListPlaces) -> Result<()> {
+        let plan = self.plan;
+        let table = &plan.table;
+        if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
+            return self.delete_rows(change);
+        }
+        if self.of_static.last_id.is_some() {
+            // Never with a liveness: readers count on it (`RowLayout::simple_columns`).
+            self.write_row(change, places, STATIC_POSITION, self.of_static, None)?;
+        }
+        let is_insert = plan.kind == ModifyKind::Insert;
+        let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
+        if !names_rows || !(is_insert || self.of_regular.last_id.is_some()) {
+            return Ok(());
+        }
+        let liveness =
+            is_insert.then_some(Liveness { timestamp: self.stamp.timestamp, expiry: self.stamp.expiry });
+        for position in positions(&plan.clustering, table, self.bindings)? {
+            self.write_row(change, places, &position, self.of_regular, liveness)?;
+        }
+        Ok(())
+    }
+
+    fn delete_rows(&self, change: &mut PartitionChange) -> Result<()> {
+        let plan = self.plan;
+        if plan.clustering.is_empty() {
+            change.builder.delete_partition(self.stamp.deletion());
+            return Ok(());
+        }
+        let slices = clustering_slices(&plan.clustering, &plan.table, self.bindings)?;
+        for Slice { start, end } in slices {
+            if plan.has_full_clustering() {
+                let mut row = RowBuilder::new();
+                row.set_deletion(self.stamp.deletion());
+                change.builder.row(&start, &mut row);
+            } else {
+                change.builder.delete_span(&start, &end, self.stamp.deletion());
+            }
+        }
+        Ok(())
+    }
+
+    /// The statement's operations on static columns, or on the others.
+    fn operations(&self, is_static: bool) -> impl Iterator<Item = (&'a Column, &'a Operation)> {
+        let columns = &self.plan.table.columns;
+        self.plan
+            .operations
+            .iter()
+            .map(|ColumnOperation { column, operation }| (&columns[*column], operation))
+            .filter(move |(column, _)| column.is_static() == is_static)
+    }
+
+    fn write_row(
+        &self,
+        change: &mut PartitionChange,
+        places: &mut ListPlaces,
+        position: &[u8],
+        of_row: RowChanges,
+        liveness: Option<Liveness>,
+    ) -> Result<()> {
+        if of_row.sets_in_order {
+            return change.builder.row_in_order(position, liveness, |row| {
+                for (column, operation) in self.operations(of_row.is_static) {
+                    let Operation::Set(term) = operation else { continue };
+                    let value = term.evaluate(self.bindings)?;
+                    if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
+                        row.cell(&cell);
+                    }
+                }
+                Ok(())
+            });
+        }
+        let row = RowBuilder::with_capacity(self.plan.operations.len(), self.value_bytes);
+        let mut work = RowWork { row, places, lists: BTreeMap::new() };
+        if let Some(liveness) = liveness {
+            work.row.set_liveness(liveness);
+        }
+        let key = &change.key;
+        for (column, operation) in self.operations(of_row.is_static) {
+            match operation {
+                Operation::CounterAdd(term) | Operation::CounterSubtract(term) => {
+                    let Some(amount) = self.counter_amount(term, &column.name)? else { continue };
+                    let amount = if matches!(operation, Operation::CounterAdd(_)) {
+                        amount
+                    } else {
+                        amount.checked_neg().ok_or_else(|| {
+                            RequestError::invalid(format!(
+                                "The negation of {amount} overflows supported counter precision (signed 8 bytes integer)"
+                            ))
+                        })?
+                    };
+                    let sum = change.counters.entry((position.to_vec(), column.id)).or_default();
+                    *sum = sum.wrapping_add(amount);
+                }
+                operation => self.write_column(&mut work, key, position, column, operation)?,
+            }
+        }
+        change.builder.row(position, &mut work.row);
+        Ok(())
+    }
+
+    fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
+        match term.evaluate(self.bindings)? {
+            Bound::Unset => Ok(None),
+            Bound::Null => Err(RequestError::invalid(format!(
+                "Invalid null value for counter increment/decrement of {column}"
+            ))),
+            Bound::Bytes(bytes) => {
+                bytes.as_ref().try_into().map(|bytes| Some(i64::from_be_bytes(bytes))).map_err(|_| {
+                    RequestError::invalid(format!("Invalid value for counter increment of {column}"))
+                })
+            }
+        }
+    }
+
+    fn write_column(
+        &self,
+        work: &mut RowWork<'_>,
+        key: &PartitionKey,
+        position: &[u8],
+        column: &Column,
+        operation: &Operation,
+    ) -> Result<()> {
+        let cells = CellWriter { stamp: &self.stamp, column };
+        match operation {
+            Operation::Set(term) if !column.column_type.is_multi_cell() => {
+                let value = term.evaluate(self.bindings)?;
+                if let Some(cell) = cells.simple_cell(&value) {
+                    work.row.cell(cell);
+                }
+                Ok(())
+            }
+            Operation::Set(term) => match term.evaluate(self.bindings)? {
+                Bound::Unset => Ok(()),
+                Bound::Null => {
+                    cells.delete_all(&mut work.row);
+                    Ok(())
+                }
+                Bound::Bytes(value) => {
+                    let before = Deletion {
+                        timestamp: self.stamp.timestamp.saturating_sub(1),
+                        ..self.stamp.deletion()
+                    };
+                    work.row.delete_column(column.id, before);
+                    cells.write_elements(work, &value, next_list_clock(self.moment))
+                }
+            },
+            Operation::Delete => {
+                cells.delete_all(&mut work.row);
+                Ok(())
+            }
+            Operation::Add(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => cells.write_elements(work, &value, next_list_clock(self.moment)),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::Prepend(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.moment)),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::Subtract(term) => match term.evaluate(self.bindings)? {
+                Bound::Bytes(value) => self.subtract(work, &cells, key, position, &value),
+                Bound::Unset | Bound::Null => Ok(()),
+            },
+            Operation::SetElement { key: element, value } => {
+                let value = value.evaluate(self.bindings)?;
+                if value == Bound::Unset {
+                    return Ok(());
+                }
+                let path = self.element_path(work, element, &cells, key, position, "set an element on")?;
+                match value {
+                    Bound::Bytes(value) => cells.replace(work, &path, &value),
+                    Bound::Null | Bound::Unset => cells.remove(work, &path),
+                }
+                Ok(())
+            }
+            Operation::DeleteElement(element) => {
+                let is_list = matches!(column.column_type, CqlType::List { .. });
+                if is_list && element.evaluate(self.bindings)? == Bound::Unset {
+                    return Ok(());
+                }
+                let path =
+                    self.element_path(work, element, &cells, key, position, "delete an element from")?;
+                cells.remove(work, &path);
+                Ok(())
+            }
+            Operation::SetField { field, value } => {
+                match value.evaluate(self.bindings)? {
+                    Bound::Unset => {}
+                    Bound::Null => cells.tombstone(&mut work.row, &field.to_be_bytes()),
+                    Bound::Bytes(value) => cells.value(&mut work.row, &field.to_be_bytes(), &value),
+                }
+                Ok(())
+            }
+            Operation::DeleteField(field) => {
+                cells.tombstone(&mut work.row, &field.to_be_bytes());
+                Ok(())
+            }
+            Operation::CounterAdd(_) | Operation::CounterSubtract(_) => Ok(()),
+        }
+    }
+
+    /// The path of the cell that holds an element.
+    fn element_path(
+        &self,
+        work: &mut RowWork<'_>,
+        element: &Term,
+        cells: &CellWriter<'_>,
+        key: &PartitionKey,
+        position: &[u8],
+        action: &str,
+    ) -> Result<Vec<u8>> {
+        let column = cells.column;
+        let kind = match &column.column_type {
+            CqlType::List { .. } => "list index",
+            CqlType::Set { .. } => "set element",
+            _ => "map key",
+        };
+        let bytes = match element.evaluate(self.bindings)? {
+            Bound::Bytes(bytes) => bytes,
+            Bound::Null => return Err(RequestError::invalid(format!("Invalid null value for {kind}"))),
+            Bound::Unset => return Err(RequestError::invalid(format!("Invalid unset value for {kind}"))),
+        };
+        match &column.column_type {
+            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => encode_path(element, &bytes),
+            _ => {
+                let index = bytes.as_ref().try_into().map(i32::from_be_bytes).map_err(|_| {
+                    RequestError::invalid(format!("Invalid list index for column {}", column.name))
+                })?;
+                let items = &self.list(work, column, key, position)?.elements;
+                if items.is_empty() {
+                    return Err(RequestError::invalid(format!("Attempted to {action} a list which is null")));
+                }
+                let path = usize::try_from(index).ok().and_then(|index| items.keys().nth(index));
+                path.cloned().ok_or_else(|| {
+                    RequestError::invalid(format!(
+                        "List index {index} out of bound, list has size {}",
+                        items.len()
+                    ))
+                })
+            }
+        }
+    }
+
+    fn subtract(
+        &self,
+        work: &mut RowWork<'_>,
+        cells: &CellWriter<'_>,
+        key: &PartitionKey,
+        position: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let column = cells.column;
+        let removed = list_elements(value, &column.name)?;
+        match &column.column_type {
+            CqlType::Set { element, .. } | CqlType::Map { key: element, .. } => {
+                for item in &removed {
+                    cells.tombstone(&mut work.row, &encode_path(element, item)?);
+                }
+            }
+            CqlType::List { element, .. } => {
+                let mut removed = removed;
+                removed.sort_by(|left, right| compare::compare(element, left, right));
+                let is_removed = |item: &[u8]| {
+                    removed.binary_search_by(|gone| compare::compare(element, gone, item)).is_ok()
+                };
+                let paths: Vec<Vec<u8>> = self
+                    .list(work, column, key, position)?
+                    .elements
+                    .iter()
+                    .filter(|(_, item)| is_removed(item))
+                    .map(|(path, _)| path.clone())
+                    .collect();
+                for path in paths {
+                    cells.remove(work, &path);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A list as it is after the operations so far.
+    fn list<'w>(
+        &self,
+        work: &'w mut RowWork<'_>,
+        column: &Column,
+        key: &PartitionKey,
+        position: &[u8],
+    ) -> Result<&'w ListState> {
+        let state = work.lists.entry(column.id).or_default();
+        if state.is_loaded {
+            return Ok(state);
+        }
+        let existing = self
+            .existing
+            .ok_or_else(|| RequestError::Server("lists are changed by their owner only".to_owned()))?;
+        let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
+        let hidden_until = self.plan.table.hidden_until(column.id);
+        let stored = RowRef::new(&bytes, 0)
+            .cells()
+            .filter(|cell| cell.column == column.id && cell.is_live(self.moment.now_seconds))
+            .filter(|cell| hidden_until.is_none_or(|dropped_at| cell.timestamp > dropped_at))
+            .map(|cell| (cell.path.to_vec(), cell.value.to_vec()));
+        state.elements.extend(stored);
+        state.is_loaded = true;
+        Ok(state)
+    }
+}

@@ -1,0 +1,39 @@
+//! This node as a member of the cluster.
+
+use std::net::SocketAddr;
+
+use helenus_internode::service::PROTOCOL_VERSION;
+use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::FEATURE_VERSION;
+
+use crate::shard::context::ShardContext;
+
+/// This node as a member.
+pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
+    let information = &context.node.information;
+    let mut tokens = information.initial_tokens.clone();
+    tokens.sort_unstable();
+    Member {
+        host_id: context.node.host_id,
+        internode_address: SocketAddr::new(information.broadcast_address, information.storage_port),
+        native_address: SocketAddr::new(information.rpc_address, information.native_port),
+        shard_aware_port: context.node.shard_aware_port,
+        shard_count: context.node.shard_count() as u16,
+        data_center: information.data_center.clone(),
+        rack: information.rack.clone(),
+        tokens,
+        state,
+        release_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol_version: PROTOCOL_VERSION,
+        feature_version: FEATURE_VERSION,
+    }
+}
+
+/// The version of the topology by which this node is a member, if it is one. A join may be carried out though the seed that was
+/// asked for it could not say so.
+pub fn version_as_member(context: &ShardContext) -> Option<u64> {
+    let topology = &context.cluster_view().topology;
+    // Version 0: nothing is agreed yet, the node is alone with itself.
+    let is_agreed = topology.version > 0;
+    (is_agreed && topology.member(&context.node.host_id).is_some()).then_some(topology.version)
+}

@@ -1,0 +1,17 @@
+//! A BATCH as a client asked for it.
+
+use cql_lite::syntax::ast::BatchKind;
+use helenus_query::bind::OwnedBindings;
+use helenus_query::functions::CallContext;
+
+use crate::coordinator::RequestOptions;
+use crate::coordinator::transaction_statement::TransactionStatement;
+
+/// A batch ready to be carried out.
+#[derive(Clone)]
+pub struct BatchRequest {
+    pub kind: BatchKind,
+    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
+    pub options: RequestOptions,
+    pub call: CallContext,
+}

@@ -1,0 +1,135 @@
+//! Writes on the shards of this node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use helenus_engine::Mutation;
+use helenus_engine::commit_log::LogPosition;
+use helenus_engine::io::whole_seconds;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::Plan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment, expand_json};
+use helenus_query::statement::Statement;
+
+use crate::coordinator::RequestOptions;
+use crate::coordinator::own_rows::ShardRows;
+use crate::shard::context::ShardContext;
+
+/// The moment of a write that is carried out now.
+pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
+    moment_at(context, options, context.clock.now_micros())
+}
+
+/// The moment of a write in a turn that began at `clock_micros` (microseconds since the epoch).
+pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteMoment {
+    let now_micros = context.next_timestamp_at(clock_micros);
+    WriteMoment {
+        timestamp: options.timestamp.unwrap_or(now_micros),
+        now_seconds: options.now_seconds.unwrap_or_else(|| whole_seconds(clock_micros)),
+        now_micros,
+        is_exact: false,
+        counter_id: *context.node.host_id.as_bytes(),
+    }
+}
+
+/// Applies a mutation to this thread's shard.
+pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
+    let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
+    context.metrics.writes.increment();
+    let position = context.shard.apply(&view)?;
+    context.note_append(position);
+    Ok(position)
+}
+
+/// Applies mutations of a node that is alone on all the shards they belong to, and waits until they are durable. Returns those
+/// that were not applied because another member is coming: it must get them too.
+pub async fn apply_all(
+    context: &Rc<ShardContext>,
+    mutations: Vec<(i64, Mutation)>,
+) -> Result<Vec<(i64, Mutation)>> {
+    let mut by_owner: BTreeMap<usize, Vec<(i64, Mutation)>> = BTreeMap::new();
+    for (token, mutation) in mutations {
+        by_owner.entry(context.node.shard_of(token)).or_default().push((token, mutation));
+    }
+    let writes = by_owner.into_iter().map(|(owner, mutations)| async move {
+        if owner == context.index {
+            return apply_at_owner(context.clone(), mutations).await;
+        }
+        context.run_on(owner, move |context| Box::pin(apply_at_owner(context, mutations))).await?
+    });
+    Ok(futures::future::try_join_all(writes).await?.into_iter().flatten().collect())
+}
+
+async fn apply_at_owner(
+    context: Rc<ShardContext>,
+    mutations: Vec<(i64, Mutation)>,
+) -> Result<Vec<(i64, Mutation)>> {
+    context.shard.admit().await?;
+    if !context.cluster_view().is_single {
+        return Ok(mutations);
+    }
+    let mut last = None;
+    for (_, mutation) in &mutations {
+        last = Some(apply_here(&context, mutation)?);
+    }
+    if let Some(position) = last {
+        context.shard.durable(position).await?;
+    }
+    Ok(Vec::new())
+}
+
+/// The tokens of the partitions that a modification names.
+pub fn tokens_of(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<BTreeSet<i64>> {
+    let expanded;
+    let plan = if plan.json.is_some() {
+        expanded = expand_json(plan, bindings)?;
+        &expanded
+    } else {
+        plan
+    };
+    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
+    Ok(keys.iter().map(|key| key.token).collect())
+}
+
+/// Reads what the statements need in the partitions that are meant, and applies, in this turn, what they change there if
+/// `check` lets it pass.
+pub fn apply_statements(
+    context: &ShardContext,
+    statements: &[(&ModifyPlan, &Bindings<'_>)],
+    options: &RequestOptions,
+    is_meant: Box<dyn Fn(i64) -> bool>,
+    check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
+) -> Result<(Vec<PartitionMutation>, Option<LogPosition>)> {
+    let moment = moment(context, options);
+    let rows = ShardRows { context, now_seconds: moment.now_seconds };
+    let mut set = MutationSet::limited_to(is_meant);
+    for (plan, bindings) in statements {
+        set.add(plan, bindings, &moment, Some(&rows))?;
+    }
+    let changes = set.finish(&moment, Some(&rows))?;
+    check(&changes)?;
+    let mut last = None;
+    for PartitionMutation { mutation, .. } in &changes {
+        last = Some(apply_here(context, mutation)?);
+    }
+    Ok((changes, last))
+}
+
+/// A modification as a statement of its own.
+pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
+    match &statement.plan {
+        Plan::Modify(plan) => Ok(plan),
+        _ => Err(RequestError::invalid(
+            "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+        )),
+    }
+}
+
+/// Mutations with their tokens alone.
+pub fn by_token(mutations: Vec<PartitionMutation>) -> Vec<(i64, Mutation)> {
+    mutations.into_iter().map(|change| (change.token, change.mutation)).collect()
+}

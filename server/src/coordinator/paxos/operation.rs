@@ -1,0 +1,81 @@
+//! What the replicas of a partition are to agree on, and which of them take part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
+use helenus_ring::member::Member;
+
+use super::ballot::Scope;
+use super::message::{PartitionName, ReadOrder};
+use super::proposer::Electorate;
+use crate::shard::context::ShardContext;
+
+/// What is to be agreed on.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    pub table: Arc<Table>,
+    pub key: PartitionKey,
+    /// SERIAL or `LOCAL_SERIAL`.
+    pub serial: Consistency,
+    /// False: a read, which others may overtake.
+    pub is_write: bool,
+    /// All replicas must agree, not just a quorum.
+    pub is_unanimous: bool,
+    pub read: ReadOrder,
+    /// On the clock's monotonic time.
+    pub deadline: Duration,
+}
+
+/// The replicas that take part, in the order of the proposer's numbers.
+pub(super) struct Participants {
+    pub(super) epoch: u64,
+    pub(super) members: Vec<Arc<Member>>,
+    pub(super) electorate: Electorate,
+    pub(super) is_alive: Vec<bool>,
+}
+
+impl Operation {
+    pub fn name(&self) -> PartitionName {
+        PartitionName {
+            table_id: *self.table.id.as_bytes(),
+            token: self.key.token,
+            key: self.key.bytes.clone(),
+        }
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        if self.serial == Consistency::LocalSerial { Scope::Local } else { Scope::Global }
+    }
+
+    /// Whether a replica takes part in agreeing.
+    pub fn is_participant(&self, context: &ShardContext, member: &Member) -> bool {
+        self.scope() == Scope::Global || member.data_center == context.node.config.data_center
+    }
+
+    pub(super) fn participants(&self, context: &ShardContext) -> Result<Participants> {
+        let view = context.cluster();
+        let placement = view.placement(&self.table.keyspace).ok_or_else(|| {
+            RequestError::invalid(format!("keyspace {} does not exist", self.table.keyspace))
+        })?;
+        let replicas = placement.replicas(self.key.token);
+        let takes_part = |member: &&Arc<Member>| self.is_participant(context, member);
+        let natural = replicas.read.iter().filter(takes_part).count();
+        let members: Vec<Arc<Member>> = replicas.all().filter(takes_part).cloned().collect();
+        let pending = members.len() - natural;
+        let electorate = Electorate { natural, pending, is_unanimous: self.is_unanimous };
+        let is_alive: Vec<bool> = members.iter().map(|member| view.is_alive(&member.host_id)).collect();
+        let alive = is_alive.iter().filter(|alive| **alive).count();
+        if alive < electorate.quorum() {
+            return Err(RequestError::Unavailable {
+                consistency: self.serial,
+                required: electorate.quorum() as u32,
+                alive: alive as u32,
+            });
+        }
+        Ok(Participants { epoch: view.topology.epoch, members, electorate, is_alive })
+    }
+}

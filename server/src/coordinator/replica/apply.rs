@@ -1,0 +1,54 @@
+//! The part of a replica in a write: the mutation applied at its owner among this node's shards.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use helenus_engine::MutationRef;
+use helenus_internode::service::Failure;
+
+use super::epoch;
+use super::failures::failure_of;
+use crate::planted::PlantedBug;
+use crate::shard::context::ShardContext;
+
+/// Applies a mutation at its owner among this node's shards and resolves when it is durable. With an epoch it is fenced.
+pub async fn apply_at_replica(
+    context: &Rc<ShardContext>,
+    epoch: Option<u64>,
+    mutation: Bytes,
+) -> Result<(), Failure> {
+    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
+    let token = MutationRef::parse(&mutation).map_err(|error| malformed(&error))?.token;
+    let owner = context.node.shard_of(token);
+    if owner == context.index {
+        return apply_in_turn(context.clone(), epoch, mutation).await;
+    }
+    context
+        .run_on(owner, move |context| Box::pin(apply_in_turn(context, epoch, mutation)))
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?
+}
+
+async fn apply_in_turn(
+    context: Rc<ShardContext>,
+    epoch: Option<u64>,
+    mutation: Bytes,
+) -> Result<(), Failure> {
+    let wait = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    if let Some(epoch) = epoch {
+        epoch::fence(&context, epoch, wait).await?;
+    }
+    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    if let Some(epoch) = epoch {
+        epoch::refuse_stale(&context, epoch)?;
+    }
+    let view = MutationRef::parse(&mutation).map_err(|error| Failure::Malformed(error.to_string()))?;
+    context.metrics.writes.increment();
+    let position = context.shard.apply(&view).map_err(|error| failure_of(&error))?;
+    context.note_append(position);
+    if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {
+        return Ok(());
+    }
+    context.shard.durable(position).await.map_err(|error| failure_of(&error))
+}

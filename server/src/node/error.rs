@@ -1,0 +1,57 @@
+//! Why a node did not start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use helenus_engine::io::DiskError;
+use helenus_internode::endpoint::Endpoint;
+use uuid::Uuid;
+
+use crate::config::ConfigError;
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{what} {path}: {source}")]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("{path}: {message}")]
+    Damaged { path: PathBuf, message: String },
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    #[error(
+        "the data directory was made with {stored} shards and cannot be opened with {asked}; leave `shards` out or set it to {stored}"
+    )]
+    ShardCount { stored: usize, asked: usize },
+    #[error("shard {shard}: {message}")]
+    Shard { shard: usize, message: String },
+    #[error("'{name}' (setting 'internode') cannot be used: {message}")]
+    Internode { name: Endpoint, message: String },
+    #[error(
+        "the cluster uses features of version {level}; this program ({}) knows them up to version {known}: run a newer one",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Features { level: u16, known: u16 },
+    #[error(
+        "the data directory belongs to the cluster '{stored}', and the setting 'cluster_name' is '{configured}'; a cluster keeps its name"
+    )]
+    ClusterName { stored: String, configured: String },
+    #[error(
+        "the cluster knows this node in {stored} (data center/rack), the settings say {configured}: set them back, or decommission the node and join anew with an empty data directory"
+    )]
+    Place { stored: String, configured: String },
+    #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
+    NoInternode { members: usize },
+    #[error("the start was interrupted")]
+    Interrupted,
+    #[error("the start was interrupted, and the node did not stop cleanly: {0}")]
+    NotStopped(String),
+    #[error("this node ({host_id}) was removed from the cluster; erase its data directory to join anew")]
+    Removed { host_id: Uuid },
+}

@@ -1,0 +1,41 @@
+//! The engine's tables for the tables of a catalog, with the options that follow from theirs.
+
+use helenus_engine::compaction::CompactionOptions;
+use helenus_engine::shard::TableOptions as EngineTableOptions;
+use helenus_engine::table::Compression as EngineCompression;
+use helenus_engine::{TableId, TableWriterOptions};
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::{Catalog, Table, TableKind};
+use helenus_query::schema::options::Compressor;
+
+/// The settings that the engine has of a table.
+pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
+    let options = &table.options;
+    let compression = match options.compression.compressor {
+        Compressor::None | Compressor::Noop => EngineCompression::None,
+        Compressor::Lz4 => EngineCompression::Lz4,
+        Compressor::Zstd { level } => EngineCompression::Zstd { level },
+    };
+    let compaction: CompactionOptions = options.compaction.to_engine()?;
+    Ok(EngineTableOptions {
+        gc_grace_seconds: options.gc_grace_seconds,
+        is_logged,
+        compaction,
+        writer: TableWriterOptions {
+            compression,
+            block_bytes: options.compression.chunk_length_bytes as usize,
+            bloom_filter_fp_chance: options.bloom_filter_fp_chance,
+        },
+    })
+}
+
+/// The stored tables of a catalog with their engine settings.
+pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptions)>> {
+    let mut tables = Vec::new();
+    for keyspace in catalog.keyspaces.values() {
+        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
+        }
+    }
+    Ok(tables)
+}
