@@ -16,6 +16,8 @@ pub mod embedded;
 pub mod error;
 pub mod files;
 pub mod functions;
+#[cfg(test)]
+mod golden;
 pub mod internode;
 pub mod node;
 pub mod observe;
