@@ -1,14 +1,16 @@
 """Data directories of earlier releases (`tests/golden`): packed, unpacked, and run as the nodes that they were.
 
-Invariant: nodes are started with the settings and addresses that the directories were made with, whoever starts them. Members know
-each other by internode address, so these are fixed, on loopback addresses that nothing else uses.
+Invariant: nodes are started with the settings and addresses that the directories were made with, whoever starts them. Members
+know each other by internode address, so these are fixed, on loopback addresses that nothing else uses.
 """
 
 import gzip
 import io
 import json
+import re
 import runpy
 import tarfile
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,8 +92,22 @@ class Members(Cluster):
         return self
 
 
+def batches_replayed(node):
+    """How many batches a lone node found in its batch log at its start, by its log."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", node.log_path.read_text())
+    return sum(int(count) for count in re.findall(r"batches replayed.*\bcount=(\d+)", text))
+
+
+def metric(node, name):
+    """The sum of a metric over the shards."""
+    with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}[{{ ]", line))
+
+
 def check_pairs(rows, acknowledged):
     """Of each batch everything is there or nothing, and everything that was acknowledged."""
+    rows = list(rows)
     sides = {side: {row.number for row in rows if row.side == side and row.v == row.number} for side in ("left", "right")}
     half_there = sides["left"] ^ sides["right"]
     assert not half_there, f"half there: {sorted(half_there)}"

@@ -214,9 +214,8 @@ pub fn responses() -> Vec<Sample> {
     let cluster = |name: &str, value| sample(&format!("cluster {name}"), Response::Cluster(value));
     let stream = |name: &str, value| sample(&format!("stream {name}"), Response::Stream(value));
     let failed = |name: &str, value| sample(&format!("failed {name}"), Response::Failed(value));
-    let forwarded = |name: &str, error| {
-        replica(&format!("forwarded {name}"), ReplicaResponse::Forwarded(Err(error)))
-    };
+    let forwarded =
+        |name: &str, error| replica(&format!("forwarded {name}"), ReplicaResponse::Forwarded(Err(error)));
     let versions = RangeVersions {
         partitions: vec![mutation().bytes().to_vec(), Vec::new()],
         resume: Some(b"on".to_vec()),

@@ -153,8 +153,7 @@ pub fn raft_messages() -> Vec<Sample> {
         entries: Vec::new(),
         leader_commit: None,
     };
-    let appended =
-        |name: &str, response: AppendEntriesResponse<MetadataTypes>| Sample::json(name, &response);
+    let appended = |name: &str, response: AppendEntriesResponse<MetadataTypes>| Sample::json(name, &response);
     let state = String::from_utf8(stored().encode().unwrap()).unwrap();
     let snapshot = SnapshotRequest { vote: vote(), meta: stored().meta(), state };
     let transferred = |name: &str, error: TransferLeaderError<MetadataTypes>| {

@@ -21,9 +21,8 @@ pub fn openings() -> Vec<Sample> {
     let opening = |name: &str, opening: &Opening| {
         Sample::new(name, opening, Opening::encode, |bytes| Opening::decode(bytes).unwrap())
     };
-    let refusal = |name: &str, refusal: &LinkRefusal| {
-        opening(&format!("refusal {name}"), &Opening::refusal(refusal))
-    };
+    let refusal =
+        |name: &str, refusal: &LinkRefusal| opening(&format!("refusal {name}"), &Opening::refusal(refusal));
     let (ours, theirs) = ("orchard".to_owned(), "vineyard".to_owned());
     let version = LinkRefusal::Version { theirs_min: 2, theirs_max: 3, ours_min: 1, ours_max: 1 };
     vec![

@@ -30,8 +30,12 @@ pub fn records() -> Vec<Sample> {
         bytes: 1 << 33,
     };
     let id = BatchId { created_micros: 1_700_000_000_000_000, random: 0x0123_4567_89ab_cdef };
-    let ballots = [Scope::Global, Scope::Local]
-        .map(|scope| Ballot { micros: 1_700_000_000_000_000, salt: 7, host_id: host(1), scope });
+    let ballots = [Scope::Global, Scope::Local].map(|scope| Ballot {
+        micros: 1_700_000_000_000_000,
+        salt: 7,
+        host_id: host(1),
+        scope,
+    });
     let encode_ballot = |ballot: &Ballot| {
         let mut bytes = Vec::new();
         ballot.encode(&mut bytes);
@@ -40,9 +44,12 @@ pub fn records() -> Vec<Sample> {
     let decode_ballot = |bytes: &[u8]| Ballot::decode(bytes).unwrap().0;
     vec![
         Sample::postcard("progress of a stream", &progress),
-        Sample::new("mutation", &mutation(), |mutation| mutation.bytes().to_vec(), |bytes| {
-            Mutation::from_bytes(Bytes::copy_from_slice(bytes)).unwrap()
-        }),
+        Sample::new(
+            "mutation",
+            &mutation(),
+            |mutation| mutation.bytes().to_vec(),
+            |bytes| Mutation::from_bytes(Bytes::copy_from_slice(bytes)).unwrap(),
+        ),
         Sample::new("batch", &vec![mutation(), mutation()], |_| batch(), batched),
         Sample::new("position of a batch", &id, BatchId::position, move |position| {
             assert_eq!(position, id.position());

@@ -1,7 +1,8 @@
 """What the data directories of a1a536a hold: the statements that made them, and what is read from them.
 
 `FLUSHED` went to table files (each group to one of its own), `LOGGED` stayed in the commit log; then came a kill -9. `EXPECTED`
-is what each query answers, as JSON. Timestamps are given, so that nothing depends on the day.
+is what each query answers, as JSON. Timestamps are given, so that nothing depends on the day; what the default of `g.lives`
+lets live does so until 2045.
 """
 
 # Hints and batches are given up when most of this time has passed; tombstones are kept as long.
@@ -14,8 +15,8 @@ ONE_NODE_SCHEMA = [
     "CREATE TABLE g.events (day text, hour int, id uuid, note text, kind text STATIC, place frozen<place>, "
     "PRIMARY KEY (day, hour, id)) WITH CLUSTERING ORDER BY (hour DESC, id ASC) AND comment = 'it''s'",
     "CREATE TABLE g.types (k text PRIMARY KEY, a ascii, bi bigint, b blob, bo boolean, d date, de decimal, du duration, "
-    "dou double, f float, i inet, n int, s smallint, t time, ts timestamp, tu timeuuid, ti tinyint, u uuid, v varchar, vi varint) "
-    "WITH compression = {'enabled': 'false'}",
+    "dou double, f float, i inet, n int, s smallint, t time, ts timestamp, tu timeuuid, ti tinyint, u uuid, v varchar, "
+    "vi varint) WITH compression = {'enabled': 'false'}",
     "CREATE TABLE g.collections (k1 int, k2 text, l list<int>, s set<text>, m map<text, int>, f frozen<map<int, list<text>>>, "
     "p place, t tuple<int, text>, v vector<float, 3>, PRIMARY KEY ((k1, k2))) "
     "WITH compression = {'class': 'ZstdCompressor'} AND compaction = {'class': 'LeveledCompactionStrategy'}",
@@ -159,7 +160,7 @@ EXPECTED = {
             "dou": 0.1,
             "du": "1y2mo3d4h",
             "f": 0.5,
-            "i": "2001:db8::1",
+            "i": "2001:db8:0:0:0:0:0:1",
             "n": -2147483648,
             "s": -32768,
             "t": "23:59:59.123456789",
@@ -215,6 +216,100 @@ EXPECTED = {
     "SELECT JSON * FROM g.emptied": [{"k": 2}],
 }
 
+# What the schema is: types with their places, names and types of what is gone, and options that differ from the defaults.
+COLUMNS = {
+    "accounts": {
+        "balance": "int regular",
+        "id": "int clustering 0 asc",
+        "limit_": "int static",
+        "owner": "text partition_key 0",
+    },
+    "altered": {"added": "set<int> regular", "again": "text regular", "k": "int partition_key 0", "kept": "text regular"},
+    "collections": {
+        "f": "frozen<map<int, frozen<list<text>>>> regular",
+        "k1": "int partition_key 0",
+        "k2": "text partition_key 1",
+        "l": "list<int> regular",
+        "m": "map<text, int> regular",
+        "p": "place regular",
+        "s": "set<text> regular",
+        "t": "frozen<tuple<int, text>> regular",
+        "v": "vector<float, 3> regular",
+    },
+    "counts": {
+        "c": "int clustering 0 asc",
+        "hits": "counter regular",
+        "k": "int partition_key 0",
+        "misses": "counter regular",
+        "total": "counter static",
+    },
+    "emptied": {"k": "int partition_key 0"},
+    "events": {
+        "day": "text partition_key 0",
+        "hour": "int clustering 0 desc",
+        "id": "uuid clustering 1 asc",
+        "kind": "text static",
+        "note": "text regular",
+        "place": "frozen<place> regular",
+    },
+    "lives": {"k": "int partition_key 0", "v": "text regular", "w": "text regular"},
+    "pairs": {"number": "int partition_key 1", "side": "text partition_key 0", "v": "int regular"},
+    "removed": {
+        "c": "int clustering 0 asc",
+        "k": "int partition_key 0",
+        "m": "map<int, int> regular",
+        "s": "text static",
+        "v": "text regular",
+    },
+    "types": {
+        "a": "ascii regular",
+        "b": "blob regular",
+        "bi": "bigint regular",
+        "bo": "boolean regular",
+        "d": "date regular",
+        "de": "decimal regular",
+        "dou": "double regular",
+        "du": "duration regular",
+        "f": "float regular",
+        "i": "inet regular",
+        "k": "text partition_key 0",
+        "n": "int regular",
+        "s": "smallint regular",
+        "t": "time regular",
+        "ti": "tinyint regular",
+        "ts": "timestamp regular",
+        "tu": "timeuuid regular",
+        "u": "uuid regular",
+        "v": "text regular",
+        "vi": "varint regular",
+    },
+}
+DROPPED = {"altered.again": "text regular", "altered.dropped": "text regular"}
+TYPES = {
+    "mark": {"name": "text", "weight": "int"},
+    "place": {"street": "text", "number": "int", "tags": "frozen<set<text>>", "marks": "frozen<list<frozen<mark>>>"},
+}
+_COMPACTION = "org.apache.cassandra.db.compaction."
+OPTIONS = {
+    "events": {"comment": "it's", "gc_grace_seconds": 864000},
+    "types": {"compression": {"enabled": "false"}},
+    "collections": {
+        "bloom_filter_fp_chance": 0.1,
+        "compaction": {"class": f"{_COMPACTION}LeveledCompactionStrategy"},
+        "compression": {"chunk_length_in_kb": "16", "class": "org.apache.cassandra.io.compress.ZstdCompressor"},
+    },
+    "lives": {
+        "default_time_to_live": 600000000,
+        "compaction": {
+            "class": f"{_COMPACTION}TimeWindowCompactionStrategy",
+            "compaction_window_size": "1",
+            "max_threshold": "32",
+            "min_threshold": "4",
+        },
+    },
+    "removed": {"gc_grace_seconds": 1000000000},
+}
+
 # Besides, logged batches were under way when the node was killed: of each, both rows are there or none; of those that were
 # acknowledged (the facts beside the archive name them), both.
 BATCH = (
@@ -243,7 +338,18 @@ MISSED = [
     "UPDATE c.counts SET hits = hits + 2 WHERE id = 1",
     "UPDATE c.accounts SET balance = 90 WHERE id = 1 IF balance = 100",
 ]
-# Of every member, as soon as it has been given its hints. Transactions may be settled later: they are read at LOCAL_SERIAL.
+THREE_NODES_COLUMNS = {
+    "accounts.balance": "int",
+    "accounts.id": "int",
+    "counts.hits": "counter",
+    "counts.id": "int",
+    "items.id": "int",
+    "items.value": "text",
+    "pairs.number": "int",
+    "pairs.side": "text",
+    "pairs.v": "int",
+}
+# Of every member, as soon as it has been given its hints. Transactions are read at SERIAL.
 MEMBER_EXPECTED = {
     "SELECT id, value FROM c.items": {
         **{number: f"before {number}" for number in range(1, 10)},
@@ -251,6 +357,9 @@ MEMBER_EXPECTED = {
     },
     "SELECT id, hits FROM c.counts": {1: 7},
 }
-SERIAL_EXPECTED = {"SELECT id, balance FROM c.accounts WHERE id = 1": {1: 90}, "SELECT id, balance FROM c.accounts WHERE id = 2": {2: 100}}
+SERIAL_EXPECTED = {
+    "SELECT id, balance FROM c.accounts WHERE id = 1": {1: 90},
+    "SELECT id, balance FROM c.accounts WHERE id = 2": {2: 100},
+}
 # What the third member has without its hints.
 THIRD_EXPECTED = {"SELECT id, value FROM c.items": {number: f"before {number}" for number in range(20)}}
