@@ -2,6 +2,7 @@
 //! not flushed. It opens, shows every row, takes writes, and is rewritten by a compaction.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "the files of the releases are no part of the environment")]
 
 mod support;
 
@@ -53,7 +54,7 @@ fn row(number: u8, timestamp: i64) -> RowBuilder {
     for (column, path, kind, value) in cells {
         row.cell(Cell { column, path, timestamp, kind, value });
     }
-    let expiry = (number % 3 == 0).then_some(expiry(500));
+    let expiry = number.is_multiple_of(3).then_some(expiry(500));
     row.set_liveness(Liveness { timestamp, expiry });
     row
 }
@@ -154,7 +155,9 @@ async fn make() -> SimulatedDisk {
     let shard = open(&disk).await;
     let (flushed, logged) = groups();
     for group in flushed {
-        group.iter().for_each(|mutation| drop(apply(&shard, mutation)));
+        for mutation in &group {
+            apply(&shard, mutation);
+        }
         shard.flush(TABLE).await.unwrap();
     }
     for mutation in &logged {
