@@ -86,6 +86,9 @@ use crate::streaming::progress::UnitProgress;
 /// Releases whose bytes are kept.
 const RELEASES: &[&str] = &["a1a536a"];
 
+/// Shows what bytes hold.
+type Show = Box<dyn Fn(&[u8]) -> String>;
+
 /// A value under its name.
 struct Sample {
     name: String,
@@ -93,8 +96,7 @@ struct Sample {
     bytes: Vec<u8>,
     /// The value, for people and for comparing.
     shown: String,
-    /// Shows what bytes hold.
-    show: Box<dyn Fn(&[u8]) -> String>,
+    show: Show,
 }
 
 impl Sample {
@@ -135,7 +137,7 @@ enum Form {
 impl Form {
     fn write(self, bytes: &[u8]) -> String {
         match self {
-            Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat(),
             Self::Text => String::from_utf8(bytes.to_vec()).unwrap(),
         }
     }
