@@ -12,6 +12,8 @@ pub mod config;
 pub mod coordinator;
 pub mod embedded;
 pub mod files;
+#[cfg(test)]
+mod golden;
 pub mod node;
 pub mod observe;
 pub mod planted;

@@ -29,13 +29,13 @@ pub const KEYSPACE: &str = "ks";
 ///
 /// Ids of tables and versions of the schema are numbers that follow from the order of the statements.
 pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
-    let mut catalog = Arc::new(initial_catalog(Uuid::from_u128(1)));
-    for (number, text) in (2..).zip(statements) {
+    let mut catalog = Arc::new(initial_catalog(Uuid::nil()));
+    for (number, text) in (1_u128..).zip(statements) {
         let text = text.as_ref();
         let context = DdlContext {
-            now_micros: 1,
+            now_micros: 1_700_000_000_000_000,
             new_table_id: Uuid::from_u128(number),
-            new_version: Uuid::from_u128(number),
+            new_version: Uuid::from_u128(number << 64),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
         };
         let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
