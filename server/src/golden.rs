@@ -36,7 +36,6 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
 use helenus_query::schema::document::CatalogDocument;
-use helenus_query::schema::store as catalog_store;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState, Phase};
 use helenus_ring::metadata::{
