@@ -4,18 +4,19 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{
+    columns::metadata_flags,
     compression::Compression,
     consistency::Consistency,
+    envelope::result_kind,
     error::DecodeError,
     event::{Event, SchemaChange, put_event_types},
-    header::{self, Flags, Header, Opcode, ProtocolVersion},
+    header::{self, Flags, Header, Opcode},
     request::{
         Batch, BatchQuery, Execute, PREPARE_KEYSPACE, Prepare, Query, QueryParameters, Request, Value,
         query_flags,
     },
-    response::result_kind,
-    rows::metadata_flags,
     type_codes,
+    version::ProtocolVersion,
     wire::{self, BytesMap, Reader},
 };
 use crate::types::CqlType;

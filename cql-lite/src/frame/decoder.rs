@@ -9,8 +9,9 @@ use bytes::{Buf, BytesMut};
 use super::{
     compression::{Compression, decompress_body},
     error::FrameError,
-    header::{self, Flags, HEADER_BYTES, Header, ProtocolVersion},
+    header::{self, Flags, HEADER_BYTES, Header},
     segment::{SegmentFormat, SegmentHeader, TRAILER_BYTES, append_payload, check_payload},
+    version::ProtocolVersion,
 };
 
 /// Scratch buffers larger than this are given back once their envelope is done.

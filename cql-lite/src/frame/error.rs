@@ -1,7 +1,7 @@
 //! What can be wrong with bytes from the other side. [`FrameError`]: with an envelope or segment as such;
 //! [`DecodeError`]: with the body of a message. Both reach the client as PROTOCOL errors with these texts.
 
-use super::header::ProtocolVersion;
+use super::version::ProtocolVersion;
 
 /// A malformed envelope or segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

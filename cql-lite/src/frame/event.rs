@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use bytes::{BufMut, BytesMut};
 
 use super::{
+    envelope::{EnvelopeWriter, Prefix},
     error::DecodeError,
-    header::{Opcode, ProtocolVersion},
-    response::{EnvelopeWriter, Prefix},
+    header::Opcode,
+    version::ProtocolVersion,
     wire::{self, Reader},
 };
 

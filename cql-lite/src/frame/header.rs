@@ -5,11 +5,11 @@
 //! ```
 //!
 //! All numbers are big endian. The version is judged before anything else of a header, because a client of an
-//! unknown version must get an answer that makes it step down (see [`write_unsupported_version`]).
+//! unknown version must get an answer that makes it step down (see [`write_unsupported_version`](super::response::write_unsupported_version)).
 
 use bytes::{BufMut, BytesMut};
 
-use super::error::FrameError;
+use super::{error::FrameError, version::ProtocolVersion};
 
 /// Length of an envelope header.
 pub const HEADER_BYTES: usize = 9;
@@ -19,42 +19,6 @@ const LEGACY_HEADER_BYTES: usize = 8;
 
 /// The bit of the version byte that marks a response.
 pub(super) const RESPONSE_BIT: u8 = 0x80;
-
-/// A protocol version that is spoken here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum ProtocolVersion {
-    V3 = 3,
-    V4 = 4,
-    V5 = 5,
-}
-
-impl ProtocolVersion {
-    /// Every version, lowest first.
-    pub const ALL: [Self; 3] = [Self::V3, Self::V4, Self::V5];
-    /// The highest version, used in answers to clients of unknown versions.
-    pub const HIGHEST: Self = Self::V5;
-
-    /// The version with this number, if it is spoken here.
-    pub fn from_number(number: u8) -> Option<Self> {
-        match number {
-            3 => Some(Self::V3),
-            4 => Some(Self::V4),
-            5 => Some(Self::V5),
-            _ => None,
-        }
-    }
-
-    /// The number of the version.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The version byte of a response.
-    fn response_byte(self) -> u8 {
-        self.number() | RESPONSE_BIT
-    }
-}
 
 /// What a message is. The numbers are those of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -247,7 +211,7 @@ pub fn write_response_header(
     stream: i16,
     opcode: Opcode,
 ) {
-    write_header(out, version.response_byte(), flags, stream, opcode);
+    write_header(out, version.number() | RESPONSE_BIT, flags, stream, opcode);
 }
 
 /// As [`write_response_header`], for a request.
@@ -279,14 +243,4 @@ pub(super) fn add_flags(out: &mut BytesMut, start: usize, flags: Flags) {
     if let Some(byte) = out.get_mut(start + 1) {
         *byte |= flags.0;
     }
-}
-
-/// Appends the ERROR that makes every known driver step down to a version spoken here. It is sent as a bare
-/// envelope of the highest version, and the connection is closed after it.
-pub fn write_unsupported_version(out: &mut BytesMut, stream: i16, number: u8) {
-    let error = super::ErrorResponse::new(
-        super::ErrorKind::Protocol,
-        FrameError::UnsupportedVersion { number, stream }.to_string(),
-    );
-    super::response::encode_error(out, ProtocolVersion::HIGHEST, stream, &error, &super::Prefix::default());
 }

@@ -12,9 +12,11 @@
 //! * what an encoder of [`client`] writes, the decoder here reads back identically, and the other way round.
 
 pub mod client;
+pub mod columns;
 pub mod compression;
 pub mod consistency;
 pub mod decoder;
+pub mod envelope;
 pub mod error;
 pub mod error_code;
 pub mod event;
@@ -24,17 +26,21 @@ pub mod response;
 pub mod rows;
 pub mod segment;
 pub mod type_codes;
+pub mod version;
 pub mod wire;
 
+pub use columns::{ColumnSpec, ColumnsMetadata};
 pub use compression::Compression;
 pub use consistency::Consistency;
 pub use decoder::{Decoder, Envelope, Role};
+pub use envelope::Prefix;
 pub use error::{DecodeError, FrameError};
 pub use error_code::ErrorCode;
 pub use event::{Event, EventType, SchemaChange, SchemaChangeKind, SchemaTarget};
-pub use header::{Flags, HEADER_BYTES, Header, Opcode, ProtocolVersion};
+pub use header::{Flags, HEADER_BYTES, Header, Opcode};
 pub use request::{
     Batch, BatchKind, BatchQuery, Execute, Prepare, Query, QueryParameters, Request, Value, decode_request,
 };
-pub use response::{ErrorKind, ErrorResponse, Prefix};
-pub use rows::{ColumnSpec, ColumnsMetadata, RowsWriter};
+pub use response::{ErrorKind, ErrorResponse};
+pub use rows::RowsWriter;
+pub use version::ProtocolVersion;

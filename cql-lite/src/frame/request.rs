@@ -9,7 +9,8 @@ use super::{
     consistency::Consistency,
     error::DecodeError,
     event::EventType,
-    header::{Flags, Header, Opcode, ProtocolVersion},
+    header::{Flags, Header, Opcode},
+    version::ProtocolVersion,
     wire::{BytesMap, Reader},
 };
 

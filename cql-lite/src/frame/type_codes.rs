@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::{
     error::DecodeError,
-    header::ProtocolVersion,
+    version::ProtocolVersion,
     wire::{self, Reader},
 };
 use crate::types::{CqlType, UserType};

@@ -2,6 +2,10 @@
 
 use super::ast::{Identifier, NativeType};
 
+/// Names of types that were set aside for later; a user type has to be quoted to be called so.
+pub(crate) const RESERVED_TYPE_NAMES: [&str; 7] =
+    ["byte", "complex", "enum", "date", "interval", "macaddr", "bitstring"];
+
 /// What an unquoted keyword can be used for besides its own meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeywordClass {

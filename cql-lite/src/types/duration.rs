@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::codec;
-use super::validate::ValueError;
+use super::value_error::ValueError;
 
 pub(crate) const NANOSECONDS_PER_MICROSECOND: i64 = 1_000;
 pub(crate) const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;

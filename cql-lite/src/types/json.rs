@@ -15,8 +15,8 @@ use super::duration::Duration;
 use super::literal::{self, LiteralError};
 use super::number::Decimal;
 use super::time;
-use super::validate::ValueError;
 use super::value::Value;
+use super::value_error::ValueError;
 
 /// Why JSON is not a value of a type, or a value is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,5 @@
 //! Text to wire bytes and back: CQL literals, and the plain text that casts and errors show.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -10,10 +9,11 @@ use uuid::Uuid;
 use super::codec;
 use super::cql_type::{CqlType, quote_identifier};
 use super::duration::{Duration, DurationError};
+pub use super::hex::format_hex;
 use super::number::{self, Decimal};
 use super::time::{self, TimeError};
-use super::validate::ValueError;
 use super::value::Value;
+use super::value_error::ValueError;
 
 /// The kinds of literals that CQL's grammar tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,17 +266,6 @@ fn parse_uuid(text: &str) -> Result<Uuid, LiteralError> {
         return Err(malformed("Unable to make UUID", text));
     }
     Uuid::parse_str(text).map_err(|_| malformed("Unable to make UUID", text))
-}
-
-/// `0x` and the bytes in hexadecimal.
-pub fn format_hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(2 + bytes.len() * 2);
-    out.push_str("0x");
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 /// An address as Java prints it: IPv6 without `::`.

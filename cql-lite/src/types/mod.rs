@@ -18,6 +18,7 @@ pub mod codec;
 pub mod compare;
 pub mod cql_type;
 pub mod duration;
+pub mod hex;
 pub mod json;
 pub mod literal;
 pub mod number;
@@ -27,6 +28,7 @@ pub mod timeuuid;
 pub mod token;
 pub mod validate;
 pub mod value;
+pub mod value_error;
 
 pub use cql_type::{CqlType, UserType};
 pub use value::Value;

@@ -27,6 +27,8 @@
 //! padding, NaNs their payload, tuples are filled with nulls up to the number of fields.
 
 mod component;
+mod error;
 mod number;
 
-pub use component::{OrderedError, decode, encode};
+pub use component::{decode, encode};
+pub use error::OrderedError;

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use num_bigint::BigInt;
 use uuid::Uuid;
 
-use super::codec::{self, CodecError};
+use super::codec;
 use super::cql_type::CqlType;
 use super::duration::Duration;
 use super::number::{self, Decimal};
 
-pub use super::validate::ValueError;
+pub use super::value_error::ValueError;
 
 /// A value of any CQL type.
 #[derive(Debug, Clone, PartialEq)]
@@ -234,10 +234,4 @@ fn decode_fields(types: &[CqlType], bytes: &[u8]) -> Result<Vec<Option<Value>>, 
 
 fn fixed<const N: usize>(ty: &CqlType, bytes: &[u8]) -> Result<[u8; N], ValueError> {
     bytes.try_into().map_err(|_| ValueError::wrong_length(ty, bytes.len()))
-}
-
-impl From<CodecError> for ValueError {
-    fn from(error: CodecError) -> Self {
-        ValueError::Framing(error)
-    }
 }

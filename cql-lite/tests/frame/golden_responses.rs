@@ -8,8 +8,9 @@ use cql_lite::{
         ColumnSpec, ColumnsMetadata, Consistency, ErrorCode, ErrorKind, ErrorResponse, Event, Flags, Prefix,
         ProtocolVersion, RowsWriter, SchemaChange, SchemaChangeKind, SchemaTarget, client,
         client::Response,
-        header, response,
-        response::{EnvelopeWriter, Prepared, WriteType},
+        envelope::EnvelopeWriter,
+        response,
+        response::{Prepared, WriteType},
         rows::SendMetadata,
     },
     types::CqlType,
@@ -280,7 +281,7 @@ fn handshake_answers() {
 #[test]
 fn an_unknown_version_gets_the_answer_that_makes_every_driver_step_down() {
     assert_eq!(
-        encoded(|out| header::write_unsupported_version(out, 0, 66)),
+        encoded(|out| response::write_unsupported_version(out, 0, 66)),
         "85000000000000005d0000000a0057496e76616c6964206f7220756e737570706f727465642070726f746f636f6c2076657273696f6e20283636293b20737570706f727465642076657273696f6e73206172652028332f76332c20342f76342c20352f763529"
     );
 }

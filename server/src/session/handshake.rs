@@ -1,6 +1,6 @@
 //! OPTIONS and STARTUP: what the node offers and what a client asks for.
 
-use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::ProtocolVersion;
 use cql_lite::frame::{Compression, ErrorKind, ErrorResponse};
 
 use crate::schema::virtual_tables::{CQL_VERSION, PARTITIONER};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::ProtocolVersion;
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
 use cql_lite::frame::response::{Prepared, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix};

@@ -1,7 +1,7 @@
 //! Outcomes written as response envelopes.
 
 use bytes::BytesMut;
-use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::ProtocolVersion;
 use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
 use cql_lite::frame::rows::SendMetadata;
 use cql_lite::frame::{Prefix, RowsWriter};

@@ -1,6 +1,6 @@
 //! DESCRIBE.
 
-use super::{FunctionName, Identifier, QualifiedName};
+use super::identifier::{FunctionName, Identifier, QualifiedName};
 
 /// `DESCRIBE target [WITH INTERNALS]`
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! INSERT, UPDATE, DELETE and BATCH.
 
-use super::{BindMarker, Comparison, Identifier, InValues, QualifiedName, Relation, Term};
+use super::{
+    identifier::{Identifier, QualifiedName},
+    select::{Comparison, InValues, Relation},
+    term::{BindMarker, Term},
+};
 
 /// The USING clause of a modification. Values are integers or markers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,11 @@
 //!
 //! The name of a role is an [`Identifier`]; a name in single quotes is kept as it stands, like one in double quotes.
 
-use super::{CqlTypeName, FunctionName, Identifier, Literal, QualifiedName};
+use super::{
+    identifier::{FunctionName, Identifier, QualifiedName},
+    term::Literal,
+    types::CqlTypeName,
+};
 
 /// Which of the two words for a role was written: they differ in defaults and in syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

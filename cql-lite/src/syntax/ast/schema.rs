@@ -1,7 +1,10 @@
 //! Statements that define the schema, and TRUNCATE.
 
 use super::{
-    CqlTypeName, Direction, FunctionName, Identifier, Literal, QualifiedName, Relation, SelectClause, Term,
+    identifier::{FunctionName, Identifier, QualifiedName},
+    select::{Direction, Relation, SelectClause},
+    term::{Literal, Term},
+    types::CqlTypeName,
 };
 
 /// `name = value` of a WITH clause.

@@ -1,8 +1,9 @@
 //! SELECT: selectors, relations, ordering.
 
 use super::{
-    ArithmeticOperator, BindMarker, CqlTypeName, FunctionName, Identifier, Literal, NativeType,
-    QualifiedName, Term,
+    identifier::{FunctionName, Identifier, QualifiedName},
+    term::{ArithmeticOperator, BindMarker, Literal, Term},
+    types::{CqlTypeName, NativeType},
 };
 
 /// `SELECT …`

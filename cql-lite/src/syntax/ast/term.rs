@@ -1,6 +1,9 @@
 //! Terms: values that do not depend on a row.
 
-use super::{CqlTypeName, FunctionName, Identifier, NativeType};
+use super::{
+    identifier::{FunctionName, Identifier},
+    types::{CqlTypeName, NativeType},
+};
 use crate::types::literal::LiteralKind;
 
 /// A constant as written. Numbers and the like keep their text: how it is read depends on the type it is for.

@@ -1,6 +1,5 @@
 //! Moving over the tokens, names, lists, and what is said when a token does not belong.
 
-use super::{OPERATORS_MAX, Parser, Result};
 use crate::syntax::{
     ast::{FunctionName, Identifier, QualifiedName},
     error::{Position, SyntaxError},
@@ -8,12 +7,34 @@ use crate::syntax::{
     lexer::{Symbol, Token, TokenKind, unquote},
 };
 
+/// How many arithmetic operators one expression may have, parentheses included.
+pub(super) const OPERATORS_MAX: usize = 256;
+
 /// How many tokens before and after the wrong one an error shows.
 const SNIPPET_TOKENS: usize = 5;
 
 const END: Token = Token { kind: TokenKind::End, start: 0, end: 0 };
 
+pub(super) type Result<T, E = SyntaxError> = std::result::Result<T, E>;
+
+/// The state of parsing. Each method parses what it is named after, from the current token on.
+pub(super) struct Parser<'a> {
+    text: &'a str,
+    /// Ends with [`TokenKind::End`], which is never passed.
+    tokens: Vec<Token>,
+    pub(super) at: usize,
+    depth: usize,
+    depth_limit: usize,
+    operators: usize,
+    pub(super) markers: Vec<Option<Identifier>>,
+}
+
 impl<'a> Parser<'a> {
+    /// A parser at the first of the tokens of `text`.
+    pub(super) fn new(text: &'a str, tokens: Vec<Token>, depth_limit: usize) -> Self {
+        Self { text, tokens, at: 0, depth: 0, depth_limit, operators: 0, markers: Vec::new() }
+    }
+
     pub(super) fn token(&self) -> Token {
         self.tokens.get(self.at).copied().unwrap_or(END)
     }

@@ -1,6 +1,6 @@
 //! DESCRIBE.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{Describe, DescribeTarget, QualifiedName, Statement},
     keyword::Keyword,

@@ -1,7 +1,7 @@
 //! The parser: recursive descent over the tokens of a statement, one file a family of statements.
 //!
 //! Recursion is bounded by the nesting limit, and chains of operators (whose tree is as deep as the chain is long) by
-//! [`OPERATORS_MAX`], so that neither parsing nor walking nor dropping the tree can overflow the stack.
+//! [`OPERATORS_MAX`](cursor::OPERATORS_MAX), so that neither parsing nor walking nor dropping the tree can overflow the stack.
 
 mod cursor;
 mod describe;
@@ -14,11 +14,12 @@ mod table;
 mod term;
 mod types;
 
+use self::cursor::{Parser, Result};
 use super::{
     ast::{Identifier, Statement},
     error::SyntaxError,
     keyword::Keyword,
-    lexer::{Symbol, Token, TokenKind, tokenize},
+    lexer::{Symbol, TokenKind, tokenize},
 };
 
 /// Limits on what is parsed.
@@ -39,9 +40,6 @@ impl Default for Limits {
     }
 }
 
-/// How many arithmetic operators one expression may have, parentheses included.
-const OPERATORS_MAX: usize = 256;
-
 /// A statement and the bind markers in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
@@ -58,35 +56,11 @@ pub fn parse(text: &str) -> Result<Statement, SyntaxError> {
 
 /// Parses one statement under limits, and lists its bind markers.
 pub fn parse_with(text: &str, limits: Limits) -> Result<Parsed, SyntaxError> {
-    let mut parser = Parser {
-        text,
-        tokens: tokenize(text)?,
-        at: 0,
-        depth: 0,
-        depth_limit: limits.nesting.min(Limits::NESTING_CEILING),
-        operators: 0,
-        markers: Vec::new(),
-    };
+    let mut parser = Parser::new(text, tokenize(text)?, limits.nesting.min(Limits::NESTING_CEILING));
     let statement = parser.statement()?;
     while parser.eat(Symbol::Semicolon) {}
     parser.expect_end()?;
     Ok(Parsed { statement, markers: parser.markers })
-}
-
-pub(super) use self::types::RESERVED_TYPE_NAMES;
-
-type Result<T, E = SyntaxError> = std::result::Result<T, E>;
-
-/// The state of parsing. Each method parses what it is named after, from the current token on.
-struct Parser<'a> {
-    text: &'a str,
-    /// Ends with [`TokenKind::End`], which is never passed.
-    tokens: Vec<Token>,
-    at: usize,
-    depth: usize,
-    depth_limit: usize,
-    operators: usize,
-    markers: Vec<Option<Identifier>>,
 }
 
 impl Parser<'_> {

@@ -1,6 +1,6 @@
 //! INSERT, UPDATE, DELETE and BATCH.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest,

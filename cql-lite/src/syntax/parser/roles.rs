@@ -1,6 +1,6 @@
 //! Roles, users and permissions.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, Identifier,

@@ -1,6 +1,6 @@
 //! Keyspaces, types, indexes, functions, aggregates, triggers; properties.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AlterKeyspace, AlterType, AlterTypeOperation, CqlTypeName, CreateAggregate, CreateFunction,

@@ -1,6 +1,6 @@
 //! SELECT, and the WHERE clause of every statement.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         Comparison, Direction, Identifier, InValues, OrderBy, QualifiedName, Relation, Select, SelectClause,

@@ -1,6 +1,6 @@
 //! Selectors: values computed from a row.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{ArithmeticOperator, Selector, WriteMetadata},
     keyword::Keyword,

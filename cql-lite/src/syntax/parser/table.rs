@@ -1,6 +1,6 @@
 //! CREATE TABLE, ALTER TABLE and materialized views.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AlterTable, AlterTableOperation, AlterView, ColumnDefinition, ColumnMask, CreateTable, CreateView,

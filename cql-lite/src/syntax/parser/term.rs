@@ -1,6 +1,6 @@
 //! Terms: values that do not depend on a row.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{ArithmeticOperator, BindMarker, Literal, Term},
     keyword::Keyword,

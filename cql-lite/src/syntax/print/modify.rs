@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{If, List, Quoted, select::write_where, write_separated};
+use super::{
+    select::write_where,
+    write::{If, List, Quoted, write_separated},
+};
 use crate::syntax::ast::{
     Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest, Delete,
     Deletion, IfClause, Insert, InsertSource, JsonDefault, JsonValue, Term, Update, Using,

@@ -3,8 +3,10 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::{
-    IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, select::write_where, types::UserTypeName,
-    write_function_name, write_separated,
+    name::write_function_name,
+    select::write_where,
+    types::UserTypeName,
+    write::{IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, write_separated},
 };
 use crate::syntax::ast::{
     AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,

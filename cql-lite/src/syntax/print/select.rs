@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::{If, List, term::write_negation, write_quoted, write_separated};
+use super::{
+    term::write_negation,
+    write::{If, List, write_quoted, write_separated},
+};
 use crate::syntax::ast::{
     Direction, InValues, Literal, OrderBy, Relation, Select, SelectClause, SelectedItem, Selector, Subject,
     WriteMetadata,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::{List, Quoted, write_separated};
+use super::write::{List, Quoted, write_separated};
 use crate::syntax::ast::{BindMarker, Literal, Term};
 
 impl Display for Literal {

@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{List, Quoted, write_quoted};
+use super::write::{List, Quoted, write_quoted};
 use crate::syntax::{
     ast::{CqlTypeName, NativeType, QualifiedName},
-    keyword::Keyword,
-    parser::RESERVED_TYPE_NAMES,
+    keyword::{Keyword, RESERVED_TYPE_NAMES},
 };
 
 impl Display for NativeType {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CqlType, MAXIMUM_VECTOR_DIMENSION, UserType};
+use super::definition::{CqlType, MAXIMUM_VECTOR_DIMENSION, UserType};
 
 /// How deeply types may be nested in text that is parsed; deeper text is refused.
 pub const MAXIMUM_NESTING: usize = 64;

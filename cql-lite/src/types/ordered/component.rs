@@ -4,7 +4,8 @@ use super::super::codec;
 use super::super::compare::{java_order_f32, java_order_f64};
 use super::super::cql_type::CqlType;
 use super::super::timeuuid;
-use super::super::validate::ValueError;
+use super::super::value_error::ValueError;
+use super::error::OrderedError;
 use super::number;
 
 const END: u8 = 0x3E;
@@ -20,29 +21,6 @@ const ESCAPED_ZERO: u8 = 0xFF;
 
 /// A zero byte followed by this ends text.
 const TERMINATOR: u8 = 0x00;
-
-/// Why a value has no component, or bytes are not a component.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OrderedError {
-    /// The value is not valid for its type.
-    #[error(transparent)]
-    Value(#[from] ValueError),
-    /// The bytes end inside the component.
-    #[error("a clustering component is cut short")]
-    Truncated,
-    /// The bytes break the format.
-    #[error("a clustering component has the byte 0x{byte:02x} where it cannot be")]
-    UnexpectedByte {
-        /// The byte, as in ascending order.
-        byte: u8,
-    },
-}
-
-impl From<codec::CodecError> for OrderedError {
-    fn from(error: codec::CodecError) -> Self {
-        OrderedError::Value(ValueError::Framing(error))
-    }
-}
 
 /// Appends the component of a value. On an error `out` keeps a part of it.
 #[inline]

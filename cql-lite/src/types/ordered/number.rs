@@ -12,7 +12,7 @@
 use num_bigint::{BigInt, Sign};
 
 use super::super::number::Decimal;
-use super::component::OrderedError;
+use super::error::OrderedError;
 
 /// Lengths from here on are written out.
 const LONG: usize = 0x7F;

@@ -1,0 +1,27 @@
+//! Why a value cannot be written as a component, or a component cannot be read.
+
+use super::super::codec;
+use super::super::value_error::ValueError;
+
+/// Why a value has no component, or bytes are not a component.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderedError {
+    /// The value is not valid for its type.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// The bytes end inside the component.
+    #[error("a clustering component is cut short")]
+    Truncated,
+    /// The bytes break the format.
+    #[error("a clustering component has the byte 0x{byte:02x} where it cannot be")]
+    UnexpectedByte {
+        /// The byte, as in ascending order.
+        byte: u8,
+    },
+}
+
+impl From<codec::CodecError> for OrderedError {
+    fn from(error: codec::CodecError) -> Self {
+        OrderedError::Value(ValueError::Framing(error))
+    }
+}
