@@ -22,7 +22,7 @@ pub struct ColumnSpec<'a> {
     pub cql_type: &'a CqlType,
 }
 
-/// Columns in wire format for one protocol version, made once for a prepared statement.
+/// Encoded column metadata for one protocol version, built once for a prepared statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnsMetadata {
     column_count: i32,
@@ -62,8 +62,8 @@ impl ColumnsMetadata {
         if self.is_global { metadata_flags::GLOBAL_TABLE } else { 0 }
     }
 
-    /// The columns in wire format: what follows flags, count, paging state and metadata id. A digest of it serves as
-    /// result metadata id.
+    /// The encoded columns, as they follow flags, count, paging state and metadata id. The result metadata id is a digest
+    /// of these bytes.
     pub fn encoded(&self) -> &[u8] {
         &self.encoded
     }

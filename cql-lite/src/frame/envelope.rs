@@ -20,7 +20,7 @@ pub(super) mod result_kind {
     pub const SCHEMA_CHANGE: i32 = 5;
 }
 
-/// What precedes the body of a response. Warnings and payload are left out in v3, which has no place for them.
+/// The optional fields before the body of a response. v3 has neither warnings nor payload; they are not sent there.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prefix<'a> {
     /// The id of the trace, for a traced request.
@@ -56,8 +56,8 @@ impl Prefix<'_> {
     }
 }
 
-/// Writes one response envelope at the end of a buffer. Dropped without [`finish`](Self::finish), it takes back what
-/// it wrote, so that an error in the middle of a response leaves the buffer whole.
+/// Writes one response envelope at the end of a buffer. Dropping it without [`finish`](Self::finish) removes the partial
+/// envelope from the buffer.
 #[derive(Debug)]
 pub struct EnvelopeWriter<'o> {
     out: &'o mut BytesMut,
@@ -74,7 +74,7 @@ impl<'o> EnvelopeWriter<'o> {
         Self { out, version, start, finished: false }
     }
 
-    /// The buffer, to append the body to.
+    /// The output buffer. Append the body to it.
     pub fn body(&mut self) -> &mut BytesMut {
         self.out
     }
@@ -119,7 +119,7 @@ pub(super) fn insert(out: &mut BytesMut, position: usize, bytes: &[u8]) {
     }
 }
 
-/// The header of a RESULT envelope and its kind.
+/// Appends the header of a RESULT envelope and the kind of result.
 pub(super) fn begin_result(
     out: &mut BytesMut,
     version: ProtocolVersion,

@@ -1,7 +1,4 @@
-//! Responses other than rows, written straight into an output buffer.
-//!
-//! Every encoder appends one whole envelope. [`Prefix`] holds what can precede any body (tracing id, warnings, custom
-//! payload); it is given at the end, when it is known, and costs nothing when it is empty.
+//! Responses other than rows. Every encoder appends one whole envelope to the output buffer.
 
 use std::net::IpAddr;
 
@@ -19,7 +16,7 @@ use super::{
     wire,
 };
 
-/// What a timed-out or failed write was.
+/// Write type reported to the client for a write that timed out or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WriteType {
     Simple,
@@ -33,7 +30,7 @@ pub enum WriteType {
 }
 
 impl WriteType {
-    /// The name on the wire; drivers know no others.
+    /// The name on the wire. Drivers reject any other.
     pub fn name(self) -> &'static str {
         match self {
             Self::Simple => "SIMPLE",
@@ -48,7 +45,7 @@ impl WriteType {
     }
 }
 
-/// What an error says beyond its message. Counts are of replicas.
+/// The kind of an error, with the details that follow its message. Counts are of replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorKind {
     Server,
@@ -67,7 +64,7 @@ pub enum ErrorKind {
         received: i32,
         required: i32,
         write_type: WriteType,
-        /// Lost rounds of a lightweight transaction (sent in v5 for [`WriteType::Cas`]).
+        /// Contended rounds of a lightweight transaction (sent in v5 for [`WriteType::Cas`]).
         contentions: u16,
     },
     ReadTimeout {
@@ -112,7 +109,7 @@ pub enum ErrorKind {
         keyspace: String,
         table: String,
     },
-    /// The id that is not known.
+    /// The unknown id.
     Unprepared {
         id: Vec<u8>,
     },
@@ -145,7 +142,7 @@ impl ErrorKind {
         }
     }
 
-    /// The nearest error that clients of `version` know, if they do not know this one.
+    /// The closest error of `version`, if the version does not have this one.
     fn fallback(&self, version: ProtocolVersion) -> Option<Self> {
         match *self {
             Self::CasWriteUnknown { consistency, received, required } if version < ProtocolVersion::V5 => {
@@ -164,7 +161,7 @@ impl ErrorKind {
         }
     }
 
-    /// Appends what follows the message. The kind is one that `version` knows.
+    /// Appends the details after the message. `version` must have this kind of error.
     fn encode_details(&self, body: &mut BytesMut, version: ProtocolVersion) {
         match self {
             Self::Unavailable { consistency, required, alive } => {
@@ -235,7 +232,7 @@ fn put_failures(body: &mut BytesMut, failures: &[(IpAddr, u16)], version: Protoc
     }
 }
 
-/// An error for a client.
+/// An error sent to a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", kind.code())]
 pub struct ErrorResponse {
@@ -266,7 +263,7 @@ impl From<FrameError> for ErrorResponse {
     }
 }
 
-/// Appends ERROR. Errors that the version does not know are replaced by the nearest one it does.
+/// Appends ERROR. An error that the version does not have is replaced by the closest one.
 pub fn encode_error(
     out: &mut BytesMut,
     version: ProtocolVersion,
@@ -284,8 +281,8 @@ pub fn encode_error(
     envelope.finish(prefix);
 }
 
-/// Appends the ERROR that makes every known driver step down to a version spoken here. It is sent as a bare
-/// envelope of the highest version, and the connection is closed after it.
+/// Appends the ERROR that makes drivers downgrade to a supported version. It is sent in an envelope of the highest
+/// version, outside segments, and the connection is closed after it.
 pub fn write_unsupported_version(out: &mut BytesMut, stream: i16, number: u8) {
     let error = ErrorResponse::new(
         ErrorKind::Protocol,
@@ -373,19 +370,19 @@ pub fn encode_schema_change(
     envelope.finish(prefix);
 }
 
-/// The answer to PREPARE.
+/// The response to PREPARE.
 #[derive(Debug, Clone, Copy)]
 pub struct Prepared<'a> {
     pub id: &'a [u8],
-    /// Sent in v5, and in v4 if the client has asked for the extension: set it exactly then.
+    /// Must be set in v5, and in v4 if the client has requested the extension; otherwise `None`.
     pub result_metadata_id: Option<&'a [u8]>,
     /// The bind variables.
     pub bind: &'a ColumnsMetadata,
-    /// Extra bits for the flags of the bind metadata (the mark of lightweight transactions), usually 0.
+    /// Additional flags of the bind metadata (the flag of lightweight transactions), usually 0.
     pub bind_flags: u32,
-    /// For each column of the partition key the index of the variable bound to it, or empty if not all are bound.
+    /// Index of the bind variable of each partition key column; empty unless each column has one.
     pub partition_key_indexes: &'a [u16],
-    /// The columns of the rows it returns; `None`: it returns no rows.
+    /// The columns of the result; `None` if the statement returns no rows.
     pub result: Option<&'a ColumnsMetadata>,
 }
 

@@ -1,11 +1,11 @@
-//! RESULT Rows: column metadata that is encoded once and a writer that streams cells into the output buffer.
+//! RESULT Rows: a writer that streams cells into the output buffer.
 //!
 //! ```text
 //! kind = 2 | flags | column count | [paging state] | [new metadata id] | [columns] | row count | cells
 //! ```
 //!
-//! The paging state lies before the rows but is known after them. Rows are written where they belong if there is
-//! none, which is the usual case; otherwise they are moved once to make room.
+//! The paging state precedes the rows but is known only after them. If there is one, the rows are moved once to make
+//! room for it.
 
 use bytes::{BufMut, BytesMut};
 
@@ -21,17 +21,17 @@ use super::{
 pub enum SendMetadata<'a> {
     /// All of it.
     Full,
-    /// Not at all: the client has asked to skip it and knows the current one.
+    /// None: the client has requested to skip it and knows the current metadata.
     Skip,
-    /// All of it with a new id: the id that the client sent is not the current one.
+    /// All of it with a new id: the id sent by the client is outdated.
     Changed { new_id: &'a [u8] },
 }
 
-/// Writes RESULT Rows. Dropped without [`finish`](Self::finish), it takes back all it wrote.
+/// Writes RESULT Rows. Dropping it without [`finish`](Self::finish) removes the partial result from the buffer.
 #[derive(Debug)]
 pub struct RowsWriter<'o> {
     envelope: EnvelopeWriter<'o>,
-    /// Where the metadata flags are, as an offset in the buffer.
+    /// Offset of the metadata flags in the buffer.
     flags_at: usize,
     row_count_at: usize,
     flags: u32,
@@ -73,7 +73,7 @@ impl<'o> RowsWriter<'o> {
         wire::put_bytes(self.envelope.body(), value);
     }
 
-    /// Appends a cell that `write` appends to the buffer in wire format.
+    /// Appends a cell; `write` appends its value in wire format.
     pub fn write_value_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let body = self.envelope.body();
         let length_at = body.len();
@@ -83,7 +83,7 @@ impl<'o> RowsWriter<'o> {
         patch_u32(body, length_at, length);
     }
 
-    /// Appends cells that are in wire format already.
+    /// Appends encoded cells.
     pub fn write_encoded(&mut self, cells: &[u8]) {
         self.envelope.body().extend_from_slice(cells);
     }
@@ -93,7 +93,7 @@ impl<'o> RowsWriter<'o> {
         self.envelope.body_bytes()
     }
 
-    /// Completes the envelope. A paging state says that there are more pages.
+    /// Completes the envelope. A paging state means that there are more pages.
     pub fn finish(mut self, row_count: i32, paging_state: Option<&[u8]>, prefix: &Prefix<'_>) {
         let body = self.envelope.body();
         patch_u32(body, self.row_count_at, row_count as u32);

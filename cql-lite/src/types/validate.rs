@@ -1,7 +1,7 @@
-//! Whether bytes are a value of a type: the check on every bound value. Nothing is built.
+//! Validation of wire bytes against a type, without allocation. Every bound value passes it.
 //!
-//! Rules and messages are Cassandra's. Most types accept no bytes at all as the *empty* value; `tinyint`,
-//! `smallint`, `date`, `time`, `duration` and vectors do not.
+//! Rules and messages are Cassandra's. Most types accept zero bytes as the *empty* value; `tinyint`, `smallint`, `date`,
+//! `time`, `duration` and vectors do not.
 
 use super::codec::{self, CodecError};
 use super::cql_type::{CqlType, UserType};
@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::hex;
 use super::value_error::ValueError;
 
-/// Checks that the bytes are a value of the type.
+/// Validates that `bytes` are a value of the type.
 pub fn validate(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
     let length = bytes.len();
     let length_is = |allowed: bool| if allowed { Ok(()) } else { Err(ValueError::wrong_length(ty, length)) };
@@ -68,7 +68,7 @@ fn malformed(text: impl Into<String>) -> ValueError {
     ValueError::Malformed(text.into())
 }
 
-/// A framing error in Cassandra's words for that kind of collection.
+/// The framing error with Cassandra's text. `what` names the kind of collection.
 fn framing(error: &CodecError, what: &str) -> ValueError {
     malformed(match error {
         CodecError::NullElement => "Null value read when not allowed".to_owned(),

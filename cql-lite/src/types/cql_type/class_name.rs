@@ -1,4 +1,4 @@
-//! The names of the Java classes that stand for types where a driver does not know the type itself.
+//! The Java class names of types, sent to drivers that do not know the type itself.
 
 use super::definition::CqlType;
 use crate::types::hex;

@@ -57,14 +57,14 @@ pub enum CqlType {
     List {
         /// The type of the elements.
         element: Arc<CqlType>,
-        /// Whether it is one cell (`frozen<…>`).
+        /// Whether it is `frozen<…>`, stored as one cell.
         frozen: bool,
     },
     /// A set, ordered by its elements.
     Set {
         /// The type of the elements.
         element: Arc<CqlType>,
-        /// Whether it is one cell (`frozen<…>`).
+        /// Whether it is `frozen<…>`, stored as one cell.
         frozen: bool,
     },
     /// A map, ordered by its keys.
@@ -73,7 +73,7 @@ pub enum CqlType {
         key: Arc<CqlType>,
         /// The type of the values.
         value: Arc<CqlType>,
-        /// Whether it is one cell (`frozen<…>`).
+        /// Whether it is `frozen<…>`, stored as one cell.
         frozen: bool,
     },
     /// A tuple; always one cell.
@@ -82,7 +82,7 @@ pub enum CqlType {
     UserType {
         /// Its name and fields.
         definition: Arc<UserType>,
-        /// Whether it is one cell (`frozen<…>`).
+        /// Whether it is `frozen<…>`, stored as one cell.
         frozen: bool,
     },
     /// A vector of a fixed number of elements; always one cell.
@@ -187,14 +187,14 @@ impl CqlType {
         self.clone().into_frozen()
     }
 
-    /// As [`Self::freeze`], of a type that is not needed any more.
+    /// Consuming form of [`Self::freeze`].
     #[must_use]
-    pub fn into_frozen(mut self) -> CqlType {
+    pub(crate) fn into_frozen(mut self) -> CqlType {
         self.set_frozen(true);
         self
     }
 
-    /// The type with a collection or user type at its top held in many cells.
+    /// The type with `frozen` removed at its top level.
     #[must_use]
     pub fn unfreeze(&self) -> CqlType {
         let mut unfrozen = self.clone();
@@ -330,7 +330,7 @@ impl CqlType {
         }
     }
 
-    /// Whether values of type `other` are valid values of this type as they are (the same type; text from
+    /// Whether values of type `other` are valid values of this type unchanged (the same type; text from
     /// ascii; blob from anything; varint from int and bigint; uuid from timeuuid; and so on inside tuples and
     /// frozen collections).
     pub fn is_value_compatible_with(&self, other: &CqlType) -> bool {
@@ -376,14 +376,14 @@ impl CqlType {
         }
     }
 
-    /// Whether a value of type `source` may be assigned to this type: [`Self::is_value_compatible_with`] where
-    /// the frozen flags of both do not matter.
+    /// Whether a value of type `source` can be assigned to this type: [`Self::is_value_compatible_with`], ignoring
+    /// `frozen`.
     pub fn is_assignable_from(&self, source: &CqlType) -> bool {
         self.freeze().is_value_compatible_with(&source.freeze())
     }
 
     /// The option code of the native protocol (`0x0000` for types that travel as a custom class name).
-    pub fn option_code(&self) -> u16 {
+    pub(crate) fn option_code(&self) -> u16 {
         match self {
             CqlType::Custom(_) | CqlType::Vector { .. } | CqlType::Empty => 0x0000,
             CqlType::Ascii => 0x0001,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The CQL keywords that a user type or column cannot be named without quotes.
+/// The CQL keywords that must be quoted as names of user types and columns.
 const RESERVED: [&str; 63] = [
     "add",
     "allow",

@@ -1,9 +1,9 @@
-//! Why a value cannot be written as a component, or a component cannot be read.
+//! Errors of encoding and decoding components.
 
 use super::super::codec;
 use super::super::value_error::ValueError;
 
-/// Why a value has no component, or bytes are not a component.
+/// Error of encoding or decoding a component.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderedError {
     /// The value is not valid for its type.
