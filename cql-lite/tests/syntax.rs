@@ -90,7 +90,7 @@ fn bind_markers_are_numbered_in_the_order_of_the_text() {
     assert_eq!(names, [None, Some("time"), None, None, Some("b"), None, None, None]);
     let ast::Statement::Update(update) = &parsed.statement else { panic!("an UPDATE") };
     let marker = |index, name: Option<&str>| {
-        ast::Term::Marker(ast::BindMarker { index, name: name.map(ast::Identifier::unquoted) })
+        ast::Expression::Marker(ast::BindMarker { index, name: name.map(ast::Identifier::unquoted) })
     };
     assert_eq!(update.using.time_to_live, Some(marker(0, None)));
     assert_eq!(update.using.timestamp, Some(marker(1, Some("time"))));
@@ -125,7 +125,7 @@ fn columns_of_results_are_named_as_in_cassandra() {
         ("[a, 1]", "[a, 1]"),
         ("{a, 1}", "{a, 1}"),
         ("{'x': a}", "{'x': a}"),
-        ("(a + 1) * -b", "a + 1 * -b"),
+        ("(a + 1) * -b", "(a + 1) * -b"),
         ("'it''s'", "'it''s'"),
     ] {
         let statement = syntax::parse(&format!("SELECT {selector} FROM t")).unwrap();
@@ -298,6 +298,64 @@ const PIECES: &[&str] = &[
     "writetime",
 ];
 
+/// The expression of `INSERT INTO t (a) VALUES (…)`.
+fn inserted(text: &str) -> Option<ast::Expression> {
+    let ast::Statement::Insert(insert) = syntax::parse(&format!("INSERT INTO t (a) VALUES ({text})")).ok()?
+    else {
+        return None;
+    };
+    match insert.source {
+        ast::InsertSource::Values { mut values, .. } if values.len() == 1 => values.pop(),
+        _ => None,
+    }
+}
+
+/// The expression of `SELECT … FROM t`.
+fn selected(text: &str) -> Option<ast::Expression> {
+    let ast::Statement::Select(select) = syntax::parse(&format!("SELECT {text} FROM t")).ok()? else {
+        return None;
+    };
+    match select.clause {
+        ast::SelectClause::Items(mut items) if items.len() == 1 => items.pop().map(|item| item.expression),
+        _ => None,
+    }
+}
+
+/// What stands in expressions.
+const EXPRESSION_PIECES: &[&str] = &[
+    "1",
+    "-1",
+    "1.5",
+    "'s'",
+    "?",
+    ":x",
+    "NULL",
+    "true",
+    "0xab",
+    "1h",
+    "f(",
+    "ks.g(",
+    "CAST(",
+    "AS int",
+    "(int)",
+    "(list<int>)",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "a:",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "now()",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -310,6 +368,15 @@ proptest! {
     fn any_sequence_of_words_is_parsed_or_refused(pieces in prop::collection::vec(select(PIECES), 0..40)) {
         check_round_trip(&pieces.join(" "));
         check_round_trip(&pieces.concat());
+    }
+
+    /// Whatever is a value is the same expression in the SELECT list.
+    #[test]
+    fn values_are_selectors(pieces in prop::collection::vec(select(EXPRESSION_PIECES), 0..12)) {
+        let text = pieces.join(" ");
+        if let Some(value) = inserted(&text) {
+            prop_assert_eq!(selected(&text), Some(value), "{}", text);
+        }
     }
 
     #[test]

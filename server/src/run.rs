@@ -9,4 +9,4 @@ pub mod paging;
 pub mod row;
 pub mod select;
 #[cfg(test)]
-mod test_catalog;
+pub(crate) mod test_catalog;

@@ -1,4 +1,4 @@
-//! Names of a statement looked up in the catalog: tables, columns, types.
+//! Names of a statement looked up in the catalog (tables, columns, types), and the names of expressions.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
@@ -84,4 +84,9 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlTyp
         }
         ast::CqlTypeName::Custom(class) => CqlType::Custom(class.as_str().into()),
     })
+}
+
+/// The text of an expression as Cassandra names a result column. Every function without a keyspace is a native one.
+pub fn display_name(expression: &ast::Expression) -> String {
+    expression.result_name(&|_| "system".to_owned())
 }

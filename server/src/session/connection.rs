@@ -14,10 +14,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::ProtocolVersion;
-use cql_lite::frame::response::write_unsupported_version;
+use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::request::{Request, decode_request};
+use cql_lite::frame::response::write_unsupported_version;
 use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{

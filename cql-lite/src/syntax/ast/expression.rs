@@ -1,4 +1,7 @@
-//! Terms: values that do not depend on a row.
+//! Expressions: everything that has a value, from a constant to a selected column.
+//!
+//! One language serves every place. What a place accepts is decided by the parser: values of INSERT, UPDATE and WHERE
+//! read nothing of a row, the SELECT list and GROUP BY do (columns, what is inside them, and functions of rows).
 
 use super::{
     identifier::{FunctionName, Identifier},
@@ -6,7 +9,7 @@ use super::{
 };
 use crate::types::literal::LiteralKind;
 
-/// A constant as written. Numbers and the like keep their text: how it is read depends on the type it is for.
+/// A constant as written. Numbers and others keep their text, which is parsed when the type is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Literal {
     /// A string, without its quotes.
@@ -28,7 +31,7 @@ pub enum Literal {
 }
 
 impl Literal {
-    /// What the grammar takes it for. `None` for `NULL`.
+    /// The kind of the literal; `None` for `NULL`.
     pub fn kind(&self) -> Option<LiteralKind> {
         Some(match self {
             Literal::String(_) => LiteralKind::String,
@@ -42,7 +45,7 @@ impl Literal {
         })
     }
 
-    /// The text of the constant without quotes, as property values are read. `None` for `NULL`.
+    /// The text of the constant without quotes; `None` for `NULL`.
     pub fn raw_text(&self) -> Option<String> {
         match self {
             Literal::String(text)
@@ -60,13 +63,13 @@ impl Literal {
 /// `?` or `:name`
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindMarker {
-    /// Its place among the statement's markers, from 0 in the order of the text.
+    /// Its index among the markers of the statement, in the order of the text.
     pub index: usize,
     /// The name of a named marker.
     pub name: Option<Identifier>,
 }
 
-/// An operator of arithmetic on two values.
+/// A binary arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArithmeticOperator {
     /// `+`
@@ -92,60 +95,109 @@ impl ArithmeticOperator {
             ArithmeticOperator::Modulo => "%",
         }
     }
+}
 
-    /// Whether it binds as tightly as `*`.
-    pub const fn is_multiplicative(self) -> bool {
-        !matches!(self, ArithmeticOperator::Add | ArithmeticOperator::Subtract)
+/// The property of a cell that a function of the SELECT list reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteMetadata {
+    /// `WRITETIME`
+    Writetime,
+    /// `MAXWRITETIME`
+    MaxWritetime,
+    /// `TTL`
+    Ttl,
+}
+
+impl WriteMetadata {
+    /// The function's name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WriteMetadata::Writetime => "writetime",
+            WriteMetadata::MaxWritetime => "maxwritetime",
+            WriteMetadata::Ttl => "ttl",
+        }
     }
 }
 
-/// A value that does not depend on a row.
+/// An expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Term {
+pub enum Expression {
     /// A constant.
     Literal(Literal),
     /// A bind marker.
     Marker(BindMarker),
-    /// `[a, b]`: a list or a vector.
-    List(Vec<Term>),
-    /// `{a, b}`; `{}` is an empty set or an empty map.
-    Set(Vec<Term>),
-    /// `{a: b}`; never empty.
-    Map(Vec<(Term, Term)>),
-    /// `{field: value}`: a value of a user type; never empty.
-    UserType(Vec<(Identifier, Term)>),
-    /// `(a, b)`: a tuple, or a term in parentheses when it has one element.
-    Tuple(Vec<Term>),
-    /// `name(arguments)`
-    Function {
+    /// A column. Only in the SELECT list and GROUP BY, and as a field name in [`Expression::MapOrUserType`].
+    Column(Identifier),
+    /// `COUNT(*)`. Only in the SELECT list.
+    CountRows,
+    /// `WRITETIME(target)`, `MAXWRITETIME(target)`, `TTL(target)`. Only in the SELECT list.
+    WriteMetadata {
         /// The function.
+        kind: WriteMetadata,
+        /// A column, possibly with fields and elements of it ([`Expression::Column`], `Field`, `Element`, `Slice`).
+        target: Box<Expression>,
+    },
+    /// `name(arguments)`, also `token(…)` and `count(1)`.
+    Function {
+        /// The function or aggregate.
         name: FunctionName,
         /// Its arguments.
-        arguments: Vec<Term>,
+        arguments: Vec<Expression>,
     },
-    /// `(type) term`: a type hint, not a conversion.
+    /// `CAST(operand AS type)`: a conversion.
+    Cast {
+        /// The value.
+        operand: Box<Expression>,
+        /// The type to convert to.
+        target: NativeType,
+    },
+    /// `(type) operand`: a type hint, not a conversion.
     TypeHint {
         /// The type.
         type_name: CqlTypeName,
         /// The value it is for.
-        term: Box<Term>,
-    },
-    /// `CAST(term AS type)`: a conversion.
-    Cast {
-        /// The value.
-        term: Box<Term>,
-        /// What it is converted to.
-        target: NativeType,
+        operand: Box<Expression>,
     },
     /// `left operator right`
     Arithmetic {
         /// The left operand.
-        left: Box<Term>,
+        left: Box<Expression>,
         /// The operator.
         operator: ArithmeticOperator,
         /// The right operand.
-        right: Box<Term>,
+        right: Box<Expression>,
     },
-    /// `-term`
-    Negation(Box<Term>),
+    /// `-operand`
+    Negation(Box<Expression>),
+    /// `operand.field`. Only in the SELECT list.
+    Field {
+        /// A value of a user type.
+        operand: Box<Expression>,
+        /// The field.
+        field: Identifier,
+    },
+    /// `operand[key]`. Only in the SELECT list.
+    Element {
+        /// A collection.
+        operand: Box<Expression>,
+        /// The key (map), the element (set) or the index (list, vector). It reads nothing of a row.
+        key: Box<Expression>,
+    },
+    /// `operand[from..to]`. Only in the SELECT list.
+    Slice {
+        /// A collection.
+        operand: Box<Expression>,
+        /// The first key, included. `None`: from the start. It reads nothing of a row.
+        from: Option<Box<Expression>>,
+        /// The last key, included. `None`: to the end. It reads nothing of a row.
+        to: Option<Box<Expression>>,
+    },
+    /// `[a, b]`: a list or a vector.
+    List(Vec<Expression>),
+    /// `{a, b}`; `{}` is an empty set or an empty map.
+    Set(Vec<Expression>),
+    /// `{a: b}`: a map, or a value of a user type, whose field names are [`Expression::Column`]. Never empty.
+    MapOrUserType(Vec<(Expression, Expression)>),
+    /// `(a, b)`: a tuple, or an expression in parentheses if it has one element.
+    Tuple(Vec<Expression>),
 }

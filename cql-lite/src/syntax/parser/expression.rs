@@ -1,33 +1,57 @@
-//! Terms: values that do not depend on a row.
+//! Expressions.
 
 use super::cursor::{Parser, Result};
 use crate::syntax::{
-    ast::{ArithmeticOperator, BindMarker, Literal, Term},
+    ast::{ArithmeticOperator, BindMarker, Expression, Literal, WriteMetadata},
     keyword::Keyword,
     lexer::{Symbol, TokenKind},
 };
 
+/// Where an expression stands. The grammar of each place accepts a part of the language.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A value of INSERT, UPDATE, WHERE, …: no columns, nothing inside columns, and one sign at most.
+    Value,
+    /// The SELECT list and GROUP BY.
+    Selection,
+}
+
 impl Parser<'_> {
-    pub(super) fn term(&mut self) -> Result<Term> {
-        self.nested(Self::term_addition)
+    /// An expression that reads nothing of a row.
+    pub(super) fn value(&mut self) -> Result<Expression> {
+        self.expression(Place::Value)
     }
 
-    fn term_addition(&mut self) -> Result<Term> {
-        let mut left = self.term_multiplication()?;
+    /// An expression of the SELECT list or GROUP BY.
+    pub(super) fn selector(&mut self) -> Result<Expression> {
+        self.expression(Place::Selection)
+    }
+
+    fn expression(&mut self, place: Place) -> Result<Expression> {
+        self.nested(|parser| parser.sum(place))
+    }
+
+    /// Expressions between commas, up to and including the closing symbol.
+    fn expressions_until(&mut self, close: Symbol, place: Place) -> Result<Vec<Expression>> {
+        self.comma_separated_until(close, |parser| parser.expression(place))
+    }
+
+    fn sum(&mut self, place: Place) -> Result<Expression> {
+        let mut left = self.product(place)?;
         loop {
             let operator = match self.peek() {
                 TokenKind::Symbol(Symbol::Plus) => ArithmeticOperator::Add,
                 TokenKind::Symbol(Symbol::Minus) => ArithmeticOperator::Subtract,
                 _ => return Ok(left),
             };
-            if self.is_column_at_next() {
+            if place == Place::Value && self.is_column_at_next() {
                 // `c = value + c`: the rest belongs to the assignment.
                 return Ok(left);
             }
             self.advance();
             self.count_operator()?;
-            let right = self.term_multiplication()?;
-            left = Term::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
+            let right = self.product(place)?;
+            left = Expression::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
         }
     }
 
@@ -36,17 +60,17 @@ impl Parser<'_> {
         self.is_name_at(1) && !self.is_at(2, Symbol::LeftParenthesis) && !self.is_at(2, Symbol::Dot)
     }
 
-    fn term_multiplication(&mut self) -> Result<Term> {
-        let mut left = self.signed_term()?;
+    fn product(&mut self, place: Place) -> Result<Expression> {
+        let mut left = self.signed(place)?;
         while let Some(operator) = self.multiplicative_operator() {
             self.count_operator()?;
-            let right = self.signed_term()?;
-            left = Term::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
+            let right = self.signed(place)?;
+            left = Expression::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
         }
         Ok(left)
     }
 
-    pub(super) fn multiplicative_operator(&mut self) -> Option<ArithmeticOperator> {
+    fn multiplicative_operator(&mut self) -> Option<ArithmeticOperator> {
         let operator = match self.peek() {
             TokenKind::Symbol(Symbol::Star) => ArithmeticOperator::Multiply,
             TokenKind::Symbol(Symbol::Slash) => ArithmeticOperator::Divide,
@@ -57,53 +81,87 @@ impl Parser<'_> {
         Some(operator)
     }
 
-    fn signed_term(&mut self) -> Result<Term> {
-        if self.eat(Symbol::Minus) {
-            return Ok(Term::Negation(Box::new(self.simple_term()?)));
+    fn signed(&mut self, place: Place) -> Result<Expression> {
+        let is_negated = self.eat(Symbol::Minus);
+        match (place, is_negated) {
+            (Place::Value, true) => {
+                self.primary(place).map(|operand| Expression::Negation(Box::new(operand)))
+            }
+            (Place::Value, false) => self.primary(place),
+            (Place::Selection, true) => {
+                let operand = self.nested(|parser| parser.signed(place))?;
+                Ok(Expression::Negation(Box::new(operand)))
+            }
+            (Place::Selection, false) => {
+                let operand = self.primary(place)?;
+                self.modified(operand)
+            }
         }
-        self.simple_term()
     }
 
-    fn simple_term(&mut self) -> Result<Term> {
+    /// Fields, elements and slices of an expression.
+    fn modified(&mut self, mut operand: Expression) -> Result<Expression> {
+        loop {
+            if self.eat(Symbol::Dot) {
+                self.count_operator()?;
+                operand = Expression::Field { operand: Box::new(operand), field: self.name()? };
+            } else if self.eat(Symbol::LeftBracket) {
+                self.count_operator()?;
+                operand = self.element_or_slice(Box::new(operand))?;
+                self.expect(Symbol::RightBracket)?;
+            } else {
+                return Ok(operand);
+            }
+        }
+    }
+
+    fn element_or_slice(&mut self, operand: Box<Expression>) -> Result<Expression> {
+        if self.eat(Symbol::Range) {
+            return Ok(Expression::Slice { operand, from: None, to: Some(Box::new(self.value()?)) });
+        }
+        let key = Box::new(self.value()?);
+        if !self.eat(Symbol::Range) {
+            return Ok(Expression::Element { operand, key });
+        }
+        let to = if self.is(Symbol::RightBracket) { None } else { Some(Box::new(self.value()?)) };
+        Ok(Expression::Slice { operand, from: Some(key), to })
+    }
+
+    /// An expression without operators at its top, unless it is in parentheses.
+    fn primary(&mut self, place: Place) -> Result<Expression> {
         if let Some(literal) = self.literal() {
-            return Ok(Term::Literal(literal));
+            return Ok(Expression::Literal(literal));
         }
         match self.peek() {
-            TokenKind::Symbol(Symbol::Question | Symbol::Colon) => self.marker().map(Term::Marker),
+            TokenKind::Symbol(Symbol::Question | Symbol::Colon) => self.marker().map(Expression::Marker),
             TokenKind::Symbol(Symbol::LeftBracket) => {
                 self.advance();
-                self.comma_separated_until(Symbol::RightBracket, Self::term).map(Term::List)
+                self.expressions_until(Symbol::RightBracket, place).map(Expression::List)
             }
-            TokenKind::Symbol(Symbol::LeftBrace) => self.braces(),
-            TokenKind::Symbol(Symbol::LeftParenthesis) => match self.type_hint(Self::starts_simple_term) {
-                Some(type_name) => {
-                    let term = Box::new(self.nested(Self::simple_term)?);
-                    Ok(Term::TypeHint { type_name, term })
+            TokenKind::Symbol(Symbol::LeftBrace) => self.braces(place),
+            TokenKind::Symbol(Symbol::LeftParenthesis) => {
+                match self.type_hint(|parser| parser.starts_operand(place)) {
+                    Some(type_name) => {
+                        let operand = Box::new(self.nested(|parser| parser.primary(place))?);
+                        Ok(Expression::TypeHint { type_name, operand })
+                    }
+                    None => self.tuple(place),
                 }
-                None => self.tuple(),
-            },
-            TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => self.cast_term(),
-            _ if self.is_function_call() => {
-                let name = self.function_name()?;
-                self.expect(Symbol::LeftParenthesis)?;
-                let arguments = self.comma_separated_until(Symbol::RightParenthesis, Self::term)?;
-                Ok(Term::Function { name, arguments })
             }
+            TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => self.cast(place),
+            TokenKind::Keyword(keyword)
+                if place == Place::Selection && self.is_at(1, Symbol::LeftParenthesis) =>
+            {
+                self.keyword_function(keyword)
+            }
+            _ if self.is_function_call() => self.function(place),
+            _ if place == Place::Selection => self.name().map(Expression::Column),
             _ => Err(self.no_viable_alternative()),
         }
     }
 
-    fn cast_term(&mut self) -> Result<Term> {
-        self.advance();
-        self.expect(Symbol::LeftParenthesis)?;
-        let term = Box::new(self.nested(Self::simple_term)?);
-        self.expect_keyword(Keyword::As)?;
-        let target = self.native_type()?;
-        self.expect(Symbol::RightParenthesis)?;
-        Ok(Term::Cast { term, target })
-    }
-
-    fn starts_simple_term(&self) -> bool {
+    /// Whether the operand of a type hint can start here.
+    fn starts_operand(&self, place: Place) -> bool {
         match self.peek() {
             TokenKind::Symbol(symbol) => matches!(
                 symbol,
@@ -113,52 +171,99 @@ impl Parser<'_> {
                     | Symbol::LeftBrace
                     | Symbol::LeftParenthesis
             ),
-            TokenKind::Keyword(Keyword::Cast) => self.is_at(1, Symbol::LeftParenthesis),
-            _ => self.is_literal() || self.is_function_call(),
+            // `(a) AS b` is an expression in parentheses with an alias.
+            TokenKind::Keyword(Keyword::As) if place == Place::Selection => false,
+            TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => true,
+            _ => {
+                self.is_literal() || self.is_function_call() || (place == Place::Selection && self.is_name())
+            }
         }
     }
 
+    /// A call of a function that has a keyword for its name, in the SELECT list.
+    fn keyword_function(&mut self, keyword: Keyword) -> Result<Expression> {
+        let kind = match keyword {
+            Keyword::Count if self.is_at(2, Symbol::Star) && self.is_at(3, Symbol::RightParenthesis) => {
+                for _ in 0..4 {
+                    self.advance();
+                }
+                return Ok(Expression::CountRows);
+            }
+            Keyword::Writetime => WriteMetadata::Writetime,
+            Keyword::Maxwritetime => WriteMetadata::MaxWritetime,
+            Keyword::Ttl => WriteMetadata::Ttl,
+            _ => return self.function(Place::Selection),
+        };
+        self.advance();
+        self.expect(Symbol::LeftParenthesis)?;
+        let column = Expression::Column(self.name()?);
+        let target = Box::new(self.nested(|parser| parser.modified(column))?);
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(Expression::WriteMetadata { kind, target })
+    }
+
+    fn cast(&mut self, place: Place) -> Result<Expression> {
+        self.advance();
+        self.expect(Symbol::LeftParenthesis)?;
+        let operand = match place {
+            Place::Value => self.nested(|parser| parser.primary(place))?,
+            Place::Selection => self.expression(place)?,
+        };
+        self.expect_keyword(Keyword::As)?;
+        let target = self.native_type()?;
+        self.expect(Symbol::RightParenthesis)?;
+        Ok(Expression::Cast { operand: Box::new(operand), target })
+    }
+
+    fn function(&mut self, place: Place) -> Result<Expression> {
+        let name = self.function_name()?;
+        self.expect(Symbol::LeftParenthesis)?;
+        let arguments = self.expressions_until(Symbol::RightParenthesis, place)?;
+        Ok(Expression::Function { name, arguments })
+    }
+
     /// A set, a map or a value of a user type.
-    fn braces(&mut self) -> Result<Term> {
+    fn braces(&mut self, place: Place) -> Result<Expression> {
         self.advance();
         if self.eat(Symbol::RightBrace) {
-            return Ok(Term::Set(Vec::new()));
+            return Ok(Expression::Set(Vec::new()));
         }
-        if self.is_name() && self.is_at(1, Symbol::Colon) {
-            let fields = self.comma_separated(|parser| {
-                let field = parser.name()?;
-                parser.expect(Symbol::Colon)?;
-                Ok((field, parser.term()?))
-            })?;
-            self.expect(Symbol::RightBrace)?;
-            return Ok(Term::UserType(fields));
-        }
-        let first = self.term()?;
+        // Where no column can stand, the first key decides between a user type and a map.
+        let has_fields = place == Place::Value && self.is_name() && self.is_at(1, Symbol::Colon);
+        let key = |parser: &mut Self| {
+            if has_fields { parser.name().map(Expression::Column) } else { parser.expression(place) }
+        };
+        let first = key(self)?;
         let value = if self.eat(Symbol::Colon) {
-            let mut entries = vec![(first, self.term()?)];
+            let mut entries = vec![(first, self.expression(place)?)];
             while self.eat(Symbol::Comma) {
-                let key = self.term()?;
+                let key = key(self)?;
                 self.expect(Symbol::Colon)?;
-                entries.push((key, self.term()?));
+                entries.push((key, self.expression(place)?));
             }
-            Term::Map(entries)
+            Expression::MapOrUserType(entries)
         } else {
             let mut elements = vec![first];
             while self.eat(Symbol::Comma) {
-                elements.push(self.term()?);
+                elements.push(self.expression(place)?);
             }
-            Term::Set(elements)
+            Expression::Set(elements)
         };
         self.expect(Symbol::RightBrace)?;
         Ok(value)
     }
 
     /// `(a, b)`
-    pub(super) fn tuple(&mut self) -> Result<Term> {
+    fn tuple(&mut self, place: Place) -> Result<Expression> {
         self.expect(Symbol::LeftParenthesis)?;
-        let elements = self.comma_separated(Self::term)?;
+        let elements = self.comma_separated(|parser| parser.expression(place))?;
         self.expect(Symbol::RightParenthesis)?;
-        Ok(Term::Tuple(elements))
+        Ok(Expression::Tuple(elements))
+    }
+
+    /// `(a, b)`, of expressions that read nothing of a row.
+    pub(super) fn tuple_value(&mut self) -> Result<Expression> {
+        self.tuple(Place::Value)
     }
 
     pub(super) fn is_marker(&self) -> bool {
@@ -178,19 +283,19 @@ impl Parser<'_> {
     }
 
     /// An integer or a marker.
-    pub(super) fn integer_or_marker(&mut self) -> Result<Term> {
+    pub(super) fn integer_or_marker(&mut self) -> Result<Expression> {
         self.literal_or_marker(TokenKind::Integer)
     }
 
     /// A literal of one kind, or a marker.
-    pub(super) fn literal_or_marker(&mut self, kind: TokenKind) -> Result<Term> {
+    pub(super) fn literal_or_marker(&mut self, kind: TokenKind) -> Result<Expression> {
         if self.is_marker() {
-            return self.marker().map(Term::Marker);
+            return self.marker().map(Expression::Marker);
         }
         if self.peek() == kind
             && let Some(literal) = self.literal()
         {
-            return Ok(Term::Literal(literal));
+            return Ok(Expression::Literal(literal));
         }
         Err(self.no_viable_alternative())
     }
@@ -216,7 +321,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A constant, if one stands here.
+    /// A constant, if present.
     pub(super) fn literal(&mut self) -> Option<Literal> {
         if !self.is_literal() {
             return None;

@@ -1,17 +1,17 @@
-//! The parser: recursive descent over the tokens of a statement, one file a family of statements.
+//! The parser: recursive descent over the tokens of a statement, with one file for each family of statements.
 //!
-//! Recursion is bounded by the nesting limit, and chains of operators (whose tree is as deep as the chain is long) by
-//! [`OPERATORS_MAX`](cursor::OPERATORS_MAX), so that neither parsing nor walking nor dropping the tree can overflow the stack.
+//! Recursion is bounded by the nesting limit. Chains of operators, whose tree is as deep as the chain is long, are
+//! bounded by [`OPERATORS_MAX`](cursor::OPERATORS_MAX). So neither parsing nor walking nor dropping the tree overflows
+//! the stack.
 
 mod cursor;
 mod describe;
+mod expression;
 mod modify;
 mod roles;
 mod schema;
 mod select;
-mod selector;
 mod table;
-mod term;
 mod types;
 
 use self::cursor::{Parser, Result};
@@ -22,15 +22,15 @@ use super::{
     lexer::{Symbol, TokenKind, tokenize},
 };
 
-/// Limits on what is parsed.
+/// Limits of the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How deep values, selectors, types and parentheses may nest. Values over [`Limits::NESTING_CEILING`] count as it.
+    /// Maximum nesting of expressions, types and parentheses, capped at [`Limits::NESTING_CEILING`].
     pub nesting: usize,
 }
 
 impl Limits {
-    /// The largest nesting for which a stack of 2 MiB is known to suffice.
+    /// The largest nesting for which a stack of 2 MiB suffices.
     pub const NESTING_CEILING: usize = 256;
 }
 

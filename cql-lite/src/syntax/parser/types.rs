@@ -111,7 +111,7 @@ impl Parser<'_> {
         self.name()
     }
 
-    /// `(type)` in front of a value, if what follows it is one.
+    /// `(type)`, if an operand follows it.
     pub(super) fn type_hint(&mut self, starts_value: impl FnOnce(&Self) -> bool) -> Option<CqlTypeName> {
         let may_start_type = match self.peek_at(1) {
             TokenKind::String | TokenKind::DollarString => self.is_at(2, Symbol::RightParenthesis),

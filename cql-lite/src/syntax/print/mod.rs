@@ -1,15 +1,15 @@
 //! Prints the tree as CQL that parses to the same tree.
 //!
-//! A chain of operators prints without parentheses: the parser keeps those that were written as tuples of one element.
+//! Operators print without parentheses: the tree keeps written parentheses as tuples of one element.
 
 mod describe;
+mod expression;
 mod modify;
 mod name;
 mod result_name;
 mod roles;
 mod schema;
 mod select;
-mod term;
 mod types;
 mod write;
 

@@ -32,7 +32,7 @@ impl Display for FunctionName {
     }
 }
 
-/// Writes the name of a function within its keyspace: other keywords than elsewhere have to be quoted.
+/// Writes the name of a function within its keyspace. The set of keywords that must be quoted differs from other names.
 pub(super) fn write_function_name(f: &mut Formatter<'_>, name: &Identifier) -> fmt::Result {
     let needs_quotes = match Keyword::find(name.as_str()) {
         Some(Keyword::Token | Keyword::Count) => false,

@@ -15,7 +15,7 @@ use crate::syntax::{
     keyword::Keyword,
 };
 
-/// The name of a role: a word, or else a string, which users may be too.
+/// The name of a role: a word, or else a string, which is also valid for users.
 struct RoleName<'a>(&'a Identifier);
 
 impl Display for RoleName<'_> {

@@ -105,7 +105,7 @@ impl Display for PrimaryKey {
     }
 }
 
-/// Prints ` WITH …`, if there is anything.
+/// Prints ` WITH …`, if not empty.
 impl Display for TableOptions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut separator = " WITH ";

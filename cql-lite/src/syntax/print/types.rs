@@ -30,7 +30,7 @@ impl Display for CqlTypeName {
     }
 }
 
-/// The name of a user type: every keyword is quoted, as most of them would be read as something else.
+/// The name of a user type. Every keyword is quoted, as most keywords would not parse as user types.
 pub(super) struct UserTypeName<'a>(pub(super) &'a QualifiedName);
 
 impl Display for UserTypeName<'_> {

@@ -1,4 +1,4 @@
-//! Parts that many statements are printed with.
+//! Helpers for printing.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -22,7 +22,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// A text that is printed on a condition.
+/// A text that is printed if the condition is true.
 pub(super) struct If(pub(super) bool, pub(super) &'static str);
 
 impl If {
