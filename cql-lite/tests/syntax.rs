@@ -1,7 +1,7 @@
-//! The syntax of CQL as texts: each case of `tests/syntax/*.txt` is a statement, `----`, and then what it prints as, or
-//! its error. With `REWRITE=1` in the environment the expectations are written anew: read the difference.
+//! The syntax of CQL. Each case of `tests/syntax/*.txt` is a statement, `----`, and its printed form or its error. With
+//! `REWRITE=1` in the environment the expected outputs are rewritten; review the difference.
 //!
-//! Whatever the text, parsing does not panic, and what it yields prints as CQL that parses to the same tree.
+//! For any text, parsing does not panic, and the tree prints as CQL that parses to the same tree.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,7 +19,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The statements of a file with what is expected of them, and the comment lines before each.
+/// The cases of a file: the comment lines before the statement, the statement, and the expected output.
 fn cases(text: &str) -> Vec<(String, String, String)> {
     let mut cases = Vec::new();
     for block in text.split("\n\n").map(str::trim_end).filter(|block| !block.trim().is_empty()) {
@@ -53,7 +53,7 @@ fn check_round_trip(text: &str) {
 }
 
 #[test]
-fn statements_print_as_the_files_say() {
+fn statements_print_as_expected() {
     let rewrite = std::env::var_os("REWRITE").is_some();
     for file in files() {
         let text = fs::read_to_string(&file).unwrap();
@@ -72,7 +72,7 @@ fn statements_print_as_the_files_say() {
 }
 
 #[test]
-fn what_is_printed_parses_to_the_same_tree() {
+fn printed_statements_parse_to_the_same_tree() {
     for file in files() {
         for (_, statement, _) in cases(&fs::read_to_string(file).unwrap()) {
             check_round_trip(&statement);
@@ -189,7 +189,7 @@ fn nesting_is_limited_and_never_overflows_the_stack() {
     }
 }
 
-/// Words and marks of the language, so that random sequences come close to statements.
+/// Words and symbols of the language, so that random sequences resemble statements.
 const PIECES: &[&str] = &[
     "SELECT",
     "FROM",
@@ -321,7 +321,7 @@ fn selected(text: &str) -> Option<ast::Expression> {
     }
 }
 
-/// What stands in expressions.
+/// Parts of expressions.
 const EXPRESSION_PIECES: &[&str] = &[
     "1",
     "-1",
@@ -360,17 +360,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_parsed_or_refused(text in ".{0,80}") {
+    fn any_text_parses_or_is_rejected(text in ".{0,80}") {
         check_round_trip(&text);
     }
 
     #[test]
-    fn any_sequence_of_words_is_parsed_or_refused(pieces in prop::collection::vec(select(PIECES), 0..40)) {
+    fn any_sequence_of_words_parses_or_is_rejected(pieces in prop::collection::vec(select(PIECES), 0..40)) {
         check_round_trip(&pieces.join(" "));
         check_round_trip(&pieces.concat());
     }
 
-    /// Whatever is a value is the same expression in the SELECT list.
+    /// Every value parses to the same expression in the SELECT list.
     #[test]
     fn values_are_selectors(pieces in prop::collection::vec(select(EXPRESSION_PIECES), 0..12)) {
         let text = pieces.join(" ");
@@ -380,7 +380,7 @@ proptest! {
     }
 
     #[test]
-    fn statements_with_a_word_changed_are_parsed_or_refused(
+    fn statements_with_a_changed_word_parse_or_are_rejected(
         statement in select(statements()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), select(PIECES)), 1..4),
     ) {

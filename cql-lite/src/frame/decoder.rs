@@ -33,7 +33,7 @@ pub struct Envelope<'b> {
     pub body: &'b [u8],
 }
 
-/// The buffer that holds the envelope found.
+/// The buffer that contains the envelope found.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Input,

@@ -1,7 +1,7 @@
 //! Writing one response envelope: header, prefix, body.
 //!
-//! [`Prefix`] holds what can precede any body (tracing id, warnings, custom payload). It is passed when the envelope is
-//! finished, and costs nothing when it is empty.
+//! [`Prefix`] contains the optional fields before a body (tracing id, warnings, custom payload). It is passed when the
+//! envelope is finished; an empty prefix costs nothing.
 
 use bytes::{BufMut, BytesMut};
 

@@ -35,11 +35,11 @@ pub enum FrameError {
     SegmentDecompression(DecompressError),
     #[error("A self-contained segment ends within an envelope")]
     EnvelopeCut,
-    #[error("A self-contained segment arrived before the end of a split envelope")]
+    #[error("Self-contained segment within a split envelope")]
     SegmentInterleaved,
-    #[error("A segment holds bytes after the end of a split envelope")]
+    #[error("Unexpected bytes after the end of a split envelope")]
     SplitEnvelopeOverrun,
-    #[error("An empty segment arrived")]
+    #[error("Empty segment")]
     EmptySegment,
 }
 
@@ -88,7 +88,7 @@ pub enum DecompressError {
     ImplausibleRatio { compressed: usize, length: usize },
     #[error("the data is corrupt")]
     Corrupt,
-    #[error("the data holds {actual} bytes where {declared} were announced")]
+    #[error("the data has {actual} bytes, but {declared} were declared")]
     LengthMismatch { declared: usize, actual: usize },
 }
 
@@ -109,7 +109,7 @@ pub enum DecodeError {
     UnsetInV3,
     #[error("Named values are not supported in a BATCH message")]
     NamedValuesInBatch,
-    #[error("Names for values were announced without values")]
+    #[error("The flag for names of values is set, but there are no values")]
     NamesWithoutValues,
     #[error("Custom payloads and warnings require protocol version 4 or higher")]
     PayloadInV3,

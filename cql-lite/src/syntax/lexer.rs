@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_told_from_fractions() {
+    fn ranges_and_fractions_are_distinguished() {
         let texts = |text| kinds(text).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         assert_eq!(texts("1..2"), ["1", "..", "2"]);
         assert_eq!(texts("1...2"), ["1.", "..", "2"]);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_blanks_leave_no_token() {
+    fn comments_and_white_space_are_skipped() {
         let text = "a -- x\n b // y\r c /* z\n 'z' */ d -- to the end";
         let words: Vec<_> = kinds(text).into_iter().map(|(_, text)| text).collect();
         assert_eq!(words, ["a", "b", "c", "d"]);
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_no_token_is_named_with_its_place() {
+    fn an_invalid_character_is_reported_with_its_position() {
         let error = |text| tokenize(text).unwrap_err().to_string();
         assert_eq!(error("a\n ä"), "line 2:1 no viable alternative at character 'ä'");
         assert_eq!(error("äé ^"), "line 1:0 no viable alternative at character 'ä'");

@@ -19,13 +19,13 @@ pub enum CodecError {
     /// The bytes end inside a number or an element.
     #[error("Not enough bytes to read a {what}")]
     Truncated {
-        /// What was being read.
+        /// The kind of value.
         what: &'static str,
     },
     /// Bytes are left after the last element.
     #[error("Unexpected extraneous bytes after {what} value")]
     TrailingBytes {
-        /// What had been read.
+        /// The kind of value.
         what: &'static str,
     },
     /// An element is null, which the collection does not allow.
@@ -42,7 +42,7 @@ pub enum CodecError {
     /// A negative number of elements.
     #[error("The data cannot be deserialized as a {what}")]
     NegativeCount {
-        /// What was being read.
+        /// The kind of value.
         what: &'static str,
     },
 }

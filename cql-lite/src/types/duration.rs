@@ -44,7 +44,7 @@ pub enum DurationError {
     /// Units are not from the largest to the smallest.
     #[error("Invalid duration. The {unit} should be after {later}")]
     UnitOrder {
-        /// The larger unit, which stands after a smaller one.
+        /// The larger unit, which is written after a smaller one.
         unit: &'static str,
         /// The unit before it in the text.
         later: &'static str,
@@ -299,7 +299,7 @@ fn parse_units(text: &str) -> Result<Builder, ParseFailure> {
     Ok(builder)
 }
 
-/// What follows the `P`.
+/// The text after the `P`.
 fn parse_iso(text: &str) -> Result<Builder, ParseFailure> {
     if text.contains('-') {
         return parse_iso_alternative(text);

@@ -26,7 +26,7 @@ pub enum JsonError {
     Syntax {
         /// The text.
         text: String,
-        /// What the parser says.
+        /// The message of the JSON parser.
         problem: String,
     },
     /// The JSON has the wrong kind for the type.

@@ -74,7 +74,7 @@ pub enum ValueError {
         index: usize,
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         source: Box<ValueError>,
     },
 }

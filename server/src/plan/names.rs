@@ -86,7 +86,7 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlTyp
     })
 }
 
-/// The text of an expression as Cassandra names a result column. Every function without a keyspace is a native one.
+/// The name of an expression as a result column. Functions without a keyspace are native ones.
 pub fn display_name(expression: &ast::Expression) -> String {
     expression.result_name(&|_| "system".to_owned())
 }

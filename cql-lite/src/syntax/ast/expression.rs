@@ -1,7 +1,7 @@
 //! Expressions: everything that has a value, from a constant to a selected column.
 //!
-//! One language serves every place. What a place accepts is decided by the parser: values of INSERT, UPDATE and WHERE
-//! read nothing of a row, the SELECT list and GROUP BY do (columns, what is inside them, and functions of rows).
+//! All clauses share one type. The parser restricts it: values of INSERT, UPDATE and WHERE do not read the row; the
+//! SELECT list and GROUP BY can (columns, their fields and elements, and functions of rows).
 
 use super::{
     identifier::{FunctionName, Identifier},
@@ -180,16 +180,16 @@ pub enum Expression {
     Element {
         /// A collection.
         operand: Box<Expression>,
-        /// The key (map), the element (set) or the index (list, vector). It reads nothing of a row.
+        /// The key (map), the element (set) or the index (list, vector). It does not read the row.
         key: Box<Expression>,
     },
     /// `operand[from..to]`. Only in the SELECT list.
     Slice {
         /// A collection.
         operand: Box<Expression>,
-        /// The first key, included. `None`: from the start. It reads nothing of a row.
+        /// The first key, included. `None`: from the start. It does not read the row.
         from: Option<Box<Expression>>,
-        /// The last key, included. `None`: to the end. It reads nothing of a row.
+        /// The last key, included. `None`: to the end. It does not read the row.
         to: Option<Box<Expression>>,
     },
     /// `[a, b]`: a list or a vector.

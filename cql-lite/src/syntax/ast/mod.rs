@@ -4,7 +4,7 @@
 //! node prints as CQL (`Display`, in `syntax::print`) that parses to an equal node.
 //!
 //! * [`Statement`] has one variant for each kind of statement.
-//! * [`Expression`] is everything that has a value, in every place of a statement.
+//! * [`Expression`] is shared by all clauses.
 //! * Bind markers are numbered from 0 in the order of the text.
 
 mod describe;

@@ -65,7 +65,7 @@ pub struct CreateTable {
     pub table: QualifiedName,
     /// The columns in the order written.
     pub columns: Vec<ColumnDefinition>,
-    /// Every PRIMARY KEY, after a column or as an item of its own. The parser accepts any number; the planner requires one.
+    /// Every PRIMARY KEY, after a column or as an item. The parser accepts any number; the planner requires one.
     pub primary_keys: Vec<PrimaryKey>,
     /// `WITH …`
     pub options: TableOptions,

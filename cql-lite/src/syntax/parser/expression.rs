@@ -7,50 +7,50 @@ use crate::syntax::{
     lexer::{Symbol, TokenKind},
 };
 
-/// Where an expression stands. The grammar of each place accepts a part of the language.
+/// The clause of an expression. The grammar restricts expressions by clause.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// A value of INSERT, UPDATE, WHERE, …: no columns, nothing inside columns, and one sign at most.
+enum Clause {
+    /// A value of INSERT, UPDATE, WHERE, …: no columns, no fields or elements, and no repeated minus.
     Value,
     /// The SELECT list and GROUP BY.
     Selection,
 }
 
 impl Parser<'_> {
-    /// An expression that reads nothing of a row.
+    /// An expression that does not read the row.
     pub(super) fn value(&mut self) -> Result<Expression> {
-        self.expression(Place::Value)
+        self.expression(Clause::Value)
     }
 
     /// An expression of the SELECT list or GROUP BY.
     pub(super) fn selector(&mut self) -> Result<Expression> {
-        self.expression(Place::Selection)
+        self.expression(Clause::Selection)
     }
 
-    fn expression(&mut self, place: Place) -> Result<Expression> {
-        self.nested(|parser| parser.sum(place))
+    fn expression(&mut self, clause: Clause) -> Result<Expression> {
+        self.nested(|parser| parser.sum(clause))
     }
 
     /// Expressions between commas, up to and including the closing symbol.
-    fn expressions_until(&mut self, close: Symbol, place: Place) -> Result<Vec<Expression>> {
-        self.comma_separated_until(close, |parser| parser.expression(place))
+    fn expressions_until(&mut self, close: Symbol, clause: Clause) -> Result<Vec<Expression>> {
+        self.comma_separated_until(close, |parser| parser.expression(clause))
     }
 
-    fn sum(&mut self, place: Place) -> Result<Expression> {
-        let mut left = self.product(place)?;
+    fn sum(&mut self, clause: Clause) -> Result<Expression> {
+        let mut left = self.product(clause)?;
         loop {
             let operator = match self.peek() {
                 TokenKind::Symbol(Symbol::Plus) => ArithmeticOperator::Add,
                 TokenKind::Symbol(Symbol::Minus) => ArithmeticOperator::Subtract,
                 _ => return Ok(left),
             };
-            if place == Place::Value && self.is_column_at_next() {
+            if clause == Clause::Value && self.is_column_at_next() {
                 // `c = value + c`: the rest belongs to the assignment.
                 return Ok(left);
             }
             self.advance();
             self.count_operator()?;
-            let right = self.product(place)?;
+            let right = self.product(clause)?;
             left = Expression::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
         }
     }
@@ -60,11 +60,11 @@ impl Parser<'_> {
         self.is_name_at(1) && !self.is_at(2, Symbol::LeftParenthesis) && !self.is_at(2, Symbol::Dot)
     }
 
-    fn product(&mut self, place: Place) -> Result<Expression> {
-        let mut left = self.signed(place)?;
+    fn product(&mut self, clause: Clause) -> Result<Expression> {
+        let mut left = self.signed(clause)?;
         while let Some(operator) = self.multiplicative_operator() {
             self.count_operator()?;
-            let right = self.signed(place)?;
+            let right = self.signed(clause)?;
             left = Expression::Arithmetic { left: Box::new(left), operator, right: Box::new(right) };
         }
         Ok(left)
@@ -81,19 +81,19 @@ impl Parser<'_> {
         Some(operator)
     }
 
-    fn signed(&mut self, place: Place) -> Result<Expression> {
+    fn signed(&mut self, clause: Clause) -> Result<Expression> {
         let is_negated = self.eat(Symbol::Minus);
-        match (place, is_negated) {
-            (Place::Value, true) => {
-                self.primary(place).map(|operand| Expression::Negation(Box::new(operand)))
+        match (clause, is_negated) {
+            (Clause::Value, true) => {
+                self.primary(clause).map(|operand| Expression::Negation(Box::new(operand)))
             }
-            (Place::Value, false) => self.primary(place),
-            (Place::Selection, true) => {
-                let operand = self.nested(|parser| parser.signed(place))?;
+            (Clause::Value, false) => self.primary(clause),
+            (Clause::Selection, true) => {
+                let operand = self.nested(|parser| parser.signed(clause))?;
                 Ok(Expression::Negation(Box::new(operand)))
             }
-            (Place::Selection, false) => {
-                let operand = self.primary(place)?;
+            (Clause::Selection, false) => {
+                let operand = self.primary(clause)?;
                 self.modified(operand)
             }
         }
@@ -128,7 +128,7 @@ impl Parser<'_> {
     }
 
     /// An expression without operators at its top, unless it is in parentheses.
-    fn primary(&mut self, place: Place) -> Result<Expression> {
+    fn primary(&mut self, clause: Clause) -> Result<Expression> {
         if let Some(literal) = self.literal() {
             return Ok(Expression::Literal(literal));
         }
@@ -136,32 +136,32 @@ impl Parser<'_> {
             TokenKind::Symbol(Symbol::Question | Symbol::Colon) => self.marker().map(Expression::Marker),
             TokenKind::Symbol(Symbol::LeftBracket) => {
                 self.advance();
-                self.expressions_until(Symbol::RightBracket, place).map(Expression::List)
+                self.expressions_until(Symbol::RightBracket, clause).map(Expression::List)
             }
-            TokenKind::Symbol(Symbol::LeftBrace) => self.braces(place),
+            TokenKind::Symbol(Symbol::LeftBrace) => self.braces(clause),
             TokenKind::Symbol(Symbol::LeftParenthesis) => {
-                match self.type_hint(|parser| parser.starts_operand(place)) {
+                match self.type_hint(|parser| parser.starts_operand(clause)) {
                     Some(type_name) => {
-                        let operand = Box::new(self.nested(|parser| parser.primary(place))?);
+                        let operand = Box::new(self.nested(|parser| parser.primary(clause))?);
                         Ok(Expression::TypeHint { type_name, operand })
                     }
-                    None => self.tuple(place),
+                    None => self.tuple(clause),
                 }
             }
-            TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => self.cast(place),
+            TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => self.cast(clause),
             TokenKind::Keyword(keyword)
-                if place == Place::Selection && self.is_at(1, Symbol::LeftParenthesis) =>
+                if clause == Clause::Selection && self.is_at(1, Symbol::LeftParenthesis) =>
             {
                 self.keyword_function(keyword)
             }
-            _ if self.is_function_call() => self.function(place),
-            _ if place == Place::Selection => self.name().map(Expression::Column),
+            _ if self.is_function_call() => self.function(clause),
+            _ if clause == Clause::Selection => self.name().map(Expression::Column),
             _ => Err(self.no_viable_alternative()),
         }
     }
 
     /// Whether the operand of a type hint can start here.
-    fn starts_operand(&self, place: Place) -> bool {
+    fn starts_operand(&self, clause: Clause) -> bool {
         match self.peek() {
             TokenKind::Symbol(symbol) => matches!(
                 symbol,
@@ -172,10 +172,12 @@ impl Parser<'_> {
                     | Symbol::LeftParenthesis
             ),
             // `(a) AS b` is an expression in parentheses with an alias.
-            TokenKind::Keyword(Keyword::As) if place == Place::Selection => false,
+            TokenKind::Keyword(Keyword::As) if clause == Clause::Selection => false,
             TokenKind::Keyword(Keyword::Cast) if self.is_at(1, Symbol::LeftParenthesis) => true,
             _ => {
-                self.is_literal() || self.is_function_call() || (place == Place::Selection && self.is_name())
+                self.is_literal()
+                    || self.is_function_call()
+                    || (clause == Clause::Selection && self.is_name())
             }
         }
     }
@@ -192,7 +194,7 @@ impl Parser<'_> {
             Keyword::Writetime => WriteMetadata::Writetime,
             Keyword::Maxwritetime => WriteMetadata::MaxWritetime,
             Keyword::Ttl => WriteMetadata::Ttl,
-            _ => return self.function(Place::Selection),
+            _ => return self.function(Clause::Selection),
         };
         self.advance();
         self.expect(Symbol::LeftParenthesis)?;
@@ -202,12 +204,12 @@ impl Parser<'_> {
         Ok(Expression::WriteMetadata { kind, target })
     }
 
-    fn cast(&mut self, place: Place) -> Result<Expression> {
+    fn cast(&mut self, clause: Clause) -> Result<Expression> {
         self.advance();
         self.expect(Symbol::LeftParenthesis)?;
-        let operand = match place {
-            Place::Value => self.nested(|parser| parser.primary(place))?,
-            Place::Selection => self.expression(place)?,
+        let operand = match clause {
+            Clause::Value => self.nested(|parser| parser.primary(clause))?,
+            Clause::Selection => self.expression(clause)?,
         };
         self.expect_keyword(Keyword::As)?;
         let target = self.native_type()?;
@@ -215,37 +217,37 @@ impl Parser<'_> {
         Ok(Expression::Cast { operand: Box::new(operand), target })
     }
 
-    fn function(&mut self, place: Place) -> Result<Expression> {
+    fn function(&mut self, clause: Clause) -> Result<Expression> {
         let name = self.function_name()?;
         self.expect(Symbol::LeftParenthesis)?;
-        let arguments = self.expressions_until(Symbol::RightParenthesis, place)?;
+        let arguments = self.expressions_until(Symbol::RightParenthesis, clause)?;
         Ok(Expression::Function { name, arguments })
     }
 
     /// A set, a map or a value of a user type.
-    fn braces(&mut self, place: Place) -> Result<Expression> {
+    fn braces(&mut self, clause: Clause) -> Result<Expression> {
         self.advance();
         if self.eat(Symbol::RightBrace) {
             return Ok(Expression::Set(Vec::new()));
         }
-        // Where no column can stand, the first key decides between a user type and a map.
-        let has_fields = place == Place::Value && self.is_name() && self.is_at(1, Symbol::Colon);
+        // Without columns, the first key distinguishes a user type from a map.
+        let has_fields = clause == Clause::Value && self.is_name() && self.is_at(1, Symbol::Colon);
         let key = |parser: &mut Self| {
-            if has_fields { parser.name().map(Expression::Column) } else { parser.expression(place) }
+            if has_fields { parser.name().map(Expression::Column) } else { parser.expression(clause) }
         };
         let first = key(self)?;
         let value = if self.eat(Symbol::Colon) {
-            let mut entries = vec![(first, self.expression(place)?)];
+            let mut entries = vec![(first, self.expression(clause)?)];
             while self.eat(Symbol::Comma) {
                 let key = key(self)?;
                 self.expect(Symbol::Colon)?;
-                entries.push((key, self.expression(place)?));
+                entries.push((key, self.expression(clause)?));
             }
             Expression::MapOrUserType(entries)
         } else {
             let mut elements = vec![first];
             while self.eat(Symbol::Comma) {
-                elements.push(self.expression(place)?);
+                elements.push(self.expression(clause)?);
             }
             Expression::Set(elements)
         };
@@ -254,16 +256,16 @@ impl Parser<'_> {
     }
 
     /// `(a, b)`
-    fn tuple(&mut self, place: Place) -> Result<Expression> {
+    fn tuple(&mut self, clause: Clause) -> Result<Expression> {
         self.expect(Symbol::LeftParenthesis)?;
-        let elements = self.comma_separated(|parser| parser.expression(place))?;
+        let elements = self.comma_separated(|parser| parser.expression(clause))?;
         self.expect(Symbol::RightParenthesis)?;
         Ok(Expression::Tuple(elements))
     }
 
-    /// `(a, b)`, of expressions that read nothing of a row.
+    /// `(a, b)`, of expressions that do not read the row.
     pub(super) fn tuple_value(&mut self) -> Result<Expression> {
-        self.tuple(Place::Value)
+        self.tuple(Clause::Value)
     }
 
     pub(super) fn is_marker(&self) -> bool {

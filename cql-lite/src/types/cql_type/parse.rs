@@ -15,7 +15,7 @@ pub enum TypeParseError {
     Syntax {
         /// The whole text.
         text: String,
-        /// What is wrong with it.
+        /// The error.
         problem: &'static str,
     },
     /// A name that is neither a native type nor a user type.

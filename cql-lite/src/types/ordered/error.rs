@@ -9,11 +9,11 @@ pub enum OrderedError {
     /// The value is not valid for its type.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// The bytes end inside the component.
-    #[error("a clustering component is cut short")]
+    /// The component is incomplete.
+    #[error("truncated clustering component")]
     Truncated,
     /// The bytes break the format.
-    #[error("a clustering component has the byte 0x{byte:02x} where it cannot be")]
+    #[error("unexpected byte 0x{byte:02x} in a clustering component")]
     UnexpectedByte {
         /// The byte, as in ascending order.
         byte: u8,
