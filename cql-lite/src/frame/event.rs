@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 use super::{
     envelope::{EnvelopeWriter, Prefix},
@@ -223,8 +223,7 @@ fn argument_types(reader: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
 
 /// Appends a `[short]` count and the names: the body of REGISTER.
 pub(super) fn put_event_types(body: &mut BytesMut, event_types: &[EventType]) {
-    body.put_u16(event_types.len() as u16);
-    for event_type in event_types {
+    for event_type in wire::counted(body, event_types) {
         wire::put_string(body, event_type.name());
     }
 }

@@ -331,8 +331,7 @@ pub fn encode_supported(
 ) {
     let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Supported);
     let body = envelope.body();
-    body.put_u16(options.len() as u16);
-    for (key, values) in options {
+    for (key, values) in wire::counted(body, options) {
         wire::put_string(body, key);
         wire::put_string_list(body, values);
     }

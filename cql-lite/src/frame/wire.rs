@@ -238,7 +238,7 @@ pub(crate) fn put_bytes_map<S: AsRef<str>, B: AsRef<[u8]>>(out: &mut BytesMut, e
 }
 
 /// Appends the number of entries as a [short] and returns the entries, truncated to 65,535.
-fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
+pub(super) fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
     let entries = entries.get(..usize::from(u16::MAX)).unwrap_or(entries);
     out.put_u16(entries.len() as u16);
     entries

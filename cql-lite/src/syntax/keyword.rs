@@ -277,6 +277,7 @@ pub(crate) fn is_plain_word(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::cql_type::quote_identifier;
 
     #[test]
     fn every_keyword_is_found_in_any_case() {
@@ -287,6 +288,17 @@ mod tests {
         }
         for word in ["", "selec", "selects", "a_word_that_is_longer_than_all"] {
             assert_eq!(Keyword::find(word), None);
+        }
+    }
+
+    /// The list of `quote_identifier` is Cassandra's, which lacks the two literals.
+    #[test]
+    fn reserved_keywords_are_quoted_in_types_and_columns() {
+        for (text, keyword) in KEYWORDS {
+            if keyword.class() == KeywordClass::Reserved && !matches!(keyword, Keyword::True | Keyword::False)
+            {
+                assert!(quote_identifier(text).starts_with('"'), "{text}");
+            }
         }
     }
 
