@@ -16,6 +16,7 @@ use super::literals::{
 };
 use super::{Expression, Markers, NoRead, Receiver, Term};
 use crate::error::{RequestError, Result};
+use crate::functions;
 use crate::plan::names::{Scope, resolve_type};
 
 /// An expression with its type.
@@ -64,9 +65,12 @@ impl Row for NoRow {
 
     fn aggregate(
         _: &mut Resolver<'_, Self>,
-        _: &str,
+        name: &str,
         _: &[&ast::Expression],
     ) -> Result<Option<Typed<NoRead>>> {
+        if functions::is_aggregate(name) {
+            return Err(RequestError::invalid("Aggregation function are not supported in the where clause"));
+        }
         Ok(None)
     }
 
