@@ -1,4 +1,5 @@
-//! The language and the wire of Cassandra, without I/O: frames of the protocol, the syntax of CQL, types and values.
+//! The protocol and the language of Cassandra, without I/O: frames of the native protocol, the syntax of CQL, types and
+//! values.
 
 pub mod frame;
 pub mod syntax;

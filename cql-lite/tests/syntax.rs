@@ -1,7 +1,7 @@
-//! The syntax of CQL as texts: each case of `tests/syntax/*.txt` is a statement, `----`, and then what it prints as, or
-//! its error. With `REWRITE=1` in the environment the expectations are written anew: read the difference.
+//! The syntax of CQL. Each case of `tests/syntax/*.txt` is a statement, `----`, and its printed form or its error. With
+//! `REWRITE=1` in the environment the expected outputs are rewritten; review the difference.
 //!
-//! Whatever the text, parsing does not panic, and what it yields prints as CQL that parses to the same tree.
+//! For any text, parsing does not panic, and the tree prints as CQL that parses to the same tree.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,7 +19,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The statements of a file with what is expected of them, and the comment lines before each.
+/// The cases of a file: the comment lines before the statement, the statement, and the expected output.
 fn cases(text: &str) -> Vec<(String, String, String)> {
     let mut cases = Vec::new();
     for block in text.split("\n\n").map(str::trim_end).filter(|block| !block.trim().is_empty()) {
@@ -53,7 +53,7 @@ fn check_round_trip(text: &str) {
 }
 
 #[test]
-fn statements_print_as_the_files_say() {
+fn statements_print_as_expected() {
     let rewrite = std::env::var_os("REWRITE").is_some();
     for file in files() {
         let text = fs::read_to_string(&file).unwrap();
@@ -72,7 +72,7 @@ fn statements_print_as_the_files_say() {
 }
 
 #[test]
-fn what_is_printed_parses_to_the_same_tree() {
+fn printed_statements_parse_to_the_same_tree() {
     for file in files() {
         for (_, statement, _) in cases(&fs::read_to_string(file).unwrap()) {
             check_round_trip(&statement);
@@ -90,7 +90,7 @@ fn bind_markers_are_numbered_in_the_order_of_the_text() {
     assert_eq!(names, [None, Some("time"), None, None, Some("b"), None, None, None]);
     let ast::Statement::Update(update) = &parsed.statement else { panic!("an UPDATE") };
     let marker = |index, name: Option<&str>| {
-        ast::Term::Marker(ast::BindMarker { index, name: name.map(ast::Identifier::unquoted) })
+        ast::Expression::Marker(ast::BindMarker { index, name: name.map(ast::Identifier::unquoted) })
     };
     assert_eq!(update.using.time_to_live, Some(marker(0, None)));
     assert_eq!(update.using.timestamp, Some(marker(1, Some("time"))));
@@ -125,7 +125,7 @@ fn columns_of_results_are_named_as_in_cassandra() {
         ("[a, 1]", "[a, 1]"),
         ("{a, 1}", "{a, 1}"),
         ("{'x': a}", "{'x': a}"),
-        ("(a + 1) * -b", "a + 1 * -b"),
+        ("(a + 1) * -b", "(a + 1) * -b"),
         ("'it''s'", "'it''s'"),
     ] {
         let statement = syntax::parse(&format!("SELECT {selector} FROM t")).unwrap();
@@ -189,7 +189,7 @@ fn nesting_is_limited_and_never_overflows_the_stack() {
     }
 }
 
-/// Words and marks of the language, so that random sequences come close to statements.
+/// Words and symbols of the language, so that random sequences resemble statements.
 const PIECES: &[&str] = &[
     "SELECT",
     "FROM",
@@ -298,22 +298,89 @@ const PIECES: &[&str] = &[
     "writetime",
 ];
 
+/// The expression of `INSERT INTO t (a) VALUES (…)`.
+fn inserted(text: &str) -> Option<ast::Expression> {
+    let ast::Statement::Insert(insert) = syntax::parse(&format!("INSERT INTO t (a) VALUES ({text})")).ok()?
+    else {
+        return None;
+    };
+    match insert.source {
+        ast::InsertSource::Values { mut values, .. } if values.len() == 1 => values.pop(),
+        _ => None,
+    }
+}
+
+/// The expression of `SELECT … FROM t`.
+fn selected(text: &str) -> Option<ast::Expression> {
+    let ast::Statement::Select(select) = syntax::parse(&format!("SELECT {text} FROM t")).ok()? else {
+        return None;
+    };
+    match select.clause {
+        ast::SelectClause::Items(mut items) if items.len() == 1 => items.pop().map(|item| item.expression),
+        _ => None,
+    }
+}
+
+/// Parts of expressions.
+const EXPRESSION_PIECES: &[&str] = &[
+    "1",
+    "-1",
+    "1.5",
+    "'s'",
+    "?",
+    ":x",
+    "NULL",
+    "true",
+    "0xab",
+    "1h",
+    "f(",
+    "ks.g(",
+    "CAST(",
+    "AS int",
+    "(int)",
+    "(list<int>)",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "a:",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "now()",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_parsed_or_refused(text in ".{0,80}") {
+    fn any_text_parses_or_is_rejected(text in ".{0,80}") {
         check_round_trip(&text);
     }
 
     #[test]
-    fn any_sequence_of_words_is_parsed_or_refused(pieces in prop::collection::vec(select(PIECES), 0..40)) {
+    fn any_sequence_of_words_parses_or_is_rejected(pieces in prop::collection::vec(select(PIECES), 0..40)) {
         check_round_trip(&pieces.join(" "));
         check_round_trip(&pieces.concat());
     }
 
+    /// Every value parses to the same expression in the SELECT list.
     #[test]
-    fn statements_with_a_word_changed_are_parsed_or_refused(
+    fn values_are_selectors(pieces in prop::collection::vec(select(EXPRESSION_PIECES), 0..12)) {
+        let text = pieces.join(" ");
+        if let Some(value) = inserted(&text) {
+            prop_assert_eq!(selected(&text), Some(value), "{}", text);
+        }
+    }
+
+    #[test]
+    fn statements_with_a_changed_word_parse_or_are_rejected(
         statement in select(statements()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), select(PIECES)), 1..4),
     ) {

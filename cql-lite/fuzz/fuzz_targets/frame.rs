@@ -1,6 +1,6 @@
-//! Bytes from a socket: nothing may panic, and a request that decodes must survive being encoded again.
+//! Bytes from a socket: decoding must not panic, and a decoded request must decode the same after encoding.
 //!
-//! The first byte chooses how the connection is set up (segments, compression, size of the chunks), the rest arrives.
+//! The first byte selects the setup of the connection (segments, compression, size of the chunks); the rest is input.
 
 #![no_main]
 

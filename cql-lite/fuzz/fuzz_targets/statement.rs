@@ -1,4 +1,4 @@
-//! Text of a statement: the parser may refuse it but not panic, and what it accepts prints as text that parses to the
+//! The text of a statement: the parser must not panic, and an accepted statement must print as text that parses to the
 //! same statement.
 
 #![no_main]

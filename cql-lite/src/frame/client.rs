@@ -1,26 +1,27 @@
-//! The client's side of the protocol: requests encoded, responses decoded. It serves tests, load generation and
-//! fuzzing; like the rest of the codec it does no I/O.
+//! The client side of the protocol: encoding of requests and decoding of responses, for tests, load generators and
+//! fuzzing. No I/O.
 
 use bytes::{BufMut, BytesMut};
 
 use super::{
+    columns::metadata_flags,
     compression::Compression,
     consistency::Consistency,
+    envelope::result_kind,
     error::DecodeError,
     event::{Event, SchemaChange, put_event_types},
-    header::{self, Flags, Header, Opcode, ProtocolVersion},
+    header::{self, Flags, Header, Opcode},
     request::{
         Batch, BatchQuery, Execute, PREPARE_KEYSPACE, Prepare, Query, QueryParameters, Request, Value,
         query_flags,
     },
-    response::result_kind,
-    rows::metadata_flags,
     type_codes,
+    version::ProtocolVersion,
     wire::{self, BytesMap, Reader},
 };
 use crate::types::CqlType;
 
-/// Appends a request envelope. `flags` may hold [`Flags::TRACING`]; the flag of the payload is set as needed.
+/// Appends a request envelope. `flags` may contain [`Flags::TRACING`]; the payload flag is set automatically.
 pub fn encode_request(
     out: &mut BytesMut,
     version: ProtocolVersion,
@@ -211,7 +212,7 @@ fn put_batch(out: &mut BytesMut, version: ProtocolVersion, batch: &Batch<'_>) {
     put_trailing(out, version, serial, timestamp, batch.keyspace, now);
 }
 
-/// A response with what preceded its body.
+/// A response with the prefix of its body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodedResponse<'a> {
     pub tracing_id: Option<[u8; 16]>,
@@ -223,7 +224,7 @@ pub struct DecodedResponse<'a> {
 /// A response.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response<'a> {
-    /// `details` is what follows the message.
+    /// `details` are the bytes after the message.
     Error {
         code: i32,
         message: &'a str,
@@ -269,9 +270,9 @@ pub struct Column<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultMetadata<'a> {
     pub column_count: usize,
-    /// There are more pages; this asks for the next.
+    /// The paging state to request the next page with, if there are more pages.
     pub paging_state: Option<&'a [u8]>,
-    /// The metadata is not the one that the client knew; this is its id.
+    /// The new id of the metadata, if it has changed.
     pub new_metadata_id: Option<&'a [u8]>,
     /// Empty if the metadata was skipped.
     pub columns: Vec<Column<'a>>,
@@ -323,7 +324,7 @@ impl<'a> Iterator for Cells<'a> {
     }
 }
 
-/// Decodes the body of a response. `metadata_ids`: see [`super::decode_request`].
+/// Decodes the body of a response. See [`super::decode_request`] for `metadata_ids`.
 pub fn decode_response<'a>(
     header: &Header,
     body: &'a [u8],
@@ -366,7 +367,7 @@ fn decode_result<'a>(
         result_kind::ROWS => {
             let metadata = decode_metadata(reader)?;
             let row_count = reader.length("the number of rows")?;
-            // Each cell takes four bytes at least; a result of no columns cannot have rows.
+            // Each cell takes at least four bytes; a result without columns has no rows.
             let cells_max = reader.remaining().len() / 4;
             if row_count.saturating_mul(metadata.column_count.max(1)) > cells_max {
                 return Err(DecodeError::InvalidLength { what: "the rows", length: row_count as i64 });

@@ -1,12 +1,12 @@
-//! Compression of message bodies in v3 and v4, and the LZ4 block functions that v5 segments share.
+//! Compression of message bodies in v3 and v4, and the LZ4 block functions shared with v5 segments.
 //!
 //! ```text
 //! lz4     uncompressed length (i32, big endian) | LZ4 block
 //! snappy  raw Snappy block (it starts with its own length)
 //! ```
 //!
-//! A declared uncompressed length is held against the limit and against the best ratio the format can reach
-//! before room is made for it, so a few bytes cannot demand a lot of memory.
+//! A declared uncompressed length is checked against the limit and the best possible compression ratio before memory is
+//! allocated, so that a few bytes cannot demand a lot of memory.
 
 use bytes::BytesMut;
 
@@ -15,17 +15,17 @@ use super::{
     header::{self, Flags, HEADER_BYTES},
 };
 
-/// Bytes one byte of an LZ4 block can expand to at most: a length byte of 255.
+/// Maximum number of bytes that one byte of an LZ4 block expands to (a length byte of 255).
 const LZ4_RATIO_MAX: usize = 255;
-/// Bytes one byte of a Snappy block can expand to at most: a copy of 64 bytes takes three.
+/// Maximum number of bytes that one byte of a Snappy block expands to (a copy of 64 bytes takes three).
 const SNAPPY_RATIO_MAX: usize = 22;
-/// Added to the ratio bounds: tokens hold small lengths themselves.
+/// Tolerance added to the ratio bounds, as tokens contain small lengths.
 const RATIO_SLACK_BYTES: usize = 64;
 
 /// Bodies shorter than this are not worth compressing.
-pub const COMPRESSION_BYTES_MIN: usize = 128;
+pub(crate) const COMPRESSION_BYTES_MIN: usize = 128;
 
-/// An algorithm that STARTUP can ask for.
+/// A compression algorithm that STARTUP can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     Lz4,
@@ -48,7 +48,7 @@ impl Compression {
     }
 }
 
-/// Decompresses a message body (v3, v4) into `output`, which is cleared before.
+/// Decompresses a message body (v3, v4) into `output`, which is cleared first.
 pub fn decompress_body(
     compression: Compression,
     body: &[u8],
@@ -111,7 +111,7 @@ fn check_actual(declared: usize, actual: usize) -> Result<(), DecompressError> {
 }
 
 /// Compresses the body of the finished envelope at `start` (the last one in `out`), in place, and sets the flag
-/// and the new length. An envelope that is short or does not shrink stays as it is. For v3 and v4.
+/// and the new length. A short envelope, or one that does not shrink, is left unchanged. For v3 and v4.
 pub fn compress_envelope(out: &mut BytesMut, start: usize, compression: Compression) {
     let body_start = start + HEADER_BYTES;
     let Some(body) = out.get(body_start..) else { return };

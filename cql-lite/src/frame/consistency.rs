@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::error::DecodeError;
 
-/// How many replicas must take part in a request.
+/// A consistency level: the number of replicas that must take part in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Consistency {
@@ -19,7 +19,7 @@ pub enum Consistency {
     Serial = 0x08,
     LocalSerial = 0x09,
     LocalOne = 0x0A,
-    /// A server-side level of Cassandra that clients may send too.
+    /// A level for internal use in Cassandra, which clients may also send.
     NodeLocal = 0x64,
 }
 

@@ -1,22 +1,23 @@
-//! From the bytes of a connection to envelopes: bare, compressed (v3, v4) or out of segments (v5).
+//! Decoding of a connection's bytes into envelopes: plain, compressed (v3, v4) or in segments (v5).
 //!
-//! The decoder works on the socket's read buffer in place. It hands out one envelope at a time, borrowed; what was
-//! handed out is dropped from the buffer by the next call. Only decompressed bodies and envelopes split over
-//! segments are copied, into buffers that are reused and grow with the bytes that arrive.
+//! The decoder works in place on the socket's read buffer. It returns one borrowed envelope at a time; the next call
+//! removes it from the buffer. Only decompressed bodies and envelopes split over segments are copied, into buffers that
+//! are reused and grow with the bytes received.
 
 use bytes::{Buf, BytesMut};
 
 use super::{
     compression::{Compression, decompress_body},
     error::FrameError,
-    header::{self, Flags, HEADER_BYTES, Header, ProtocolVersion},
+    header::{self, Flags, HEADER_BYTES, Header},
     segment::{SegmentFormat, SegmentHeader, TRAILER_BYTES, append_payload, check_payload},
+    version::ProtocolVersion,
 };
 
-/// Scratch buffers larger than this are given back once their envelope is done.
+/// Scratch buffers larger than this are freed after use.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Which side of a connection reads.
+/// The side of the connection that reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Requests arrive.
@@ -25,14 +26,14 @@ pub enum Role {
     Client,
 }
 
-/// A message as it arrived, its body decompressed.
+/// A received message with its body decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope<'b> {
     pub header: Header,
     pub body: &'b [u8],
 }
 
-/// Where the envelope lies that a call found.
+/// The buffer that contains the envelope found.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Input,
@@ -51,14 +52,14 @@ struct Found {
     end: usize,
 }
 
-/// What the current segment still holds.
+/// The unread rest of the current segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Payload {
     /// Nothing: the next bytes of the input are a segment header.
     None,
-    /// That many bytes at the start of the input, then the trailer.
+    /// `bytes` bytes at the start of the input, followed by the trailer.
     InInput { bytes: usize },
-    /// The bytes of `unpacked` from there on.
+    /// The bytes of `unpacked` from `position` on.
     Unpacked { position: usize },
 }
 
@@ -72,14 +73,14 @@ pub struct Decoder {
     compression: Option<Compression>,
     /// Set once the connection has switched to segments.
     segments: Option<SegmentFormat>,
-    /// Bytes at the start of the input that the last call handed out.
+    /// Number of bytes at the start of the input that the last call returned.
     handed_out: usize,
-    /// Bytes of a refused envelope that have not arrived or been dropped yet.
+    /// Number of bytes of a rejected envelope that are still to be skipped.
     refused_bytes: usize,
     payload: Payload,
     /// The decompressed payload of a self-contained segment.
     unpacked: Vec<u8>,
-    /// The envelope that is split over segments, as far as it has arrived.
+    /// The received part of an envelope that is split over segments.
     assembled: Vec<u8>,
     assembled_done: bool,
     /// The decompressed body of the last compressed envelope.
@@ -87,7 +88,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a connection. Bodies longer than `body_bytes_max`, compressed or not, are refused.
+    /// A decoder for a new connection. Rejects bodies longer than `body_bytes_max`, compressed or not.
     pub fn new(role: Role, body_bytes_max: usize) -> Self {
         Self {
             role,
@@ -110,24 +111,19 @@ impl Decoder {
         self.version
     }
 
-    /// Accepts compressed bodies from now on (v3, v4: after STARTUP).
+    /// Accepts compressed bodies from now on (v3 and v4, after STARTUP).
     pub fn set_compression(&mut self, compression: Compression) {
         self.compression = Some(compression);
     }
 
-    /// Expects segments from now on (v5: after STARTUP was answered). Bytes already in the input count as segments.
+    /// Expects segments from now on (v5, after the answer to STARTUP), including the bytes already in the input.
     pub fn start_segments(&mut self, format: SegmentFormat) {
         self.segments = Some(format);
     }
 
-    /// Whether the connection has switched to segments.
-    pub fn uses_segments(&self) -> bool {
-        self.segments.is_some()
-    }
-
-    /// The next envelope in `input`, or `None` if more bytes are needed. Every call must be given the same buffer,
-    /// with new bytes only appended to it. After an error that is not [fatal](FrameError::is_fatal) the refused
-    /// envelope is skipped and decoding goes on.
+    /// Returns the next envelope in `input`, or `None` if more bytes are needed. Every call must pass the same buffer;
+    /// the caller may only append to it. After an error that is not [fatal](FrameError::is_fatal) the rejected envelope
+    /// is skipped and decoding continues.
     pub fn next<'b>(&'b mut self, input: &'b mut BytesMut) -> Result<Option<Envelope<'b>>, FrameError> {
         self.release(input);
         let found = match self.segments {
@@ -148,7 +144,7 @@ impl Decoder {
         Ok(Some(Envelope { header: found.header, body }))
     }
 
-    /// Drops what the last call handed out.
+    /// Removes the envelope that the last call returned.
     fn release(&mut self, input: &mut BytesMut) {
         input.advance(self.handed_out.min(input.len()));
         self.handed_out = 0;
@@ -177,8 +173,8 @@ impl Decoder {
         Ok(Some(Found { header, place: Place::Input, start: HEADER_BYTES, end }))
     }
 
-    /// Reads and judges the header at the start of `bytes`. On an error that leaves the length known, the whole
-    /// envelope is marked as refused.
+    /// Reads and checks the header at the start of `bytes`. If the envelope is invalid but its length is known, the
+    /// envelope is marked to be skipped.
     fn read_header(&mut self, bytes: &[u8]) -> Result<Option<Header>, FrameError> {
         let Some(parsed) = header::parse(bytes)? else { return Ok(None) };
         let (version, stream) = (parsed.version, parsed.stream);
@@ -236,7 +232,7 @@ impl Decoder {
                     self.payload = Payload::None;
                 }
                 Payload::Unpacked { position } => {
-                    // Taken out while the header is read, which needs the rest of the decoder.
+                    // Taken out because reading the header borrows the decoder.
                     let unpacked = std::mem::take(&mut self.unpacked);
                     let envelope = self.envelope_in(unpacked.get(position..).unwrap_or_default());
                     self.unpacked = unpacked;
@@ -254,8 +250,8 @@ impl Decoder {
         }
     }
 
-    /// The envelope at the start of what is left of a self-contained segment, and its total length. A refused
-    /// envelope is passed over before its error is returned.
+    /// Returns the next envelope of a self-contained segment and its total length. A rejected envelope is skipped before
+    /// its error is returned.
     fn envelope_in(&mut self, payload: &[u8]) -> Result<(Header, usize), FrameError> {
         match self.read_header(payload) {
             Ok(Some(header)) if HEADER_BYTES + header.body_bytes <= payload.len() => {
@@ -318,7 +314,7 @@ impl Decoder {
         self.assemble()
     }
 
-    /// Looks whether the split envelope is complete.
+    /// Returns the split envelope if it is complete.
     fn assemble(&mut self) -> Result<Segment, FrameError> {
         if self.refused_bytes == 0 {
             let assembled = std::mem::take(&mut self.assembled);
@@ -349,7 +345,7 @@ impl Decoder {
         Ok(Segment::Opened)
     }
 
-    /// Drops what has arrived of a refused split envelope.
+    /// Removes the received part of a rejected split envelope.
     fn drop_refused(&mut self) -> Result<(), FrameError> {
         let arrived = self.assembled.len();
         self.assembled.clear();
@@ -359,11 +355,11 @@ impl Decoder {
     }
 }
 
-/// What looking for the next segment came to.
+/// Result of reading the next segment.
 enum Segment {
     /// More bytes are needed.
     Incomplete,
-    /// A segment was taken in; the decoder's state says what it holds.
+    /// A segment was read; see `Decoder::payload`.
     Opened,
     /// It completed a split envelope.
     Assembled(Found),

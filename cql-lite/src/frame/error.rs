@@ -1,12 +1,12 @@
-//! What can be wrong with bytes from the other side. [`FrameError`]: with an envelope or segment as such;
-//! [`DecodeError`]: with the body of a message. Both reach the client as PROTOCOL errors with these texts.
+//! Errors of decoding: [`FrameError`] for envelopes and segments, [`DecodeError`] for message bodies. Both are sent to
+//! the client as PROTOCOL errors with these texts.
 
-use super::header::ProtocolVersion;
+use super::version::ProtocolVersion;
 
 /// A malformed envelope or segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Drivers match on this text to step down.
+    /// Drivers match on this text to downgrade.
     #[error("Invalid or unsupported protocol version ({number}); supported versions are (3/v3, 4/v4, 5/v5)")]
     UnsupportedVersion { number: u8, stream: i16 },
     #[error(
@@ -20,7 +20,7 @@ pub enum FrameError {
     UnknownOpcode { opcode: u8, version: ProtocolVersion, stream: i16 },
     #[error("Invalid message length {length}")]
     NegativeLength { length: i32, version: ProtocolVersion, stream: i16 },
-    /// The body is skipped as it arrives; the connection can be kept.
+    /// The body is skipped as it arrives; the connection stays usable.
     #[error("Request is too big: length {length} exceeds maximum allowed length {limit}.")]
     TooLarge { length: usize, limit: usize, version: ProtocolVersion, stream: i16 },
     #[error("Received a compressed frame but compression was not negotiated")]
@@ -35,16 +35,16 @@ pub enum FrameError {
     SegmentDecompression(DecompressError),
     #[error("A self-contained segment ends within an envelope")]
     EnvelopeCut,
-    #[error("A self-contained segment arrived before the end of a split envelope")]
+    #[error("Self-contained segment within a split envelope")]
     SegmentInterleaved,
-    #[error("A segment holds bytes after the end of a split envelope")]
+    #[error("Unexpected bytes after the end of a split envelope")]
     SplitEnvelopeOverrun,
-    #[error("An empty segment arrived")]
+    #[error("Empty segment")]
     EmptySegment,
 }
 
 impl FrameError {
-    /// Stream and version to send the error with; `None` when no envelope could be made out.
+    /// Version and stream id to answer with; `None` if no envelope could be identified.
     pub fn reply_to(&self) -> Option<(ProtocolVersion, i16)> {
         match *self {
             Self::UnsupportedVersion { stream, .. } => Some((ProtocolVersion::HIGHEST, stream)),
@@ -65,7 +65,7 @@ impl FrameError {
         }
     }
 
-    /// Whether the decoder has lost its place, so that the connection must be closed.
+    /// Whether the decoder cannot find the next envelope, so that the connection must be closed.
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,
@@ -77,7 +77,7 @@ impl FrameError {
     }
 }
 
-/// Compressed data that is refused.
+/// Error of decompressing a body or a segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
     #[error("the length prefix is missing")]
@@ -88,7 +88,7 @@ pub enum DecompressError {
     ImplausibleRatio { compressed: usize, length: usize },
     #[error("the data is corrupt")]
     Corrupt,
-    #[error("the data holds {actual} bytes where {declared} were announced")]
+    #[error("the data has {actual} bytes, but {declared} were declared")]
     LengthMismatch { declared: usize, actual: usize },
 }
 
@@ -109,7 +109,7 @@ pub enum DecodeError {
     UnsetInV3,
     #[error("Named values are not supported in a BATCH message")]
     NamedValuesInBatch,
-    #[error("Names for values were announced without values")]
+    #[error("The flag for names of values is set, but there are no values")]
     NamesWithoutValues,
     #[error("Custom payloads and warnings require protocol version 4 or higher")]
     PayloadInV3,

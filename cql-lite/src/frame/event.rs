@@ -1,20 +1,21 @@
-//! EVENT messages and the schema changes they share with RESULT.
+//! EVENT messages, and schema changes as they occur in EVENT and RESULT.
 
 use std::net::SocketAddr;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 use super::{
+    envelope::{EnvelopeWriter, Prefix},
     error::DecodeError,
-    header::{Opcode, ProtocolVersion},
-    response::{EnvelopeWriter, Prefix},
+    header::Opcode,
+    version::ProtocolVersion,
     wire::{self, Reader},
 };
 
 /// The stream id of events.
-pub const EVENT_STREAM: i16 = -1;
+pub(crate) const EVENT_STREAM: i16 = -1;
 
-/// What a client can register for.
+/// A type of event that clients can register for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
     TopologyChange,
@@ -44,7 +45,7 @@ impl EventType {
     }
 }
 
-/// Something that clients who registered are told. Addresses are those that clients connect to.
+/// An event sent to registered clients. Addresses are those that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     NodeAdded(SocketAddr),
@@ -55,7 +56,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What a client must have registered for to be told.
+    /// The type that a client must have registered for to receive the event.
     pub fn event_type(&self) -> EventType {
         match self {
             Self::NodeAdded(_) | Self::NodeRemoved(_) => EventType::TopologyChange,
@@ -79,7 +80,7 @@ impl Event {
         envelope.finish(&Prefix::default());
     }
 
-    /// Reads the body of an EVENT message (the client's side).
+    /// Reads the body of an EVENT message (client side).
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let event_type = EventType::from_name(reader.string("an event type")?)?;
@@ -103,7 +104,7 @@ fn put_node(body: &mut BytesMut, change: &str, address: SocketAddr) {
     wire::put_inet(body, address);
 }
 
-/// What happened to an object of the schema.
+/// The kind of a schema change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SchemaChangeKind {
     Created,
@@ -147,7 +148,7 @@ pub enum SchemaTarget {
     },
 }
 
-/// A change of the schema, as RESULT and EVENT report it.
+/// A schema change, as sent in RESULT and EVENT.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SchemaChange {
     pub kind: SchemaChangeKind,
@@ -156,7 +157,7 @@ pub struct SchemaChange {
 }
 
 impl SchemaChange {
-    /// Appends the change. v3 knows no functions and aggregates: their keyspace is reported as updated.
+    /// Appends the change. v3 has no functions and aggregates: an update of their keyspace is sent instead.
     pub(super) fn encode_body(&self, body: &mut BytesMut, version: ProtocolVersion) {
         let (target, name, argument_types): (_, Option<&str>, Option<&[String]>) = match &self.target {
             SchemaTarget::Keyspace => ("KEYSPACE", None, None),
@@ -186,7 +187,7 @@ impl SchemaChange {
         }
     }
 
-    /// Reads a change (the client's side).
+    /// Reads a change (client side).
     pub(super) fn decode_body(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let kind = reader.string("a kind of schema change")?;
         let kind = SchemaChangeKind::ALL.into_iter().find(|candidate| candidate.name() == kind).ok_or_else(
@@ -222,8 +223,7 @@ fn argument_types(reader: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
 
 /// Appends a `[short]` count and the names: the body of REGISTER.
 pub(super) fn put_event_types(body: &mut BytesMut, event_types: &[EventType]) {
-    body.put_u16(event_types.len() as u16);
-    for event_type in event_types {
+    for event_type in wire::counted(body, event_types) {
         wire::put_string(body, event_type.name());
     }
 }

@@ -1,15 +1,15 @@
-//! The envelope header: nine bytes, the same in every version this server speaks.
+//! The envelope header: nine bytes in every supported version.
 //!
 //! ```text
 //! version (1; bit 0x80: a response) | flags (1) | stream (i16) | opcode (1) | body length (i32)
 //! ```
 //!
-//! All numbers are big endian. The version is judged before anything else of a header, because a client of an
-//! unknown version must get an answer that makes it step down (see [`write_unsupported_version`]).
+//! All numbers are big endian. The version is checked first, because a client of an unknown version must receive an
+//! answer that makes it downgrade (`write_unsupported_version` in `response`).
 
 use bytes::{BufMut, BytesMut};
 
-use super::error::FrameError;
+use super::{error::FrameError, version::ProtocolVersion};
 
 /// Length of an envelope header.
 pub const HEADER_BYTES: usize = 9;
@@ -20,43 +20,7 @@ const LEGACY_HEADER_BYTES: usize = 8;
 /// The bit of the version byte that marks a response.
 pub(super) const RESPONSE_BIT: u8 = 0x80;
 
-/// A protocol version that is spoken here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum ProtocolVersion {
-    V3 = 3,
-    V4 = 4,
-    V5 = 5,
-}
-
-impl ProtocolVersion {
-    /// Every version, lowest first.
-    pub const ALL: [Self; 3] = [Self::V3, Self::V4, Self::V5];
-    /// The highest version, used in answers to clients of unknown versions.
-    pub const HIGHEST: Self = Self::V5;
-
-    /// The version with this number, if it is spoken here.
-    pub fn from_number(number: u8) -> Option<Self> {
-        match number {
-            3 => Some(Self::V3),
-            4 => Some(Self::V4),
-            5 => Some(Self::V5),
-            _ => None,
-        }
-    }
-
-    /// The number of the version.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The version byte of a response.
-    fn response_byte(self) -> u8 {
-        self.number() | RESPONSE_BIT
-    }
-}
-
-/// What a message is. The numbers are those of the protocol.
+/// The kind of a message, numbered as in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -123,21 +87,6 @@ impl Opcode {
             Self::AuthSuccess => "AUTH_SUCCESS",
         }
     }
-
-    /// Whether a client sends it.
-    pub fn is_request(self) -> bool {
-        matches!(
-            self,
-            Self::Startup
-                | Self::Options
-                | Self::Query
-                | Self::Prepare
-                | Self::Execute
-                | Self::Register
-                | Self::Batch
-                | Self::AuthResponse
-        )
-    }
 }
 
 /// The flags byte of a header.
@@ -145,16 +94,14 @@ impl Opcode {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The body is compressed (v3 and v4; without meaning in v5).
-    pub const COMPRESSED: Self = Self(0x01);
-    /// Request: trace it. Response: the body starts with a tracing id.
+    /// The body is compressed (v3 and v4; ignored in v5).
+    pub(crate) const COMPRESSED: Self = Self(0x01);
+    /// In a request: enable tracing. In a response: the body starts with a tracing id.
     pub const TRACING: Self = Self(0x02);
-    /// The body holds a custom payload (v4 on).
-    pub const CUSTOM_PAYLOAD: Self = Self(0x04);
-    /// The body of a response holds warnings (v4 on).
+    /// The body contains a custom payload (since v4).
+    pub(crate) const CUSTOM_PAYLOAD: Self = Self(0x04);
+    /// The body of a response contains warnings (since v4).
     pub const WARNING: Self = Self(0x08);
-    /// The client accepts a version in beta. No version here is.
-    pub const USE_BETA: Self = Self(0x10);
 
     /// No flag.
     pub const NONE: Self = Self(0);
@@ -184,14 +131,14 @@ pub struct Header {
     /// Whether the response bit was set.
     pub is_response: bool,
     pub flags: Flags,
-    /// Request and response share it; -1 for events.
+    /// The stream id, which links a response to its request; -1 for events.
     pub stream: i16,
     pub opcode: Opcode,
-    /// Length of the body as it travels (before decompression), in bytes.
+    /// Length of the body as sent (before decompression).
     pub body_bytes: usize,
 }
 
-/// The fixed-position fields, read before the opcode and length are judged.
+/// A header whose opcode may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parsed {
     pub header: Result<Header, u8>,
@@ -200,8 +147,8 @@ pub struct Parsed {
     pub body_bytes: usize,
 }
 
-/// Reads the header at the start of `input`. `None`: more bytes are needed. In [`Parsed::header`] an unknown opcode
-/// is an error that leaves the length known, so that a reader can skip the body and go on.
+/// Reads the header at the start of `input`. `None` if more bytes are needed. An unknown opcode is an error only in
+/// [`Parsed::header`]: the length is still known, so that the reader can skip the body.
 pub fn parse(input: &[u8]) -> Result<Option<Parsed>, FrameError> {
     let Some(&version_byte) = input.first() else { return Ok(None) };
     let number = version_byte & !RESPONSE_BIT;
@@ -226,7 +173,7 @@ pub fn parse(input: &[u8]) -> Result<Option<Parsed>, FrameError> {
     Ok(Some(Parsed { header, version, stream, body_bytes }))
 }
 
-/// The error for an unknown version, once enough bytes are there to know the stream to answer on.
+/// Returns the error for an unknown version, as soon as the stream id has arrived.
 fn unsupported(number: u8, input: &[u8]) -> Result<Option<Parsed>, FrameError> {
     let legacy = number == 1 || number == 2;
     let needed = if legacy { LEGACY_HEADER_BYTES } else { HEADER_BYTES };
@@ -239,19 +186,19 @@ fn unsupported(number: u8, input: &[u8]) -> Result<Option<Parsed>, FrameError> {
     }
 }
 
-/// Appends a header with a body length of zero; [`patch_body_length`] sets it when the body is written.
-pub fn write_response_header(
+/// Appends a header with a body length of zero. [`patch_body_length`] sets the length after the body is written.
+pub(crate) fn write_response_header(
     out: &mut BytesMut,
     version: ProtocolVersion,
     flags: Flags,
     stream: i16,
     opcode: Opcode,
 ) {
-    write_header(out, version.response_byte(), flags, stream, opcode);
+    write_header(out, version.number() | RESPONSE_BIT, flags, stream, opcode);
 }
 
-/// As [`write_response_header`], for a request.
-pub fn write_request_header(
+/// Like [`write_response_header`], for a request.
+pub(crate) fn write_request_header(
     out: &mut BytesMut,
     version: ProtocolVersion,
     flags: Flags,
@@ -266,8 +213,8 @@ fn write_header(out: &mut BytesMut, version_byte: u8, flags: Flags, stream: i16,
     out.put_slice(&[version_byte, flags.0, high, low, opcode as u8, 0, 0, 0, 0]);
 }
 
-/// Sets the body length in the header at `start` to what `out` holds behind it.
-pub fn patch_body_length(out: &mut BytesMut, start: usize) {
+/// Sets the body length in the header at `start` to the number of bytes that follow the header.
+pub(crate) fn patch_body_length(out: &mut BytesMut, start: usize) {
     let length = out.len().saturating_sub(start + HEADER_BYTES) as u32;
     if let Some(field) = out.get_mut(start + 5..start + HEADER_BYTES) {
         field.copy_from_slice(&length.to_be_bytes());
@@ -279,14 +226,4 @@ pub(super) fn add_flags(out: &mut BytesMut, start: usize, flags: Flags) {
     if let Some(byte) = out.get_mut(start + 1) {
         *byte |= flags.0;
     }
-}
-
-/// Appends the ERROR that makes every known driver step down to a version spoken here. It is sent as a bare
-/// envelope of the highest version, and the connection is closed after it.
-pub fn write_unsupported_version(out: &mut BytesMut, stream: i16, number: u8) {
-    let error = super::ErrorResponse::new(
-        super::ErrorKind::Protocol,
-        FrameError::UnsupportedVersion { number, stream }.to_string(),
-    );
-    super::response::encode_error(out, ProtocolVersion::HIGHEST, stream, &error, &super::Prefix::default());
 }

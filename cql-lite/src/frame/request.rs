@@ -1,7 +1,7 @@
-//! Requests: what clients send, decoded into structs that borrow from the message body.
+//! Requests, decoded into structs that borrow from the message body.
 //!
-//! Decoding an EXECUTE with up to eight positional values allocates nothing. Counts are not trusted: room is made
-//! only for what the rest of the body can hold. As in Cassandra, bytes after the last field are not looked at.
+//! Decoding an EXECUTE with up to eight positional values does not allocate. Counts are not trusted: memory is reserved
+//! only for as many items as the rest of the body can contain. As in Cassandra, bytes after the last field are ignored.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,8 @@ use super::{
     consistency::Consistency,
     error::DecodeError,
     event::EventType,
-    header::{Flags, Header, Opcode, ProtocolVersion},
+    header::{Flags, Header, Opcode},
+    version::ProtocolVersion,
     wire::{BytesMap, Reader},
 };
 
@@ -25,21 +26,21 @@ pub(super) mod query_flags {
     pub const KEYSPACE: u32 = 0x80;
     pub const NOW_IN_SECONDS: u32 = 0x100;
 
-    /// All that v3 and v4 know.
+    /// All flags of v3 and v4.
     pub const V3: u32 =
         VALUES | SKIP_METADATA | PAGE_SIZE | PAGING_STATE | SERIAL_CONSISTENCY | TIMESTAMP | NAMES;
-    /// All that v5 knows.
+    /// All flags of v5.
     pub const V5: u32 = V3 | KEYSPACE | NOW_IN_SECONDS;
-    /// All of BATCH in v3 and v4.
+    /// All flags of BATCH in v3 and v4.
     pub const BATCH_V3: u32 = SERIAL_CONSISTENCY | TIMESTAMP;
-    /// All of BATCH in v5.
+    /// All flags of BATCH in v5.
     pub const BATCH_V5: u32 = BATCH_V3 | KEYSPACE | NOW_IN_SECONDS;
 }
 
-/// The flag of a v5 PREPARE that announces a keyspace.
+/// The flag of a v5 PREPARE with a keyspace.
 pub(super) const PREPARE_KEYSPACE: u32 = 0x01;
 
-/// Values that fit without an allocation.
+/// Number of values that are stored without an allocation.
 const INLINE_VALUES: usize = 8;
 /// Length of the shortest [value]: its length field.
 const VALUE_BYTES_MIN: usize = 4;
@@ -50,7 +51,7 @@ const BATCH_STATEMENT_BYTES_MIN: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     Null,
-    /// Leave the column as it is (v4 on).
+    /// Leaves the column unchanged (since v4).
     Unset,
     /// The value in the wire format of its type.
     Bytes(&'a [u8]),
@@ -59,22 +60,21 @@ pub enum Value<'a> {
 /// Bound values, in the order they were sent.
 pub type Values<'a> = SmallVec<[Value<'a>; INLINE_VALUES]>;
 
-/// A request with what may precede its body.
+/// A request with the prefix of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedRequest<'a> {
-    /// The response should be traced.
+    /// Whether the client has requested tracing.
     pub tracing: bool,
-    /// Key-value pairs for custom query handlers (v4 on).
+    /// Key-value pairs for custom query handlers (since v4).
     pub custom_payload: BytesMap<'a>,
     pub request: Request<'a>,
 }
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-// A request lives on the stack of the function that runs it; boxing the large ones would cost the hot path.
 #[allow(clippy::large_enum_variant, reason = "boxing EXECUTE would allocate on the hot path")]
 pub enum Request<'a> {
-    /// The options, in the order they were sent. Unknown ones are to be ignored.
+    /// The options in the order sent. The server must ignore unknown options.
     Startup(Vec<(&'a str, &'a str)>),
     Options,
     /// The SASL token.
@@ -86,14 +86,14 @@ pub enum Request<'a> {
     Batch(Batch<'a>),
 }
 
-/// QUERY: run a statement.
+/// QUERY: executes a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query<'a> {
     pub statement: &'a str,
     pub parameters: QueryParameters<'a>,
 }
 
-/// PREPARE: give a statement an id.
+/// PREPARE: registers a statement under an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepare<'a> {
     pub statement: &'a str,
@@ -101,39 +101,39 @@ pub struct Prepare<'a> {
     pub keyspace: Option<&'a str>,
 }
 
-/// EXECUTE: run a prepared statement.
+/// EXECUTE: executes a prepared statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execute<'a> {
     pub id: &'a [u8],
-    /// The result metadata that the client knows (v5, or v4 with the metadata id extension).
+    /// Id of the result metadata known to the client (v5, or v4 with the metadata id extension).
     pub result_metadata_id: Option<&'a [u8]>,
     pub parameters: QueryParameters<'a>,
 }
 
-/// What goes with a statement.
+/// The parameters of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryParameters<'a> {
     pub consistency: Consistency,
     /// The client does not need the metadata of the rows.
     pub skip_metadata: bool,
     pub values: Values<'a>,
-    /// The names of the values, as many as values; empty: the values are positional.
+    /// The names of the values, one for each value; empty if the values are positional.
     pub names: Vec<&'a str>,
-    /// Rows a page; absent or not positive: all rows at once.
+    /// Rows per page; all rows at once if absent or not positive.
     pub page_size: Option<i32>,
-    /// Where the previous page ended.
+    /// The paging state of the previous page.
     pub paging_state: Option<&'a [u8]>,
     pub serial_consistency: Option<Consistency>,
-    /// Timestamp of writes without one of their own, in microseconds since the epoch.
+    /// Default timestamp of writes, in microseconds since the epoch.
     pub timestamp_us: Option<i64>,
     /// Overrides the keyspace of the connection (v5).
     pub keyspace: Option<&'a str>,
-    /// Overrides the clock of the server for expiry, in seconds since the epoch (v5).
+    /// Overrides the server's clock for expiry, in seconds since the epoch (v5).
     pub now_in_seconds: Option<i32>,
 }
 
 impl QueryParameters<'_> {
-    /// Parameters with a consistency and nothing else.
+    /// Parameters with only a consistency.
     pub fn new(consistency: Consistency) -> Self {
         Self {
             consistency,
@@ -167,13 +167,13 @@ pub enum BatchQuery<'a> {
     Prepared(&'a [u8]),
 }
 
-/// BATCH: run several modifications.
+/// BATCH: executes several modifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<'a> {
     pub kind: BatchKind,
     /// Each statement with the end of its values in `values`.
     statements: Vec<(BatchQuery<'a>, usize)>,
-    /// The values of all statements, back to back: one allocation for all of them.
+    /// The values of all statements, back to back, in one allocation.
     values: Vec<Value<'a>>,
     pub consistency: Consistency,
     pub serial_consistency: Option<Consistency>,
@@ -227,8 +227,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Decodes the body of a request. `metadata_ids`: whether EXECUTE carries a result metadata id, which is always so in
-/// v5, and in v4 if the client has asked for the extension `SCYLLA_USE_METADATA_ID`.
+/// Decodes the body of a request. `metadata_ids`: whether EXECUTE in v4 contains a result metadata id, because the client
+/// has requested the extension `SCYLLA_USE_METADATA_ID`. In v5 it always does.
 pub fn decode_request<'a>(
     header: &Header,
     body: &'a [u8],
@@ -286,7 +286,7 @@ fn decode_prepare<'a>(reader: &mut Reader<'a>, version: ProtocolVersion) -> Resu
     Ok(Prepare { statement, keyspace })
 }
 
-/// The flags of the query parameters or of BATCH: a byte before v5, four bytes since.
+/// Reads the flags of the query parameters or of BATCH: one byte before v5, four bytes since.
 #[inline]
 fn read_flags(
     reader: &mut Reader<'_>,
@@ -348,7 +348,7 @@ fn decode_parameters<'a>(
     Ok(parameters)
 }
 
-/// The fields that end the query parameters and BATCH alike.
+/// Reads the fields at the end of both the query parameters and BATCH.
 struct Trailing<'a> {
     serial_consistency: Option<Consistency>,
     timestamp_us: Option<i64>,
@@ -363,7 +363,7 @@ fn decode_trailing<'a>(reader: &mut Reader<'a>, flags: u32) -> Result<Trailing<'
         if has(query_flags::SERIAL_CONSISTENCY) { Some(decode_consistency(reader)?) } else { None };
     let timestamp_us = if has(query_flags::TIMESTAMP) {
         let timestamp = reader.i64("the timestamp")?;
-        // The lowest number means "no timestamp" inside the server.
+        // As in Cassandra, `i64::MIN` is reserved for "no timestamp".
         if timestamp == i64::MIN {
             return Err(DecodeError::TimestampOutOfRange { timestamp });
         }

@@ -1,131 +1,22 @@
-//! Responses other than rows, written straight into an output buffer.
-//!
-//! Every encoder appends one whole envelope. [`Prefix`] holds what can precede any body (tracing id, warnings, custom
-//! payload); it is given at the end, when it is known, and costs nothing when it is empty.
+//! Responses other than rows. Every encoder appends one whole envelope to the output buffer.
 
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
 
 use super::{
+    columns::{ColumnsMetadata, metadata_flags},
     consistency::Consistency,
+    envelope::{EnvelopeWriter, Prefix, begin_result, result_kind},
     error::{DecodeError, FrameError},
     error_code::ErrorCode,
     event::SchemaChange,
-    header::{self, Flags, HEADER_BYTES, Opcode, ProtocolVersion},
-    rows::ColumnsMetadata,
+    header::Opcode,
+    version::ProtocolVersion,
     wire,
 };
 
-/// Kinds of RESULT.
-pub(super) mod result_kind {
-    pub const VOID: i32 = 1;
-    pub const ROWS: i32 = 2;
-    pub const SET_KEYSPACE: i32 = 3;
-    pub const PREPARED: i32 = 4;
-    pub const SCHEMA_CHANGE: i32 = 5;
-}
-
-/// What precedes the body of a response. Warnings and payload are left out in v3, which has no place for them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Prefix<'a> {
-    /// The id of the trace, for a traced request.
-    pub tracing_id: Option<[u8; 16]>,
-    pub warnings: &'a [String],
-    pub custom_payload: &'a [(String, Option<Vec<u8>>)],
-}
-
-impl Prefix<'_> {
-    /// The prefix in wire format and the header flags that announce it.
-    fn encode(&self, version: ProtocolVersion) -> (BytesMut, Flags) {
-        let mut encoded = BytesMut::new();
-        let mut flags = Flags::NONE;
-        if let Some(id) = self.tracing_id {
-            encoded.put_slice(&id);
-            flags = flags.with(Flags::TRACING);
-        }
-        if version >= ProtocolVersion::V4 {
-            if !self.warnings.is_empty() {
-                wire::put_string_list(&mut encoded, self.warnings);
-                flags = flags.with(Flags::WARNING);
-            }
-            if !self.custom_payload.is_empty() {
-                wire::put_bytes_map(&mut encoded, self.custom_payload);
-                flags = flags.with(Flags::CUSTOM_PAYLOAD);
-            }
-        }
-        (encoded, flags)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.tracing_id.is_none() && self.warnings.is_empty() && self.custom_payload.is_empty()
-    }
-}
-
-/// Writes one response envelope at the end of a buffer. Dropped without [`finish`](Self::finish), it takes back what
-/// it wrote, so that an error in the middle of a response leaves the buffer whole.
-#[derive(Debug)]
-pub struct EnvelopeWriter<'o> {
-    out: &'o mut BytesMut,
-    version: ProtocolVersion,
-    start: usize,
-    finished: bool,
-}
-
-impl<'o> EnvelopeWriter<'o> {
-    /// Appends the header.
-    pub fn begin(out: &'o mut BytesMut, version: ProtocolVersion, stream: i16, opcode: Opcode) -> Self {
-        let start = out.len();
-        header::write_response_header(out, version, Flags::NONE, stream, opcode);
-        Self { out, version, start, finished: false }
-    }
-
-    /// The buffer, to append the body to.
-    pub fn body(&mut self) -> &mut BytesMut {
-        self.out
-    }
-
-    /// Length of the body so far.
-    pub fn body_bytes(&self) -> usize {
-        self.out.len().saturating_sub(self.start + HEADER_BYTES)
-    }
-
-    /// The version of the envelope.
-    pub fn version(&self) -> ProtocolVersion {
-        self.version
-    }
-
-    /// Puts the prefix before the body and completes the header.
-    pub fn finish(mut self, prefix: &Prefix<'_>) {
-        if !prefix.is_empty() {
-            let (encoded, flags) = prefix.encode(self.version);
-            insert(self.out, self.start + HEADER_BYTES, &encoded);
-            header::add_flags(self.out, self.start, flags);
-        }
-        header::patch_body_length(self.out, self.start);
-        self.finished = true;
-    }
-}
-
-impl Drop for EnvelopeWriter<'_> {
-    fn drop(&mut self) {
-        if !self.finished {
-            self.out.truncate(self.start);
-        }
-    }
-}
-
-/// Inserts `bytes` at `position`, which is not after the end of `out`.
-pub(super) fn insert(out: &mut BytesMut, position: usize, bytes: &[u8]) {
-    let end = out.len();
-    out.extend_from_slice(bytes);
-    out.copy_within(position..end, position + bytes.len());
-    if let Some(target) = out.get_mut(position..position + bytes.len()) {
-        target.copy_from_slice(bytes);
-    }
-}
-
-/// What a timed-out or failed write was.
+/// Write type reported to the client for a write that timed out or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WriteType {
     Simple,
@@ -139,7 +30,7 @@ pub enum WriteType {
 }
 
 impl WriteType {
-    /// The name on the wire; drivers know no others.
+    /// The name on the wire. Drivers reject any other.
     pub fn name(self) -> &'static str {
         match self {
             Self::Simple => "SIMPLE",
@@ -154,7 +45,7 @@ impl WriteType {
     }
 }
 
-/// What an error says beyond its message. Counts are of replicas.
+/// The kind of an error, with the details that follow its message. Counts are of replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorKind {
     Server,
@@ -173,7 +64,7 @@ pub enum ErrorKind {
         received: i32,
         required: i32,
         write_type: WriteType,
-        /// Lost rounds of a lightweight transaction (sent in v5 for [`WriteType::Cas`]).
+        /// Contended rounds of a lightweight transaction (sent in v5 for [`WriteType::Cas`]).
         contentions: u16,
     },
     ReadTimeout {
@@ -218,7 +109,7 @@ pub enum ErrorKind {
         keyspace: String,
         table: String,
     },
-    /// The id that is not known.
+    /// The unknown id.
     Unprepared {
         id: Vec<u8>,
     },
@@ -251,7 +142,7 @@ impl ErrorKind {
         }
     }
 
-    /// The nearest error that clients of `version` know, if they do not know this one.
+    /// The closest error of `version`, if the version does not have this one.
     fn fallback(&self, version: ProtocolVersion) -> Option<Self> {
         match *self {
             Self::CasWriteUnknown { consistency, received, required } if version < ProtocolVersion::V5 => {
@@ -270,7 +161,7 @@ impl ErrorKind {
         }
     }
 
-    /// Appends what follows the message. The kind is one that `version` knows.
+    /// Appends the details after the message. `version` must have this kind of error.
     fn encode_details(&self, body: &mut BytesMut, version: ProtocolVersion) {
         match self {
             Self::Unavailable { consistency, required, alive } => {
@@ -341,7 +232,7 @@ fn put_failures(body: &mut BytesMut, failures: &[(IpAddr, u16)], version: Protoc
     }
 }
 
-/// An error for a client.
+/// An error sent to a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", kind.code())]
 pub struct ErrorResponse {
@@ -372,7 +263,7 @@ impl From<FrameError> for ErrorResponse {
     }
 }
 
-/// Appends ERROR. Errors that the version does not know are replaced by the nearest one it does.
+/// Appends ERROR. An error that the version does not have is replaced by the closest one.
 pub fn encode_error(
     out: &mut BytesMut,
     version: ProtocolVersion,
@@ -388,6 +279,16 @@ pub fn encode_error(
     wire::put_string(body, &error.message);
     kind.encode_details(body, version);
     envelope.finish(prefix);
+}
+
+/// Appends the ERROR that makes drivers downgrade to a supported version. It is sent in an envelope of the highest
+/// version, outside segments, and the connection is closed after it.
+pub fn write_unsupported_version(out: &mut BytesMut, stream: i16, number: u8) {
+    let error = ErrorResponse::new(
+        ErrorKind::Protocol,
+        FrameError::UnsupportedVersion { number, stream }.to_string(),
+    );
+    encode_error(out, ProtocolVersion::HIGHEST, stream, &error, &Prefix::default());
 }
 
 /// Appends READY.
@@ -430,8 +331,7 @@ pub fn encode_supported(
 ) {
     let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Supported);
     let body = envelope.body();
-    body.put_u16(options.len() as u16);
-    for (key, values) in options {
+    for (key, values) in wire::counted(body, options) {
         wire::put_string(body, key);
         wire::put_string_list(body, values);
     }
@@ -469,19 +369,19 @@ pub fn encode_schema_change(
     envelope.finish(prefix);
 }
 
-/// The answer to PREPARE.
+/// The response to PREPARE.
 #[derive(Debug, Clone, Copy)]
 pub struct Prepared<'a> {
     pub id: &'a [u8],
-    /// Sent in v5, and in v4 if the client has asked for the extension: set it exactly then.
+    /// Must be set in v5, and in v4 if the client has requested the extension; otherwise `None`.
     pub result_metadata_id: Option<&'a [u8]>,
     /// The bind variables.
     pub bind: &'a ColumnsMetadata,
-    /// Extra bits for the flags of the bind metadata (the mark of lightweight transactions), usually 0.
+    /// Additional flags of the bind metadata (the flag of lightweight transactions), usually 0.
     pub bind_flags: u32,
-    /// For each column of the partition key the index of the variable bound to it, or empty if not all are bound.
+    /// Index of the bind variable of each partition key column; empty unless each column has one.
     pub partition_key_indexes: &'a [u16],
-    /// The columns of the rows it returns; `None`: it returns no rows.
+    /// The columns of the result; `None` if the statement returns no rows.
     pub result: Option<&'a ColumnsMetadata>,
 }
 
@@ -513,20 +413,8 @@ pub fn encode_prepared(
         body.put_i32(columns.column_count());
         body.put_slice(columns.encoded());
     } else {
-        body.put_u32(super::rows::metadata_flags::NO_METADATA);
+        body.put_u32(metadata_flags::NO_METADATA);
         body.put_i32(0);
     }
     envelope.finish(prefix);
-}
-
-/// The header of a RESULT envelope and its kind.
-pub(super) fn begin_result(
-    out: &mut BytesMut,
-    version: ProtocolVersion,
-    stream: i16,
-    kind: i32,
-) -> EnvelopeWriter<'_> {
-    let mut envelope = EnvelopeWriter::begin(out, version, stream, Opcode::Result);
-    envelope.body().put_i32(kind);
-    envelope
 }

@@ -1,101 +1,37 @@
-//! RESULT Rows: column metadata that is encoded once and a writer that streams cells into the output buffer.
+//! RESULT Rows: a writer that streams cells into the output buffer.
 //!
 //! ```text
 //! kind = 2 | flags | column count | [paging state] | [new metadata id] | [columns] | row count | cells
 //! ```
 //!
-//! The paging state lies before the rows but is known after them. Rows are written where they belong if there is
-//! none, which is the usual case; otherwise they are moved once to make room.
+//! The paging state precedes the rows but is known only after them. If there is one, the rows are moved once to make
+//! room for it.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
 use super::{
-    header::ProtocolVersion,
-    response::{self, EnvelopeWriter, Prefix, result_kind},
-    type_codes, wire,
+    columns::{ColumnsMetadata, metadata_flags},
+    envelope::{EnvelopeWriter, Prefix, begin_result, insert, result_kind},
+    version::ProtocolVersion,
+    wire,
 };
-use crate::types::CqlType;
-
-/// Flags of row metadata.
-pub(super) mod metadata_flags {
-    pub const GLOBAL_TABLE: u32 = 0x01;
-    pub const HAS_MORE_PAGES: u32 = 0x02;
-    pub const NO_METADATA: u32 = 0x04;
-    pub const METADATA_CHANGED: u32 = 0x08;
-}
-
-/// A column of a result, or a bind variable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ColumnSpec<'a> {
-    pub keyspace: &'a str,
-    pub table: &'a str,
-    pub name: &'a str,
-    pub cql_type: &'a CqlType,
-}
-
-/// Columns in wire format for one protocol version, made once for a prepared statement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ColumnsMetadata {
-    column_count: i32,
-    is_global: bool,
-    encoded: Bytes,
-}
-
-impl ColumnsMetadata {
-    /// Encodes columns. Keyspace and table are written once if all columns share them.
-    pub fn new(version: ProtocolVersion, columns: &[ColumnSpec<'_>]) -> Self {
-        let mut encoded = BytesMut::new();
-        let global = columns.first().filter(|first| {
-            columns.iter().all(|column| column.keyspace == first.keyspace && column.table == first.table)
-        });
-        if let Some(first) = global {
-            wire::put_string(&mut encoded, first.keyspace);
-            wire::put_string(&mut encoded, first.table);
-        }
-        for column in columns {
-            if global.is_none() {
-                wire::put_string(&mut encoded, column.keyspace);
-                wire::put_string(&mut encoded, column.table);
-            }
-            wire::put_string(&mut encoded, column.name);
-            type_codes::put_type(&mut encoded, version, column.cql_type);
-        }
-        Self { column_count: columns.len() as i32, is_global: global.is_some(), encoded: encoded.freeze() }
-    }
-
-    /// Number of columns.
-    pub fn column_count(&self) -> i32 {
-        self.column_count
-    }
-
-    /// The metadata flags that belong to the encoded columns.
-    pub(super) fn flags(&self) -> u32 {
-        if self.is_global { metadata_flags::GLOBAL_TABLE } else { 0 }
-    }
-
-    /// The columns in wire format: what follows flags, count, paging state and metadata id. A digest of it serves as
-    /// result metadata id.
-    pub fn encoded(&self) -> &[u8] {
-        &self.encoded
-    }
-}
 
 /// How the metadata of a result is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMetadata<'a> {
     /// All of it.
     Full,
-    /// Not at all: the client has asked to skip it and knows the current one.
+    /// None: the client has requested to skip it and knows the current metadata.
     Skip,
-    /// All of it with a new id: the id that the client sent is not the current one.
+    /// All of it with a new id: the id sent by the client is outdated.
     Changed { new_id: &'a [u8] },
 }
 
-/// Writes RESULT Rows. Dropped without [`finish`](Self::finish), it takes back all it wrote.
+/// Writes RESULT Rows. Dropping it without [`finish`](Self::finish) removes the partial result from the buffer.
 #[derive(Debug)]
 pub struct RowsWriter<'o> {
     envelope: EnvelopeWriter<'o>,
-    /// Where the metadata flags are, as an offset in the buffer.
+    /// Offset of the metadata flags in the buffer.
     flags_at: usize,
     row_count_at: usize,
     flags: u32,
@@ -110,7 +46,7 @@ impl<'o> RowsWriter<'o> {
         columns: &ColumnsMetadata,
         send: SendMetadata<'_>,
     ) -> Self {
-        let mut envelope = response::begin_result(out, version, stream, result_kind::ROWS);
+        let mut envelope = begin_result(out, version, stream, result_kind::ROWS);
         let body = envelope.body();
         let flags_at = body.len();
         let flags = match send {
@@ -137,7 +73,7 @@ impl<'o> RowsWriter<'o> {
         wire::put_bytes(self.envelope.body(), value);
     }
 
-    /// Appends a cell that `write` appends to the buffer in wire format.
+    /// Appends a cell; `write` appends its value in wire format.
     pub fn write_value_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let body = self.envelope.body();
         let length_at = body.len();
@@ -147,7 +83,7 @@ impl<'o> RowsWriter<'o> {
         patch_u32(body, length_at, length);
     }
 
-    /// Appends cells that are in wire format already.
+    /// Appends encoded cells.
     pub fn write_encoded(&mut self, cells: &[u8]) {
         self.envelope.body().extend_from_slice(cells);
     }
@@ -157,7 +93,7 @@ impl<'o> RowsWriter<'o> {
         self.envelope.body_bytes()
     }
 
-    /// Completes the envelope. A paging state says that there are more pages.
+    /// Completes the envelope. A paging state means that there are more pages.
     pub fn finish(mut self, row_count: i32, paging_state: Option<&[u8]>, prefix: &Prefix<'_>) {
         let body = self.envelope.body();
         patch_u32(body, self.row_count_at, row_count as u32);
@@ -166,7 +102,7 @@ impl<'o> RowsWriter<'o> {
             let mut field = BytesMut::with_capacity(4 + state.len());
             wire::put_bytes(&mut field, Some(state));
             // After the flags and the column count.
-            response::insert(body, self.flags_at + 8, &field);
+            insert(body, self.flags_at + 8, &field);
         }
         self.envelope.finish(prefix);
     }

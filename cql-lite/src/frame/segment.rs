@@ -1,14 +1,13 @@
-//! v5 segments: the checksummed containers that envelopes travel in after the handshake.
+//! v5 segments: checksummed containers of envelopes, used after the handshake.
 //!
 //! ```text
 //! plain  payload length : 17, self-contained : 1                              (3 bytes, little endian)
 //! lz4    compressed length : 17, uncompressed length : 17, self-contained : 1 (5 bytes, little endian)
 //! ```
 //!
-//! then CRC24 of the header (3 bytes LE), the payload, CRC32 of the payload as it travels (4 bytes LE). In the lz4
-//! form an uncompressed length of 0 says that the payload is stored raw. A self-contained segment holds whole
-//! envelopes; an envelope larger than a payload is split over several segments that are not self-contained,
-//! with nothing in between.
+//! then CRC24 of the header (3 bytes LE), the payload, CRC32 of the payload as sent (4 bytes LE). In the lz4 form an
+//! uncompressed length of 0 means that the payload is not compressed. A self-contained segment contains whole envelopes.
+//! A larger envelope is split over consecutive segments that are not self-contained.
 
 use bytes::{BufMut, BytesMut};
 
@@ -30,7 +29,7 @@ const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const CRC24_INITIAL: u32 = 0x0087_5060;
 const CRC24_POLYNOMIAL: u32 = 0x0197_4F0B;
 const CRC24_TABLE: [u32; 256] = crc24_table();
-/// Fed to the CRC32 before a payload, so that an all-zero segment does not pass.
+/// Initial bytes of the CRC32, so that an all-zero segment is invalid.
 const CRC32_PREFIX: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
 const fn crc24_table() -> [u32; 256] {
@@ -68,7 +67,7 @@ pub fn crc32(payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Whether the payloads of a connection are compressed; decides the form of the header.
+/// Whether the payloads of a connection are compressed. Determines the header format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentFormat {
     Plain,
@@ -77,7 +76,7 @@ pub enum SegmentFormat {
 
 impl SegmentFormat {
     /// Length of the header with its checksum.
-    pub fn header_bytes(self) -> usize {
+    pub(crate) fn header_bytes(self) -> usize {
         CRC24_BYTES
             + match self {
                 Self::Plain => 3,
@@ -89,15 +88,15 @@ impl SegmentFormat {
 /// A segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Length of the payload as it travels.
+    /// Length of the payload as sent.
     pub payload_bytes: usize,
-    /// Length of the payload once decompressed; `None`: it is not compressed.
+    /// Length of the payload after decompression; `None` if it is not compressed.
     pub uncompressed_bytes: Option<usize>,
     pub self_contained: bool,
 }
 
 impl SegmentHeader {
-    /// Reads and checks the header at the start of `input`. `None`: more bytes are needed.
+    /// Reads and checks the header at the start of `input`. `None` if more bytes are needed.
     pub fn parse(format: SegmentFormat, input: &[u8]) -> Result<Option<Self>, FrameError> {
         let length = format.header_bytes();
         let Some((fields, checksum)) =
@@ -190,13 +189,13 @@ impl SegmentEncoder {
         Self { format }
     }
 
-    /// Appends `envelopes` (any number of whole envelopes, back to back) to `out` in as few segments as their order
-    /// allows. Larger envelopes are split.
+    /// Appends `envelopes` (whole envelopes, back to back) to `out` in as few segments as their order allows. An envelope
+    /// larger than a segment is split.
     pub fn encode(self, envelopes: &[u8], out: &mut BytesMut) {
         let mut pending: &[u8] = &[];
         let mut rest = envelopes;
         while !rest.is_empty() {
-            // `packed` is the longest run of whole envelopes from the start of `rest` seen so far.
+            // `pending` is the longest run of whole envelopes at the start of `rest` so far.
             let next = envelope_bytes(rest.get(pending.len()..).unwrap_or_default());
             match next {
                 Some(length) if pending.len() + length <= PAYLOAD_BYTES_MAX => {
@@ -244,7 +243,7 @@ impl SegmentEncoder {
     }
 }
 
-/// Writes the LZ4 block of `payload` at `payload_start`, after a gap for the header. `None`: it did not shrink.
+/// Writes the LZ4 block of `payload` at `payload_start`, after room for the header. `None` if it did not shrink.
 fn append_compressed(payload: &[u8], payload_start: usize, out: &mut BytesMut) -> Option<usize> {
     out.resize(payload_start + lz4_flex::block::get_maximum_output_size(payload.len()), 0);
     let length = lz4_flex::block::compress_into(payload, out.get_mut(payload_start..)?).ok()?;
@@ -252,7 +251,7 @@ fn append_compressed(payload: &[u8], payload_start: usize, out: &mut BytesMut) -
     (length < payload.len()).then_some(payload.len())
 }
 
-/// Length of the envelope at the start of `bytes`, with its header. `None`: it is cut.
+/// Length of the envelope at the start of `bytes`, including the header. `None` if it is incomplete.
 fn envelope_bytes(bytes: &[u8]) -> Option<usize> {
     let (_, length) = bytes.get(..HEADER_BYTES)?.split_last_chunk::<4>()?;
     let total = HEADER_BYTES + u32::from_be_bytes(*length) as usize;

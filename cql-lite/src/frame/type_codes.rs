@@ -1,18 +1,17 @@
 //! Types in column metadata: option codes with their parameters.
 //!
-//! Types that a version does not know, and vectors in every version, travel as the name of their Java class. Whether
-//! a type is frozen is not told.
+//! Vectors, and types that a version does not have, are sent as the name of their Java class. `frozen` is not sent.
 
 use bytes::{BufMut, BytesMut};
 
 use super::{
     error::DecodeError,
-    header::ProtocolVersion,
+    version::ProtocolVersion,
     wire::{self, Reader},
 };
 use crate::types::{CqlType, UserType};
 
-/// How deep types that arrive may be nested.
+/// Maximum nesting of received types.
 const NESTING_MAX: usize = 32;
 
 const CUSTOM: u16 = 0x0000;
@@ -34,7 +33,7 @@ pub fn put_type(out: &mut BytesMut, version: ProtocolVersion, cql_type: &CqlType
     };
     out.put_u16(code);
     if code == CUSTOM {
-        // Some drivers cannot parse the blank that Cassandra puts before the comma of a vector.
+        // Some drivers cannot parse the space that Cassandra writes before the comma of a vector.
         wire::put_string(out, &cql_type.class_name().replace(" , ", ", "));
         return;
     }
@@ -63,7 +62,7 @@ pub fn put_type(out: &mut BytesMut, version: ProtocolVersion, cql_type: &CqlType
     }
 }
 
-/// Reads a type (the client's side). Everything that can be frozen comes out not frozen at the top and frozen inside.
+/// Reads a type (client side). The type is not frozen at its top level, and frozen inside.
 pub fn read_type(reader: &mut Reader<'_>) -> Result<CqlType, DecodeError> {
     read_nested(reader, 0)
 }
@@ -100,7 +99,7 @@ fn read_nested(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, DecodeE
     })
 }
 
-/// The type of a class name: native types and vectors; any other class is kept as it is.
+/// Parses a class name: native types and vectors. Any other class is a custom type.
 fn parse_class(class: &str, depth: usize) -> Result<CqlType, DecodeError> {
     if depth > NESTING_MAX {
         return Err(DecodeError::TypesNestedTooDeep { limit: NESTING_MAX });

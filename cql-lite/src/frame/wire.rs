@@ -1,4 +1,4 @@
-//! The primitive notations of the protocol ([string], [bytes], [inet], …): a checked reader over a slice, and
+//! The primitive notations of the protocol ([string], [bytes], [inet], …): a bounds-checked reader of a slice, and
 //! functions that append to a buffer. All numbers are big endian.
 
 use std::net::{IpAddr, SocketAddr};
@@ -7,13 +7,13 @@ use bytes::{BufMut, BytesMut};
 
 use super::error::DecodeError;
 
-/// The longest [string]; longer text is cut at a character boundary when written.
+/// Maximum length of a [string]. Longer text is truncated at a character boundary when written.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A [bytes map]: keys and values, in the order they were sent.
 pub type BytesMap<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
 
-/// Reads from the front of a slice; every read is checked. `what` names the field in errors.
+/// Reads from the front of a slice with bounds checks. `what` names the field in errors.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     remaining: &'a [u8],
@@ -25,7 +25,7 @@ impl<'a> Reader<'a> {
         Self { remaining: bytes }
     }
 
-    /// What has not been read yet.
+    /// The unread bytes.
     pub fn remaining(&self) -> &'a [u8] {
         self.remaining
     }
@@ -99,14 +99,14 @@ impl<'a> Reader<'a> {
 
     /// [long string]
     #[inline]
-    pub fn long_string(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
+    pub(crate) fn long_string(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
         let length = self.length(what)?;
         str::from_utf8(self.take(length, what)?).map_err(|_| DecodeError::InvalidUtf8 { what })
     }
 
     /// [short bytes]
     #[inline]
-    pub fn short_bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn short_bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.u16(what)?;
         self.take(usize::from(length), what)
     }
@@ -121,19 +121,19 @@ impl<'a> Reader<'a> {
     }
 
     /// [string list]
-    pub fn string_list(&mut self, what: &'static str) -> Result<Vec<&'a str>, DecodeError> {
+    pub(crate) fn string_list(&mut self, what: &'static str) -> Result<Vec<&'a str>, DecodeError> {
         let count = usize::from(self.u16(what)?);
         self.repeat(count, 2, |reader| reader.string(what))
     }
 
     /// [string map]
-    pub fn string_map(&mut self, what: &'static str) -> Result<Vec<(&'a str, &'a str)>, DecodeError> {
+    pub(crate) fn string_map(&mut self, what: &'static str) -> Result<Vec<(&'a str, &'a str)>, DecodeError> {
         let count = usize::from(self.u16(what)?);
         self.repeat(count, 4, |reader| Ok((reader.string(what)?, reader.string(what)?)))
     }
 
     /// [string multimap]
-    pub fn string_multimap(
+    pub(crate) fn string_multimap(
         &mut self,
         what: &'static str,
     ) -> Result<Vec<(&'a str, Vec<&'a str>)>, DecodeError> {
@@ -142,13 +142,13 @@ impl<'a> Reader<'a> {
     }
 
     /// [bytes map]
-    pub fn bytes_map(&mut self, what: &'static str) -> Result<BytesMap<'a>, DecodeError> {
+    pub(crate) fn bytes_map(&mut self, what: &'static str) -> Result<BytesMap<'a>, DecodeError> {
         let count = usize::from(self.u16(what)?);
         self.repeat(count, 6, |reader| Ok((reader.string(what)?, reader.bytes(what)?)))
     }
 
     /// [inetaddr]
-    pub fn inet_address(&mut self, what: &'static str) -> Result<IpAddr, DecodeError> {
+    pub(crate) fn inet_address(&mut self, what: &'static str) -> Result<IpAddr, DecodeError> {
         match self.u8(what)? {
             4 => Ok(IpAddr::from(self.array::<4>(what)?)),
             16 => Ok(IpAddr::from(self.array::<16>(what)?)),
@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         Ok(SocketAddr::new(address, port))
     }
 
-    /// Reads `count` items of at least `item_bytes_min` bytes each. The count is not trusted: room is made only for
-    /// as many items as the rest of the body can hold.
+    /// Reads `count` items of at least `item_bytes_min` bytes each. The count is not trusted: memory is reserved only for
+    /// as many items as the rest of the body can contain.
     pub fn repeat<T>(
         &mut self,
         count: usize,
@@ -181,15 +181,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a [string]. Text beyond 65,535 bytes is cut at a character boundary.
-pub fn put_string(out: &mut BytesMut, text: &str) {
+/// Appends a [string]. Text longer than 65,535 bytes is truncated at a character boundary.
+pub(crate) fn put_string(out: &mut BytesMut, text: &str) {
     let text = text.get(..text.floor_char_boundary(STRING_BYTES_MAX)).unwrap_or_default();
     out.put_u16(text.len() as u16);
     out.put_slice(text.as_bytes());
 }
 
 /// Appends a [long string].
-pub fn put_long_string(out: &mut BytesMut, text: &str) {
+pub(crate) fn put_long_string(out: &mut BytesMut, text: &str) {
     out.put_i32(text.len() as i32);
     out.put_slice(text.as_bytes());
 }
@@ -207,22 +207,22 @@ pub fn put_bytes(out: &mut BytesMut, bytes: Option<&[u8]>) {
     }
 }
 
-/// Appends a [short bytes]. Ids and digests are short; beyond 65,535 bytes the rest is cut.
-pub fn put_short_bytes(out: &mut BytesMut, bytes: &[u8]) {
+/// Appends a [short bytes], truncated to 65,535 bytes. Ids and digests are shorter.
+pub(crate) fn put_short_bytes(out: &mut BytesMut, bytes: &[u8]) {
     let bytes = bytes.get(..STRING_BYTES_MAX).unwrap_or(bytes);
     out.put_u16(bytes.len() as u16);
     out.put_slice(bytes);
 }
 
-/// Appends a [string list]; like every list and map here, at most 65,535 entries of it.
-pub fn put_string_list<S: AsRef<str>>(out: &mut BytesMut, texts: &[S]) {
+/// Appends a [string list], truncated to 65,535 entries like every list and map here.
+pub(crate) fn put_string_list<S: AsRef<str>>(out: &mut BytesMut, texts: &[S]) {
     for text in counted(out, texts) {
         put_string(out, text.as_ref());
     }
 }
 
 /// Appends a [string map].
-pub fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
+pub(crate) fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
     for (key, value) in counted(out, entries) {
         put_string(out, key.as_ref());
         put_string(out, value.as_ref());
@@ -230,22 +230,22 @@ pub fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
 }
 
 /// Appends a [bytes map].
-pub fn put_bytes_map<S: AsRef<str>, B: AsRef<[u8]>>(out: &mut BytesMut, entries: &[(S, Option<B>)]) {
+pub(crate) fn put_bytes_map<S: AsRef<str>, B: AsRef<[u8]>>(out: &mut BytesMut, entries: &[(S, Option<B>)]) {
     for (key, value) in counted(out, entries) {
         put_string(out, key.as_ref());
         put_bytes(out, value.as_ref().map(AsRef::as_ref));
     }
 }
 
-/// Appends the number of entries as a [short]; returns the entries that it counts.
-fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
+/// Appends the number of entries as a [short] and returns the entries, truncated to 65,535.
+pub(super) fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
     let entries = entries.get(..usize::from(u16::MAX)).unwrap_or(entries);
     out.put_u16(entries.len() as u16);
     entries
 }
 
 /// Appends an [inetaddr].
-pub fn put_inet_address(out: &mut BytesMut, address: IpAddr) {
+pub(crate) fn put_inet_address(out: &mut BytesMut, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
             out.put_u8(4);
@@ -259,7 +259,7 @@ pub fn put_inet_address(out: &mut BytesMut, address: IpAddr) {
 }
 
 /// Appends an [inet].
-pub fn put_inet(out: &mut BytesMut, address: SocketAddr) {
+pub(crate) fn put_inet(out: &mut BytesMut, address: SocketAddr) {
     put_inet_address(out, address.ip());
     out.put_i32(i32::from(address.port()));
 }

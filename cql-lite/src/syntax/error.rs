@@ -1,10 +1,10 @@
-//! What is wrong with a statement's text, in the words that Cassandra uses and clients match on.
+//! Syntax errors, with Cassandra's texts, on which clients match.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// A place in a statement.
+/// A position in a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The line, from 1.
@@ -14,7 +14,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place of a byte of the text.
+    /// The position of a byte of the text.
     pub(crate) fn of(text: &str, at_byte: usize) -> Self {
         let before = text.get(..at_byte).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -31,44 +31,44 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a text is not a statement. The `Display` text is what the client is told.
+/// A syntax error. `Display` is the message sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SyntaxError {
-    /// A character that starts no token, or a token that does not end.
+    /// A character that starts no token, or an unterminated token.
     #[error("{position} {problem}")]
     Character {
-        /// Where.
+        /// The position.
         position: Position,
-        /// What.
+        /// The problem.
         problem: String,
     },
-    /// A token where another belongs.
+    /// An unexpected token.
     #[error("{position} {problem} ({snippet})")]
     Token {
-        /// Where.
+        /// The position.
         position: Position,
-        /// What.
+        /// The problem.
         problem: String,
         /// The text around, with the token in brackets.
         snippet: String,
     },
-    /// Nested deeper than the limit.
+    /// The nesting exceeds the limit.
     #[error("{position} nested too deeply (at most {limit} levels)")]
     TooDeep {
-        /// Where the limit was passed.
+        /// Where the limit was exceeded.
         position: Position,
         /// The limit.
         limit: usize,
     },
-    /// More operators in an expression than are allowed.
+    /// Too many operators in one expression.
     #[error("{position} too many operators in one expression (at most {limit})")]
     TooManyOperators {
-        /// Where the limit was passed.
+        /// Where the limit was exceeded.
         position: Position,
         /// The limit.
         limit: usize,
     },
-    /// Well-formed, but against a rule that needs no schema.
+    /// A violated rule that does not depend on the schema.
     #[error("{0}")]
     Rule(String),
 }

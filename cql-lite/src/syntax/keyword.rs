@@ -1,23 +1,27 @@
-//! The keywords of CQL and what they may name when they stand unquoted.
+//! The keywords of CQL, and which names they can be without quotes.
 
 use super::ast::{Identifier, NativeType};
 
-/// What an unquoted keyword can be used for besides its own meaning.
+/// Type names that Cassandra reserves for later use. A user type of such a name must be quoted.
+pub(crate) const RESERVED_TYPE_NAMES: [&str; 7] =
+    ["byte", "complex", "enum", "date", "interval", "macaddr", "bitstring"];
+
+/// Which names a keyword can be without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeywordClass {
-    /// Names nothing.
+    /// None.
     Reserved,
-    /// Names anything.
+    /// Any.
     Unreserved,
-    /// Names anything but a user type: a native type.
+    /// Any except user types: the keyword is a native type.
     Native(NativeType),
-    /// Names columns, tables and keyspaces, but neither functions nor user types.
+    /// Columns, tables and keyspaces, but neither functions nor user types.
     NotFunction,
 }
 
 macro_rules! keywords {
     ($($variant:ident $text:literal $class:expr;)*) => {
-        /// A keyword. Synonyms (`TABLE`, `COLUMNFAMILY`) are keywords of their own.
+        /// A keyword. Synonyms (`TABLE`, `COLUMNFAMILY`) are separate keywords.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Keyword {
             $($variant,)*
@@ -31,7 +35,7 @@ macro_rules! keywords {
                 match self { $(Keyword::$variant => $text,)* }
             }
 
-            /// What it can be used for besides its own meaning.
+            /// Which names it can be without quotes.
             pub(crate) const fn class(self) -> KeywordClass {
                 use KeywordClass::*;
                 use NativeType as N;
@@ -208,7 +212,7 @@ const EMPTY: u8 = u8::MAX;
 
 const _: () = assert!(KEYWORDS.len() < EMPTY as usize && KEYWORDS.len() * 2 < SLOTS);
 
-/// A hash table with linear probing: the hash of the lower-case word to the place in `KEYWORDS`.
+/// A hash table with linear probing, from lower-case words to their index in `KEYWORDS`.
 static TABLE: [u8; SLOTS] = build_table();
 
 const fn hash(word: &[u8]) -> usize {
@@ -238,13 +242,13 @@ const fn build_table() -> [u8; SLOTS] {
 }
 
 impl Keyword {
-    /// The keyword that a word is, in any case of letters.
+    /// Looks up a word, in any letter case.
     pub(crate) fn find(word: &str) -> Option<Self> {
         if word.len() > LONGEST_BYTES {
             return None;
         }
         let mut slot = hash(word.as_bytes());
-        // The table is never full, so that an empty slot ends every search.
+        // The table is never full, so every search ends at an empty slot.
         while let Some((text, keyword)) = KEYWORDS.get(usize::from(TABLE[slot])) {
             if text.eq_ignore_ascii_case(word) {
                 return Some(*keyword);
@@ -256,14 +260,14 @@ impl Keyword {
 }
 
 impl Identifier {
-    /// Whether the name reads back as itself without quotes.
+    /// Whether the name can be printed without quotes.
     pub fn is_plain(&self) -> bool {
         is_plain_word(self.as_str())
             && Keyword::find(self.as_str()).is_none_or(|keyword| keyword.class() != KeywordClass::Reserved)
     }
 }
 
-/// Whether a word consists of what an unquoted name in lower case may consist of.
+/// Whether a word has the form of an unquoted lower-case name.
 pub(crate) fn is_plain_word(word: &str) -> bool {
     let mut bytes = word.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_lowercase())
@@ -273,6 +277,7 @@ pub(crate) fn is_plain_word(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::cql_type::quote_identifier;
 
     #[test]
     fn every_keyword_is_found_in_any_case() {
@@ -283,6 +288,17 @@ mod tests {
         }
         for word in ["", "selec", "selects", "a_word_that_is_longer_than_all"] {
             assert_eq!(Keyword::find(word), None);
+        }
+    }
+
+    /// The list of `quote_identifier` is Cassandra's, which lacks the two literals.
+    #[test]
+    fn reserved_keywords_are_quoted_in_types_and_columns() {
+        for (text, keyword) in KEYWORDS {
+            if keyword.class() == KeywordClass::Reserved && !matches!(keyword, Keyword::True | Keyword::False)
+            {
+                assert!(quote_identifier(text).starts_with('"'), "{text}");
+            }
         }
     }
 

@@ -1,20 +1,19 @@
-//! Cuts a statement into tokens.
+//! The lexer: splits a statement into tokens.
 //!
-//! A token is a kind and the bytes where it stands; its text is read only when it is needed, and lines are counted only
-//! for errors. Of two tokens that start at the same place the longer one wins. A number may start with `-`, so that
-//! `a -1` is two tokens, `a` and `-1`; `a - 1` is three.
+//! A token is a kind and a range of bytes. The longest token at a position is taken. A number can start with `-`: `a -1`
+//! is two tokens, `a` and `-1`; `a - 1` is three. Lines are counted only for errors.
 
 use super::{
     error::{Position, SyntaxError},
     keyword::Keyword,
 };
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
-    /// An unquoted name that is no keyword.
+    /// An unquoted name that is not a keyword.
     Word,
-    /// A keyword, in any case of letters.
+    /// A keyword, in any letter case.
     Keyword(Keyword),
     /// `"name"`
     QuotedName,
@@ -105,7 +104,7 @@ impl Symbol {
     }
 }
 
-/// A token: its kind and the half-open range of bytes it stands in.
+/// A token: its kind and its half-open range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
@@ -114,18 +113,18 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The bytes where it stands.
+    /// The range of bytes of the token.
     pub(crate) fn span(self) -> std::ops::Range<usize> {
         self.start as usize..self.end as usize
     }
 }
 
-/// The tokens of a text, ending with [`TokenKind::End`]. Comments and white space leave none.
+/// The tokens of a text, ending with [`TokenKind::End`]. Comments and white space are skipped.
 pub(crate) fn tokenize(text: &str) -> Result<Vec<Token>, SyntaxError> {
     if u32::try_from(text.len()).is_err() {
         return Err(SyntaxError::Rule("The statement is longer than 4 GiB".into()));
     }
-    // A token and the blank after it are rarely shorter than four bytes.
+    // A token and the space after it are rarely shorter than four bytes.
     let mut tokens = Vec::with_capacity(text.len() / 4 + 8);
     let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
     loop {
@@ -139,7 +138,7 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Token>, SyntaxError> {
     }
 }
 
-/// What stands between the quotes of a token of the kinds `String`, `DollarString` and `QuotedName`.
+/// The unescaped text of a token of kind `String`, `DollarString` or `QuotedName`.
 pub(crate) fn unquote(kind: TokenKind, token_text: &str) -> String {
     let (edge, doubled, single) = match kind {
         TokenKind::String => (1, "''", "'"),
@@ -197,7 +196,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes over one token.
+    /// Consumes one token.
     fn next_kind(&mut self) -> Result<TokenKind, SyntaxError> {
         let Some(first) = self.byte(0) else { return Ok(TokenKind::End) };
         match first {
@@ -252,7 +251,7 @@ impl Lexer<'_> {
         Ok(TokenKind::Symbol(symbol))
     }
 
-    /// A token between quotes, in which a doubled quote stands for one.
+    /// A quoted token. A doubled quote is an escaped one.
     fn quoted(&mut self, quote: u8, kind: TokenKind) -> Result<TokenKind, SyntaxError> {
         let mut end = self.at + 1;
         loop {
@@ -290,7 +289,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// What starts with `-`.
+    /// A token that starts with `-`.
     fn minus(&mut self) -> TokenKind {
         match self.byte(1) {
             Some(b'0'..=b'9') => {
@@ -322,7 +321,7 @@ impl Lexer<'_> {
         TokenKind::Symbol(Symbol::Minus)
     }
 
-    /// What starts with a digit.
+    /// A token that starts with a digit.
     fn number(&mut self) -> TokenKind {
         let rest = self.rest();
         if is_uuid(rest) {
@@ -351,7 +350,7 @@ impl Lexer<'_> {
             }
         }
         let mut kind = TokenKind::Integer;
-        // `1..2` is a range of integers, and `1...2` one from the float `1.`.
+        // `1..2` is a range of integers, `1...2` a range from the float `1.`.
         let starts_fraction = match (self.byte(0), self.byte(1)) {
             (Some(b'.'), Some(b'.')) => self.byte(2) == Some(b'.'),
             (Some(b'.'), _) => true,
@@ -379,7 +378,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes over `y`, `mo`, `w`, `d`, `h`, `m`, `s`, `ms`, `us`, `µs` or `ns`.
+    /// Consumes `y`, `mo`, `w`, `d`, `h`, `m`, `s`, `ms`, `us`, `µs` or `ns`.
     fn skip_duration_unit(&mut self) -> bool {
         let lower = |byte: Option<u8>| byte.map_or(0, |byte| byte.to_ascii_lowercase());
         let length = match (lower(self.byte(0)), lower(self.byte(1))) {
@@ -406,7 +405,7 @@ fn is_uuid(bytes: &[u8]) -> bool {
         })
 }
 
-/// The length of the duration in one of the ISO 8601 notations that the bytes start with.
+/// The length of the ISO 8601 duration at the start of the bytes.
 fn iso_duration_length(bytes: &[u8]) -> Option<usize> {
     if bytes.first() != Some(&b'P') {
         return None;
@@ -437,7 +436,7 @@ fn iso_alternative_length(bytes: &[u8]) -> Option<usize> {
     matches.then_some(PATTERN.len())
 }
 
-/// Passes over numbers, each followed by one of the designators, in their order; says where they end and whether there
+/// Skips numbers that are each followed by one of the designators, in order. Returns where they end and whether there
 /// was any.
 fn skip_designators(bytes: &[u8], start: usize, designators: &[u8]) -> (usize, bool) {
     let mut end = start;
@@ -501,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_told_from_fractions() {
+    fn ranges_and_fractions_are_distinguished() {
         let texts = |text| kinds(text).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         assert_eq!(texts("1..2"), ["1", "..", "2"]);
         assert_eq!(texts("1...2"), ["1.", "..", "2"]);
@@ -511,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_blanks_leave_no_token() {
+    fn comments_and_white_space_are_skipped() {
         let text = "a -- x\n b // y\r c /* z\n 'z' */ d -- to the end";
         let words: Vec<_> = kinds(text).into_iter().map(|(_, text)| text).collect();
         assert_eq!(words, ["a", "b", "c", "d"]);
@@ -528,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_no_token_is_named_with_its_place() {
+    fn an_invalid_character_is_reported_with_its_position() {
         let error = |text| tokenize(text).unwrap_err().to_string();
         assert_eq!(error("a\n ä"), "line 2:1 no viable alternative at character 'ä'");
         assert_eq!(error("äé ^"), "line 1:0 no viable alternative at character 'ä'");

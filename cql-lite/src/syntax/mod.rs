@@ -1,6 +1,6 @@
 //! The syntax of CQL: text to tree ([`parse`]) and back (`Display` of the tree).
 //!
-//! The grammar is that of Cassandra 5.0, with `USING TIMEOUT` of ScyllaDB in SELECT. Errors read as Cassandra's.
+//! The grammar is that of Cassandra 5.0, with `USING TIMEOUT` of ScyllaDB in SELECT. Error texts are Cassandra's.
 
 pub mod ast;
 mod error;

@@ -1,8 +1,7 @@
-//! Sets and maps in their canonical form: ascending in the type's order, no element and no key twice.
+//! The canonical form of sets and maps: ascending in the order of the type, without duplicate elements or keys.
 //!
-//! Clients send sets and maps in the order of their own hash tables. Values of a type are compared, stored and used as
-//! keys by their bytes, so equal values must have equal bytes: whatever comes from outside passes here once. Sets and
-//! maps inside other values are put in order as well.
+//! Clients send sets and maps in any order. Values are compared, stored and used as keys by their bytes, so equal values
+//! must have equal bytes: every value from a client is converted here once, including the sets and maps inside it.
 
 use std::borrow::Cow;
 
@@ -10,17 +9,17 @@ use super::codec::{self, CodecError};
 use super::compare::compare;
 use super::cql_type::CqlType;
 
-/// Elements that are sorted at most: each takes more memory then than it may have on the wire. More than a mutation has room for,
-/// unless they are empty.
+/// Maximum number of elements that are sorted. Sorting takes more memory per element than the wire does; empty elements
+/// could otherwise make a small message large.
 const ELEMENTS_MAX: usize = 4 << 20;
 
-/// Sorts the elements of a set; of equal ones the first stays.
+/// Sorts the elements of a set. Of equal elements the first is kept.
 pub fn sort_elements<T: AsRef<[u8]>>(element: &CqlType, elements: &mut Vec<T>) {
     elements.sort_by(|a, b| compare(element, a.as_ref(), b.as_ref()));
     elements.dedup_by(|later, earlier| compare(element, later.as_ref(), earlier.as_ref()).is_eq());
 }
 
-/// Sorts the entries of a map; of those with equal keys the first key stays, with the last value, as when a Java map is filled.
+/// Sorts the entries of a map. Of entries with equal keys the first key is kept, with the last value, as in a Java map.
 pub fn sort_entries<K: AsRef<[u8]>, V>(key: &CqlType, entries: &mut Vec<(K, V)>) {
     entries.sort_by(|a, b| compare(key, a.0.as_ref(), b.0.as_ref()));
     entries.dedup_by(|later, earlier| {
@@ -32,7 +31,7 @@ pub fn sort_entries<K: AsRef<[u8]>, V>(key: &CqlType, entries: &mut Vec<(K, V)>)
     });
 }
 
-/// The canonical form of a [valid](super::validate::validate) value; borrowed if it has that form already.
+/// The canonical form of a [valid](super::validate::validate) value; borrowed if the value is already canonical.
 pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, CodecError> {
     if bytes.is_empty() || !holds_sorted(ty) {
         return Ok(Cow::Borrowed(bytes));
@@ -122,7 +121,7 @@ fn all_canonical<'a>(
     elements.map(|item| canonical(element, item?)).collect()
 }
 
-/// `None`: nothing was out of order.
+/// Returns `None` if the value is already canonical.
 fn canonical_fields(types: &[CqlType], bytes: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
     let fields = codec::fields(bytes)
         .zip(types)
@@ -134,13 +133,13 @@ fn canonical_fields(types: &[CqlType], bytes: &[u8]) -> Result<Option<Vec<u8>>, 
     Ok(Some(codec::encode_fields(fields.iter().map(Option::as_deref))))
 }
 
-/// Whether a value of the type is, or has in it, a set or a map: the others are canonical as they come.
+/// Whether the type is or contains a set or a map. Values of other types are always canonical.
 #[inline]
 pub fn holds_sorted(ty: &CqlType) -> bool {
     match ty {
         CqlType::Set { .. } | CqlType::Map { .. } => true,
         CqlType::List { .. } | CqlType::Vector { .. } | CqlType::Tuple(_) | CqlType::UserType { .. } => {
-            // Apart, so that the answer for most types is found where it is asked for.
+            // In a function of its own, so that the check for simple types can be inlined.
             ty.any(&|part| matches!(part, CqlType::Set { .. } | CqlType::Map { .. }))
         }
         _ => false,

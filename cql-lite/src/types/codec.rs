@@ -1,4 +1,4 @@
-//! The framing of values made of values, read without allocation.
+//! Framing of collections, tuples, user types and vectors, read without allocation.
 //!
 //! ```text
 //! list, set  := count (i32), then per element: length (i32), bytes
@@ -7,7 +7,7 @@
 //! vector     := the elements; each preceded by its length (unsigned vint) if the element type is variable
 //! ```
 //!
-//! All numbers are big endian. The iterators check every bound and end after their first error.
+//! All numbers are big endian. The iterators check every bound and stop after the first error.
 
 use std::net::IpAddr;
 
@@ -19,30 +19,30 @@ pub enum CodecError {
     /// The bytes end inside a number or an element.
     #[error("Not enough bytes to read a {what}")]
     Truncated {
-        /// What was being read.
+        /// The kind of value.
         what: &'static str,
     },
     /// Bytes are left after the last element.
     #[error("Unexpected extraneous bytes after {what} value")]
     TrailingBytes {
-        /// What had been read.
+        /// The kind of value.
         what: &'static str,
     },
-    /// An element is null where only values may be.
+    /// An element is null, which the collection does not allow.
     #[error("null is not supported inside collections")]
     NullElement,
-    /// More elements than are put in order.
+    /// Too many elements to sort.
     #[error("a collection of {count} elements is larger than the limit of {limit}")]
     TooManyElements {
         /// The number found.
         count: usize,
-        /// The largest that is taken.
+        /// The maximum.
         limit: usize,
     },
     /// A negative number of elements.
     #[error("The data cannot be deserialized as a {what}")]
     NegativeCount {
-        /// What was being read.
+        /// The kind of value.
         what: &'static str,
     },
 }
@@ -67,7 +67,7 @@ pub struct Elements<'a> {
     left: usize,
 }
 
-/// Reads a list or set. No bytes at all are an empty collection.
+/// Reads a list or set. Zero bytes are an empty collection.
 pub fn elements(bytes: &[u8]) -> Result<Elements<'_>, CodecError> {
     let mut rest = bytes;
     let left = take_count(&mut rest, "list")?;
@@ -83,7 +83,7 @@ fn take_count(rest: &mut &[u8], what: &'static str) -> Result<usize, CodecError>
 }
 
 impl<'a> Elements<'a> {
-    /// How many elements are still to come, by the collection's own count.
+    /// Number of elements left, according to the collection's count.
     pub fn remaining(&self) -> usize {
         self.left
     }
@@ -120,7 +120,7 @@ pub struct Entries<'a> {
     elements: Elements<'a>,
 }
 
-/// Reads a map. No bytes at all are an empty map.
+/// Reads a map. Zero bytes are an empty map.
 pub fn entries(bytes: &[u8]) -> Result<Entries<'_>, CodecError> {
     let mut rest = bytes;
     let left = take_count(&mut rest, "map")?;
@@ -128,7 +128,7 @@ pub fn entries(bytes: &[u8]) -> Result<Entries<'_>, CodecError> {
 }
 
 impl<'a> Entries<'a> {
-    /// How many entries are still to come, by the map's own count.
+    /// Number of entries left, according to the map's count.
     pub fn remaining(&self) -> usize {
         self.elements.left
     }
@@ -153,8 +153,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The value of a key in a map whose keys are compared as bytes (exact for all types whose equal values have
-/// equal bytes).
+/// Looks up a key by its bytes. Exact for key types whose equal values have equal bytes.
 pub fn entry<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, CodecError> {
     for entry in entries(bytes)? {
         let (candidate, value) = entry?;
@@ -171,8 +170,8 @@ pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// Reads the fields of a tuple or user type: `None` is null. Ends where the bytes end, so missing fields at the
-/// end are not reported.
+/// Reads the fields of a tuple or user type; `None` is null. The iterator ends with the bytes and does not report
+/// missing trailing fields.
 pub fn fields(bytes: &[u8]) -> Fields<'_> {
     Fields { rest: bytes }
 }
@@ -205,7 +204,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Field number `index` of a tuple or user type; null if it is null or missing.
+/// Field `index` of a tuple or user type; `None` if it is null or missing.
 pub fn field(bytes: &[u8], index: usize) -> Result<Option<&[u8]>, CodecError> {
     match fields(bytes).nth(index) {
         Some(field) => field,
@@ -361,12 +360,12 @@ pub fn write_unsigned_vint(value: u64, out: &mut Vec<u8>) {
 }
 
 /// Splits a zigzag variable-length integer off the front.
-pub fn take_signed_vint(input: &mut &[u8]) -> Option<i64> {
+pub(crate) fn take_signed_vint(input: &mut &[u8]) -> Option<i64> {
     let encoded = take_unsigned_vint(input)?;
     Some((encoded >> 1) as i64 ^ -((encoded & 1) as i64))
 }
 
 /// Appends a zigzag variable-length integer.
-pub fn write_signed_vint(value: i64, out: &mut Vec<u8>) {
+pub(crate) fn write_signed_vint(value: i64, out: &mut Vec<u8>) {
     write_unsigned_vint(((value << 1) ^ (value >> 63)) as u64, out);
 }

@@ -1,7 +1,6 @@
-//! The order of values, on wire bytes, as Cassandra defines it for each type.
+//! Comparison of wire bytes in Cassandra's order of each type.
 //!
-//! Empty bytes sort before everything else. The order is total for valid bytes; bytes that are not valid compare
-//! as bytes, so the order stays total for any input.
+//! Empty bytes sort first. Invalid bytes are compared as plain bytes, so the order is total for any input.
 
 use std::cmp::Ordering;
 
@@ -61,13 +60,13 @@ fn compare_fixed<const N: usize, T: Ord>(
 }
 
 /// A number that orders doubles as Java's `Double.compare`: -0.0 before 0.0, NaN last and equal to itself.
-pub fn java_order_f64(number: f64) -> i64 {
+pub(crate) fn java_order_f64(number: f64) -> i64 {
     let bits = if number.is_nan() { f64::NAN.abs().to_bits() } else { number.to_bits() } as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
 /// A number that orders floats as Java's `Float.compare`.
-pub fn java_order_f32(number: f32) -> i32 {
+pub(crate) fn java_order_f32(number: f32) -> i32 {
     let bits = if number.is_nan() { f32::NAN.abs().to_bits() } else { number.to_bits() } as i32;
     bits ^ (((bits >> 31) as u32) >> 1) as i32
 }
@@ -101,8 +100,8 @@ fn compare_entries(key: &CqlType, value: &CqlType, left: &[u8], right: &[u8]) ->
     }
 }
 
-/// Nulls sort before values; missing fields at the end are as nulls, but a value that ends earlier sorts before one
-/// that goes on with a value.
+/// Nulls sort before values. Missing trailing fields equal nulls; a tuple that ends earlier sorts before one whose next
+/// field is not null.
 fn compare_fields(types: &[CqlType], left: &[u8], right: &[u8]) -> Option<Ordering> {
     let (mut left, mut right) = (codec::fields(left), codec::fields(right));
     for ty in types {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::codec;
-use super::validate::ValueError;
+use super::value_error::ValueError;
 
 pub(crate) const NANOSECONDS_PER_MICROSECOND: i64 = 1_000;
 pub(crate) const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;
@@ -44,7 +44,7 @@ pub enum DurationError {
     /// Units are not from the largest to the smallest.
     #[error("Invalid duration. The {unit} should be after {later}")]
     UnitOrder {
-        /// The unit that comes too early in the list of units.
+        /// The larger unit, which is written after a smaller one.
         unit: &'static str,
         /// The unit before it in the text.
         later: &'static str,
@@ -83,7 +83,7 @@ impl Duration {
     }
 
     /// Appends the wire bytes.
-    pub fn write_wire(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_wire(&self, out: &mut Vec<u8>) {
         codec::write_signed_vint(i64::from(self.months), out);
         codec::write_signed_vint(i64::from(self.days), out);
         codec::write_signed_vint(self.nanoseconds, out);
@@ -155,13 +155,13 @@ impl fmt::Display for Duration {
 }
 
 enum ParseFailure {
-    /// The text has not the format.
+    /// The text does not have the format.
     Syntax,
-    /// The text has the format and breaks a rule.
+    /// The text has the format but breaks a rule.
     Content(DurationError),
 }
 
-/// The units from the largest to the smallest: their plural names and what one is worth in the unit of its part.
+/// The units, largest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Unit {
     Years,
@@ -299,7 +299,7 @@ fn parse_units(text: &str) -> Result<Builder, ParseFailure> {
     Ok(builder)
 }
 
-/// What follows the `P`.
+/// The text after the `P`.
 fn parse_iso(text: &str) -> Result<Builder, ParseFailure> {
     if text.contains('-') {
         return parse_iso_alternative(text);

@@ -1,8 +1,8 @@
 //! Wire bytes to JSON text and JSON text to wire bytes, as `toJson` and `fromJson` do.
 //!
-//! JSON object keys are strings, so keys of maps that are not strings are written as the text of their JSON, and read
-//! back from it. Numbers are accepted as strings. Names of fields are case-sensitive where they are in quotes of
-//! their own (`{"\"Name\"": 1}`), lower case otherwise. Texts of errors are Cassandra's.
+//! JSON object keys are strings, so a map key of another type is written as the text of its JSON. Numbers are accepted
+//! as strings. A field name in inner quotes (`{"\"Name\"": 1}`) is case-sensitive; any other is read as lower case.
+//! Error texts are Cassandra's.
 
 use std::fmt::Write;
 
@@ -15,10 +15,10 @@ use super::duration::Duration;
 use super::literal::{self, LiteralError};
 use super::number::Decimal;
 use super::time;
-use super::validate::ValueError;
 use super::value::Value;
+use super::value_error::ValueError;
 
-/// Why JSON is not a value of a type, or a value is not JSON.
+/// Error of converting between values and JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON.
@@ -26,15 +26,15 @@ pub enum JsonError {
     Syntax {
         /// The text.
         text: String,
-        /// What the parser says.
+        /// The message of the JSON parser.
         problem: String,
     },
-    /// JSON of another kind than the type needs.
+    /// The JSON has the wrong kind for the type.
     #[error("Expected {expected}, but got a {found}: {json}")]
     Unexpected {
-        /// What the type needs.
+        /// The expected kind.
         expected: &'static str,
-        /// The kind found, under its Java name.
+        /// The kind found, by its Java class name.
         found: &'static str,
         /// The JSON found.
         json: String,
@@ -42,7 +42,7 @@ pub enum JsonError {
     /// A string that is not a value of the type.
     #[error(transparent)]
     Literal(#[from] LiteralError),
-    /// Anything else that is wrong with a value.
+    /// Any other invalid value.
     #[error("{0}")]
     Invalid(String),
     /// Bytes that are not a value of the type.
@@ -88,12 +88,12 @@ pub fn write_json_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// The name of a column or field as a JSON key stands for it: in quotes of its own unless it is lower case.
+/// The JSON key of a column or field: in inner quotes unless the name is lower case.
 pub fn json_name(name: &str) -> String {
     if name.to_lowercase() == name { name.to_owned() } else { format!("\"{name}\"") }
 }
 
-/// The name of a column or field that a JSON key stands for (the inverse of [`json_name`]).
+/// The column or field name of a JSON key (the inverse of [`json_name`]).
 pub fn name_of_json_key(key: &str) -> String {
     match key.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(name) => name.to_owned(),
@@ -102,7 +102,7 @@ pub fn name_of_json_key(key: &str) -> String {
 }
 
 /// Appends the value as JSON text.
-pub fn write_json(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
+pub(crate) fn write_json(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
     match ty {
         CqlType::List { element, .. } | CqlType::Set { element, .. } => {
             write_array(codec::elements(bytes)?, out, |item, out| write_json(element, item?, out))
@@ -182,7 +182,7 @@ fn write_field(
 fn write_scalar(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), ValueError> {
     match Value::decode(ty, bytes)? {
         Value::Ascii(text) | Value::Text(text) => write_json_string(&text, out),
-        // JSON has no such numbers.
+        // JSON has neither NaN nor infinities.
         Value::Double(number) if !number.is_finite() => out.push_str("null"),
         Value::Float(number) if !number.is_finite() => out.push_str("null"),
         Value::Timestamp(millis) => write_json_string(&time::format_timestamp_json(millis), out),
@@ -212,7 +212,7 @@ pub fn from_parsed(ty: &CqlType, json: &Json) -> Result<Option<Vec<u8>>, JsonErr
     value_from(ty, json).map(Some)
 }
 
-/// The Java class that Cassandra's parser makes of the JSON.
+/// The Java class to which Cassandra's parser maps the JSON value.
 fn java_kind(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",
@@ -300,7 +300,7 @@ fn value_from(ty: &CqlType, json: &Json) -> Result<Vec<u8>, JsonError> {
     }
 }
 
-/// A collection that came as a string (a key of a map) is JSON in itself.
+/// Parses a collection given as a string, as map keys are.
 fn unwrap_string(json: &Json) -> Result<std::borrow::Cow<'_, Json>, JsonError> {
     Ok(match json {
         Json::String(text) => std::borrow::Cow::Owned(parse(text)?),
@@ -392,7 +392,7 @@ fn map_from(key: &CqlType, value: &CqlType, json: &Json) -> Result<Vec<u8>, Json
             .ok_or_else(|| JsonError::Invalid("Invalid null value in map".to_owned()))?;
         entries.push((key_bytes, value_bytes));
     }
-    // Two spellings of one key: the later one counts.
+    // Of two spellings of one key the later one wins.
     sort_entries(key, &mut entries);
     Ok(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))))
 }

@@ -1,6 +1,5 @@
-//! Text to wire bytes and back: CQL literals, and the plain text that casts and errors show.
+//! Parsing and formatting: CQL literals, and the plain text of casts and error messages.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -10,12 +9,13 @@ use uuid::Uuid;
 use super::codec;
 use super::cql_type::{CqlType, quote_identifier};
 use super::duration::{Duration, DurationError};
+pub use super::hex::format_hex;
 use super::number::{self, Decimal};
 use super::time::{self, TimeError};
-use super::validate::ValueError;
 use super::value::Value;
+use super::value_error::ValueError;
 
-/// The kinds of literals that CQL's grammar tells apart.
+/// The kinds of literals in CQL's grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiteralKind {
     /// `'text'`
@@ -50,7 +50,7 @@ impl std::fmt::Display for LiteralKind {
 }
 
 impl LiteralKind {
-    /// The type the literal has where nothing else decides.
+    /// The type of the literal when the context requires none.
     pub fn preferred_type(self, text: &str) -> CqlType {
         match self {
             LiteralKind::String if text.is_ascii() => CqlType::Ascii,
@@ -71,7 +71,7 @@ impl LiteralKind {
         }
     }
 
-    /// Whether a literal of this kind may be written for a type.
+    /// Whether a literal of this kind can be assigned to the type.
     pub fn is_assignable_to(self, ty: &CqlType) -> bool {
         match self {
             LiteralKind::String => matches!(
@@ -103,7 +103,7 @@ fn fits_double(decimal: &Decimal) -> bool {
         .is_ok_and(|back| back.unscaled == decimal.unscaled && back.scale == decimal.scale)
 }
 
-/// Why text is not a value of a type. The texts are Cassandra's.
+/// Error of parsing a literal. The texts are Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LiteralError {
     /// The text is not a number, address, UUID, … of the type.
@@ -135,7 +135,7 @@ pub enum LiteralError {
     /// Not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// There is no such literal for the type.
+    /// The type has no literal of one token.
     #[error("a value of type {ty} cannot be written as one literal")]
     NoLiteral {
         /// The type.
@@ -150,7 +150,7 @@ fn malformed(expected: &'static str, text: &str) -> LiteralError {
     LiteralError::Malformed { expected, text: text.to_owned() }
 }
 
-/// The wire bytes of a literal's text for a type the literal is assignable to. Blobs may have a `0x` before them.
+/// Parses a literal of a kind that is assignable to the type; returns wire bytes. `0x` before a blob is optional.
 pub fn parse(ty: &CqlType, text: &str) -> Result<Vec<u8>, LiteralError> {
     if text.is_empty() && !matches!(ty, CqlType::Date | CqlType::Time | CqlType::Duration) {
         let has_empty_value = !matches!(ty, CqlType::Tinyint | CqlType::Smallint);
@@ -268,19 +268,8 @@ fn parse_uuid(text: &str) -> Result<Uuid, LiteralError> {
     Uuid::parse_str(text).map_err(|_| malformed("Unable to make UUID", text))
 }
 
-/// `0x` and the bytes in hexadecimal.
-pub fn format_hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(2 + bytes.len() * 2);
-    out.push_str("0x");
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
-}
-
 /// An address as Java prints it: IPv6 without `::`.
-pub fn format_inet(address: IpAddr) -> String {
+pub(crate) fn format_inet(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => {
@@ -294,8 +283,8 @@ pub fn quote_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The value as a CQL literal, as `DESCRIBE` and error messages write it. Bytes that are not a value of the type
-/// are written as a blob.
+/// Formats a value as a CQL literal, for `DESCRIBE` and error messages. Bytes that are not a value of the type are
+/// formatted as a blob.
 pub fn format(ty: &CqlType, bytes: &[u8]) -> String {
     if bytes.is_empty() && !matches!(ty, CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Custom(_))
     {
@@ -363,8 +352,8 @@ fn format_elements(element: &CqlType, bytes: &[u8]) -> String {
     texts.join(", ")
 }
 
-/// The value as plain text without quotes: what `CAST(… AS text)` gives. Collections, tuples and user types are
-/// written as literals; bytes that are not a value of the type as a blob.
+/// Formats a value as plain text without quotes, as `CAST(… AS text)` does. Collections, tuples and user types are
+/// formatted as literals, and bytes that are not a value of the type as a blob.
 pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     if ty.is_collection()
         || matches!(ty, CqlType::Tuple(_) | CqlType::UserType { .. } | CqlType::Vector { .. })

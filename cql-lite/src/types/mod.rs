@@ -1,23 +1,25 @@
-//! CQL types and values: what the bytes of a column mean.
+//! CQL types and values.
 //!
-//! Every function here is pure. A value travels as its *wire bytes* (the encoding of the native protocol,
-//! version 3 and later) and is only decoded where its meaning is needed.
+//! Every function here is pure. Values are passed as their *wire bytes* (the encoding of the native protocol, version 3
+//! and later) and decoded only where necessary.
 //!
 //! * [`cql_type`]: the types themselves, their names in CQL and in the schema tables
 //! * [`value`]: decoded values; [`validate`](validate::validate) and [`compare`](compare::compare) work on
 //!   wire bytes without decoding
-//! * [`canonical`]: sets and maps in order, as they are compared and stored
+//! * [`canonical`]: sets and maps sorted and without duplicates, as they are compared and stored
 //! * [`codec`]: the framing of collections, tuples and vectors, read without allocation
 //! * [`ordered`]: wire bytes to and from byte-comparable clustering components
 //! * [`literal`], [`json`]: text to and from wire bytes
-//! * [`number`], [`time`], [`duration`], [`timeuuid`]: arithmetic the types need
-//! * [`token`]: partition keys to tokens to shards
+//! * [`number`], [`time`], [`duration`], [`timeuuid`]: arithmetic of single types
+//! * [`value_error`], [`hex`]: shared by the modules above
+//! * [`token`]: the token of a partition key, and the shard of a token
 
 pub mod canonical;
 pub mod codec;
 pub mod compare;
 pub mod cql_type;
 pub mod duration;
+pub(crate) mod hex;
 pub mod json;
 pub mod literal;
 pub mod number;
@@ -27,6 +29,7 @@ pub mod timeuuid;
 pub mod token;
 pub mod validate;
 pub mod value;
+pub(crate) mod value_error;
 
 pub use cql_type::{CqlType, UserType};
 pub use value::Value;

@@ -1,7 +1,7 @@
 //! Arbitrary-precision numbers and Java's way of printing numbers.
 //!
 //! A `varint` is a big-endian two's complement number, a `decimal` a 32-bit scale followed by such a number:
-//! the value is `unscaled × 10^-scale`. Arithmetic follows Java's `BigDecimal`, which is what CQL promises.
+//! the value is `unscaled × 10^-scale`. Arithmetic follows Java's `BigDecimal`, as in Cassandra.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,22 +11,22 @@ use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::{Pow, Signed, ToPrimitive, Zero};
 
-/// The widest gap between two scales that is bridged by writing out zeros. A client can name a scale of billions in
-/// a few bytes; work must stay in proportion.
+/// Largest difference of two scales that is evened out by appending zeros. A client can send a scale of billions in a
+/// few bytes; this bounds the work that such a number causes.
 const MAXIMUM_SCALE_GAP: i64 = 100_000;
 
 /// A decimal number: `unscaled × 10^-scale`.
 ///
-/// Equality is numeric (`1.0 == 1.00`), as CQL's comparison is; the scale is kept for printing.
+/// Equality is numeric (`1.0 == 1.00`), as in CQL. The scale is kept for printing.
 #[derive(Debug, Clone)]
 pub struct Decimal {
     /// The digits as an integer.
     pub unscaled: BigInt,
-    /// How many of the digits are after the point; may be negative.
+    /// Number of digits after the decimal point; may be negative.
     pub scale: i32,
 }
 
-/// Why text or a number cannot become a decimal, or an operation on decimals cannot be done.
+/// Error of parsing, converting or computing a decimal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NumberError {
     /// The text is not a number.
@@ -38,15 +38,15 @@ pub enum NumberError {
     /// Division by zero.
     #[error("BigInteger divide by zero")]
     DivideByZero,
-    /// The exponent or the number of digits is beyond what is computed.
+    /// The exponent or the number of digits exceeds the supported range.
     #[error("the number has too many digits")]
     TooManyDigits,
-    /// Not a number or an infinity.
+    /// The floating-point number is NaN or infinite.
     #[error("{0} cannot be converted into a decimal")]
     NotFinite(&'static str),
 }
 
-/// A varint from its wire bytes; no bytes are zero.
+/// Decodes a varint. Empty bytes decode to zero.
 pub fn varint_from_wire(bytes: &[u8]) -> BigInt {
     BigInt::from_signed_bytes_be(bytes)
 }
@@ -56,7 +56,7 @@ pub fn digit_count(number: &BigInt) -> u64 {
     if number.is_zero() {
         return 1;
     }
-    // log10(2) to nine digits gives the count or one too few; one comparison decides.
+    // The estimate from log10(2) is exact or one too low; one comparison decides.
     let bits = number.bits();
     if bits < 60 {
         return number.magnitude().to_string().len() as u64;
@@ -72,7 +72,7 @@ pub fn digit_count(number: &BigInt) -> u64 {
     count
 }
 
-/// Ten to the power of `exponent`, which the caller has bounded.
+/// Ten to the power of `exponent`. The caller bounds the exponent.
 fn power_of_ten(exponent: u64) -> BigInt {
     BigInt::from(10u8).pow(exponent)
 }
@@ -88,7 +88,7 @@ impl Decimal {
         Decimal::new(0, 0)
     }
 
-    /// Reads the wire bytes; nothing if there are fewer than four.
+    /// Decodes the wire bytes; `None` if there are fewer than four.
     pub fn from_wire(bytes: &[u8]) -> Option<Decimal> {
         let (scale, unscaled) = bytes.split_first_chunk::<4>()?;
         Some(Decimal { unscaled: varint_from_wire(unscaled), scale: i32::from_be_bytes(*scale) })
@@ -154,7 +154,7 @@ impl Decimal {
         }
         let mut unscaled = self.unscaled.clone();
         let mut scale = self.scale;
-        // Zeros go in steps of powers of two, the largest first: long runs cost few divisions.
+        // Divide by 10^(2^n), largest n first, so that long runs of zeros cost few divisions.
         let mut step = 1u32 << digit_count(&unscaled).min(1 << 30).ilog2();
         while step > 0 {
             let (quotient, remainder) = unscaled.div_rem(&power_of_ten(u64::from(step)));
@@ -172,7 +172,7 @@ impl Decimal {
         digit_count(&self.unscaled) as i64 - i64::from(self.scale)
     }
 
-    /// Both numbers' digits at their common (larger) scale.
+    /// The unscaled values of both numbers at the larger of the two scales.
     fn aligned(&self, other: &Decimal) -> Result<(BigInt, BigInt, i32), NumberError> {
         let scale = self.scale.max(other.scale);
         Ok((self.digits_at(scale)?, other.digits_at(scale)?, scale))
@@ -229,8 +229,8 @@ impl Decimal {
         Ok(quotient.normalized())
     }
 
-    /// The quotient with exactly that scale, rounded half away from zero.
-    pub fn divide_to_scale(&self, other: &Decimal, scale: i32) -> Result<Decimal, NumberError> {
+    /// The quotient with exactly `scale`, rounded half away from zero.
+    pub(crate) fn divide_to_scale(&self, other: &Decimal, scale: i32) -> Result<Decimal, NumberError> {
         if other.unscaled.is_zero() {
             return Err(NumberError::DivideByZero);
         }
@@ -273,7 +273,7 @@ impl Decimal {
             return Ok(Decimal { unscaled: self.digits_at(scale)?, scale });
         }
         let dropped = i64::from(self.scale) - i64::from(scale);
-        // What has fewer digits than are dropped is less than half a unit; what has more is as large as the number itself.
+        // With fewer digits than are dropped the number is below half a unit and rounds to zero.
         if dropped > MAXIMUM_SCALE_GAP && dropped.unsigned_abs() > digit_count(&self.unscaled) {
             return Ok(Decimal { unscaled: BigInt::zero(), scale });
         }
@@ -298,7 +298,7 @@ impl Decimal {
     }
 }
 
-/// The digits with a point before the last `scale` of them.
+/// Inserts a decimal point before the last `scale` digits.
 fn with_point(digits: &str, scale: usize) -> String {
     if scale == 0 {
         return digits.to_owned();
@@ -367,7 +367,7 @@ impl Ord for Decimal {
     }
 }
 
-/// As Java's `BigDecimal.toString`: plain digits, or scientific notation for a negative scale or many zeros.
+/// Formats as Java's `BigDecimal.toString`: plain digits, or scientific notation for a negative scale or many zeros.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.unscaled.magnitude().to_string();

@@ -1,8 +1,8 @@
-//! One clustering value as one byte-comparable component: `memcmp` of components is
-//! [`compare`](super::compare::compare) of values.
+//! Byte-comparable encoding of clustering values: `memcmp` of two components orders as
+//! [`compare`](super::compare::compare) of their values.
 //!
-//! A component starts with a marker and is prefix-free; components simply follow one another. In descending order
-//! every byte of the component is inverted.
+//! A component starts with a marker byte and is prefix-free, so components are concatenated without separators. In
+//! descending order every byte of the component is inverted.
 //!
 //! ```text
 //! component := 0x40                                        the empty value (no bytes)
@@ -22,11 +22,13 @@
 //!            | vector        components of the elements
 //! ```
 //!
-//! So no component starts with 0x00 or 0xFF, inverted or not. Decoding gives wire bytes of an equal value; they
-//! differ from the original only where different bytes are equal values: decimals lose trailing zeros, varints
-//! padding, NaNs their payload, tuples are filled with nulls up to the number of fields.
+//! No component starts with 0x00 or 0xFF, inverted or not. Decoding returns the wire bytes of an equal value, which may
+//! differ from the original bytes: decimals lose trailing zeros, varints lose padding, NaNs lose their payload, and
+//! tuples are padded with nulls up to their number of fields.
 
 mod component;
+mod error;
 mod number;
 
-pub use component::{OrderedError, decode, encode};
+pub use component::{decode, encode};
+pub use error::OrderedError;

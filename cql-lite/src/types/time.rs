@@ -14,7 +14,7 @@ pub const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// The value of `date` for 1970-01-01.
 pub const DATE_EPOCH: i64 = 1 << 31;
 
-/// Why text is not a date, a time or a timestamp, or arithmetic on them cannot be done. Cassandra's texts.
+/// Error of parsing or computing dates and times. The texts are Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     /// No format of timestamps fits.
@@ -59,8 +59,8 @@ pub enum TimeError {
 }
 
 /// The days from 1970-01-01 to a date of the calendar.
-pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
-    // The year starts in March, so the leap day is the last: each era of 400 years has the same days.
+pub(crate) fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
+    // Years start in March, which puts the leap day at the end. Every era of 400 years has the same length.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -119,7 +119,7 @@ pub fn format_timestamp(unix_millis: i64) -> String {
 }
 
 /// A timestamp as `2015-05-21 11:03:02.000Z`, the form of JSON.
-pub fn format_timestamp_json(unix_millis: i64) -> String {
+pub(crate) fn format_timestamp_json(unix_millis: i64) -> String {
     format_timestamp_with(unix_millis, ' ')
 }
 
@@ -158,7 +158,7 @@ pub fn date_from_days(days: i64) -> Result<u32, TimeError> {
 }
 
 /// Reads a `date`: `yyyy-mm-dd`, or the raw unsigned number.
-pub fn parse_date(text: &str) -> Result<u32, TimeError> {
+pub(crate) fn parse_date(text: &str) -> Result<u32, TimeError> {
     if is_integer(text) {
         return text.parse().map_err(|_| TimeError::DateNumber { text: text.to_owned() });
     }
@@ -171,7 +171,7 @@ pub fn parse_date(text: &str) -> Result<u32, TimeError> {
 }
 
 /// Reads a `time`: `hh:mm:ss[.fffffffff]`, or nanoseconds since midnight.
-pub fn parse_time(text: &str) -> Result<i64, TimeError> {
+pub(crate) fn parse_time(text: &str) -> Result<i64, TimeError> {
     if is_integer(text) {
         return text
             .parse()
@@ -189,7 +189,7 @@ pub fn parse_time(text: &str) -> Result<i64, TimeError> {
 /// Reads a `timestamp` as milliseconds since the epoch: a number of milliseconds, or
 /// `yyyy-mm-dd[(T| )hh:mm[:ss[.fffffffff]]][zone]`, where a zone is `Z`, `+hh`, `+hhmm`, `+hh:mm`, or a space and
 /// one of these, `UTC` or `GMT`.
-pub fn parse_timestamp(text: &str) -> Result<i64, TimeError> {
+pub(crate) fn parse_timestamp(text: &str) -> Result<i64, TimeError> {
     if is_integer(text) {
         return text.parse().map_err(|_| TimeError::TimestampNumber { text: text.to_owned() });
     }
@@ -223,7 +223,7 @@ fn scan_timestamp(text: &str) -> Option<i64> {
         .checked_sub(offset_minutes * 60_000)
 }
 
-/// What is left of a text that is read from the front.
+/// The unread rest of a text.
 struct Scanner<'a>(&'a str);
 
 impl Scanner<'_> {

@@ -1,7 +1,7 @@
 //! Version 1 UUIDs: making them from a given time, reading their time, and the order of UUIDs.
 //!
-//! There is no clock in here: the caller gives time, clock sequence and node. The time in a UUID counts units of
-//! 100 ns since 1582-10-15.
+//! No clock is read: the caller passes time, clock sequence and node. The time in a UUID counts units of 100 ns since
+//! 1582-10-15.
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ const MINIMUM_CLOCK_SEQUENCE_AND_NODE: u64 = 0x8080_8080_8080_8080;
 /// Clock sequence and node of the largest timeuuid of a time: every byte is 127.
 const MAXIMUM_CLOCK_SEQUENCE_AND_NODE: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 
-/// A version 1 UUID. `tenth_micros` (0 to 9) tells UUIDs of one microsecond apart.
+/// A version 1 UUID. `tenth_micros` (0 to 9) distinguishes UUIDs of one microsecond.
 pub fn from_micros(unix_micros: i64, tenth_micros: u8, clock_sequence: u16, node: [u8; 6]) -> Uuid {
     let units = unix_micros.wrapping_mul(10).wrapping_add(i64::from(tenth_micros));
     let [n0, n1, n2, n3, n4, n5] = node;
@@ -60,7 +60,7 @@ fn reorder_time(high: u64) -> u64 {
     (high << 48) | ((high << 16) & 0xFFFF_0000_0000) | (high >> 32)
 }
 
-/// Undoes [`reorder_time`].
+/// Inverse of [`reorder_time`].
 #[inline]
 fn restore_time(ordered: u64) -> u64 {
     (ordered >> 48) | ((ordered >> 16) & 0xFFFF_0000) | (ordered << 32)
@@ -68,23 +68,23 @@ fn restore_time(ordered: u64) -> u64 {
 
 /// A number whose order is that of `timeuuid`: by time, then the other bytes, each as a signed number.
 #[inline]
-pub fn timeuuid_sort_key(bytes: [u8; 16]) -> u128 {
+pub(crate) fn timeuuid_sort_key(bytes: [u8; 16]) -> u128 {
     let both = u128::from_be_bytes(bytes);
     let (high, low) = ((both >> 64) as u64, both as u64);
-    // The version (1) is on top of the time, so the comparison of the time is the same signed and unsigned.
+    // The top bits hold the version (1), so signed and unsigned comparison of the time agree.
     (u128::from(reorder_time(high)) << 64) | u128::from(low ^ 0x8080_8080_8080_8080)
 }
 
 /// The UUID of a [`timeuuid_sort_key`].
 #[inline]
-pub fn from_timeuuid_sort_key(key: u128) -> [u8; 16] {
+pub(crate) fn from_timeuuid_sort_key(key: u128) -> [u8; 16] {
     let (high, low) = ((key >> 64) as u64, key as u64 ^ 0x8080_8080_8080_8080);
     ((u128::from(restore_time(high)) << 64) | u128::from(low)).to_be_bytes()
 }
 
-/// What orders `uuid`: the version, then for version 1 the time, for others the bytes, then the other bytes.
+/// Sort key of `uuid`: the version, then the time (version 1) or the first bytes, then the other bytes.
 #[inline]
-pub fn uuid_sort_key(bytes: [u8; 16]) -> (u8, u128) {
+pub(crate) fn uuid_sort_key(bytes: [u8; 16]) -> (u8, u128) {
     let both = u128::from_be_bytes(bytes);
     let version = ((both >> 76) & 0xF) as u8;
     if version != 1 {
@@ -95,7 +95,7 @@ pub fn uuid_sort_key(bytes: [u8; 16]) -> (u8, u128) {
 
 /// The UUID of a [`uuid_sort_key`].
 #[inline]
-pub fn from_uuid_sort_key(version: u8, key: u128) -> [u8; 16] {
+pub(crate) fn from_uuid_sort_key(version: u8, key: u128) -> [u8; 16] {
     if version != 1 {
         return key.to_be_bytes();
     }

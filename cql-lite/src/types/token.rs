@@ -1,4 +1,4 @@
-//! From a partition key to its token, and from the token to its shard.
+//! The token of a partition key, and the shard of a token.
 //!
 //! The token is the first half of `MurmurHash3` x64 128 (seed 0) with Cassandra's deviation: the bytes after the last
 //! whole block of 16 are sign-extended before they are mixed in. The token -2^63 never occurs.
@@ -10,7 +10,7 @@ const C2: u64 = 0x4CF5_AD43_2745_937F;
 #[inline]
 pub fn token(partition_key: &[u8]) -> i64 {
     if partition_key.is_empty() {
-        // Cassandra gives the empty key the minimum token; it cannot occur in data, and the hash of nothing is 0.
+        // Cassandra assigns the minimum token to the empty key. No data has it; 0 is the hash of zero bytes.
         return 0;
     }
     match murmur3_first_half(partition_key) {
@@ -43,14 +43,14 @@ pub fn murmur3_first_half(key: &[u8]) -> i64 {
     h2 ^= length;
     h1 = h1.wrapping_add(h2);
     h2 = h2.wrapping_add(h1);
-    // The second half of the hash is this plus the first; it is not needed.
+    // The second half of the hash is not needed.
     finalize(h1).wrapping_add(finalize(h2)) as i64
 }
 
 /// Up to eight bytes, little endian, each sign-extended before it is shifted and combined.
 ///
-/// A negative byte extends with ones over all bytes above it, and the extensions are combined by exclusive or. So a byte comes out
-/// inverted where the number of negative bytes below it is odd, which a prefix sum of the sign bits tells.
+/// Sign extension of a negative byte sets all bits above it, and the extended bytes are combined by XOR. A byte is
+/// therefore inverted if an odd number of the bytes below it are negative, which a prefix XOR of the sign bits gives.
 #[inline]
 fn signed_tail(bytes: &[u8]) -> u64 {
     let word = little_endian(bytes);
@@ -61,7 +61,7 @@ fn signed_tail(bytes: &[u8]) -> u64 {
     word ^ odd.wrapping_mul(0xFF)
 }
 
-/// One to eight bytes as a number, by loads that overlap instead of one for each byte.
+/// Loads one to eight bytes as a number, with overlapping loads instead of one load for each byte.
 #[inline]
 fn little_endian(bytes: &[u8]) -> u64 {
     let length = bytes.len();
@@ -103,7 +103,7 @@ pub fn write_composite_component(value: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The columns of a partition key of several columns; ends at the first broken one.
+/// Iterates over the columns of a composite partition key; stops at the first malformed one.
 pub fn composite_components(mut key: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = key.split_first_chunk::<2>()?;
@@ -113,9 +113,8 @@ pub fn composite_components(mut key: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The shard that owns a token, among `shards` (at least one): ScyllaDB's biased token round robin. The
-/// `ignore_msb` (less than 64) most significant bits of the token do not count, so each shard's tokens are spread
-/// over the whole ring.
+/// The shard that owns a token, among `shards` (at least one), by ScyllaDB's biased token round robin. The `ignore_msb`
+/// (less than 64) most significant bits of the token are ignored, which spreads each shard's tokens over the ring.
 #[inline]
 pub fn shard_of(token: i64, shards: u32, ignore_msb: u32) -> u32 {
     let biased = (token as u64) ^ (1 << 63);

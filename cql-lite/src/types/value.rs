@@ -1,20 +1,20 @@
-//! Decoded values: the meaning of wire bytes as Rust data.
+//! Decoded values.
 //!
-//! `null` is not a value: where it can occur there is an `Option`. Decoding accepts exactly what
-//! [`validate`](super::validate::validate) accepts; empty bytes of a type that is not text or bytes are
-//! [`Value::Empty`].
+//! Null is not a [`Value`]: a field that can be null is an `Option`. Decoding accepts exactly what
+//! [`validate`](super::validate::validate) accepts. Empty bytes decode to [`Value::Empty`], except for text, ascii and
+//! blob.
 
 use std::net::IpAddr;
 
 use num_bigint::BigInt;
 use uuid::Uuid;
 
-use super::codec::{self, CodecError};
+use super::codec;
 use super::cql_type::CqlType;
 use super::duration::Duration;
 use super::number::{self, Decimal};
 
-pub use super::validate::ValueError;
+pub use super::value_error::ValueError;
 
 /// A value of any CQL type.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +82,7 @@ impl Value {
         Self::decode_valid(ty, bytes)
     }
 
-    /// Decodes bytes that were validated as a whole; what is still checked are lengths.
+    /// Decodes bytes that have been validated. Lengths are still checked.
     fn decode_valid(ty: &CqlType, bytes: &[u8]) -> Result<Value, ValueError> {
         if bytes.is_empty() {
             return Ok(match ty {
@@ -142,8 +142,7 @@ impl Value {
         })
     }
 
-    /// The wire bytes of the value. Elements keep their order: sets and maps must be in the order of their
-    /// type already.
+    /// Returns the wire bytes of the value. Elements keep their order: sets and maps must already be sorted.
     pub fn encode(&self, ty: &CqlType) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_into(ty, &mut out);
@@ -151,7 +150,7 @@ impl Value {
     }
 
     /// Appends the wire bytes of the value. The type decides only how a vector frames its elements.
-    pub fn encode_into(&self, ty: &CqlType, out: &mut Vec<u8>) {
+    pub(crate) fn encode_into(&self, ty: &CqlType, out: &mut Vec<u8>) {
         match self {
             Value::Empty => {}
             Value::Ascii(text) | Value::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -234,10 +233,4 @@ fn decode_fields(types: &[CqlType], bytes: &[u8]) -> Result<Vec<Option<Value>>, 
 
 fn fixed<const N: usize>(ty: &CqlType, bytes: &[u8]) -> Result<[u8; N], ValueError> {
     bytes.try_into().map_err(|_| ValueError::wrong_length(ty, bytes.len()))
-}
-
-impl From<CodecError> for ValueError {
-    fn from(error: CodecError) -> Self {
-        ValueError::Framing(error)
-    }
 }

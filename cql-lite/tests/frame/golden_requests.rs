@@ -1,4 +1,4 @@
-//! Requests as real drivers send them, byte for byte.
+//! Requests, byte for byte as drivers send them.
 
 use bytes::BytesMut;
 use cql_lite::frame::{
@@ -157,7 +157,7 @@ fn with_the_metadata_id_extension_a_v4_execute_carries_the_id() {
 }
 
 #[test]
-fn tracing_and_custom_payload_are_told() {
+fn tracing_and_custom_payload_are_decoded() {
     let bytes = unhex("040600010700000019 0001 0001 6b 00000001 76 00000008 53454c4543542031 0001 00");
     let (header, body) = split(&bytes);
     let decoded = decode_request(&header, body, false).unwrap();
@@ -166,7 +166,7 @@ fn tracing_and_custom_payload_are_told() {
 }
 
 #[test]
-fn what_v3_does_not_know_is_refused() {
+fn fields_of_later_versions_are_rejected_in_v3() {
     let unset = decode_error("030000010700000009 00000000 0001 01 0001");
     assert!(matches!(unset, DecodeError::Truncated { .. }));
     let unset = decode_error("03000001070000000d 00000000 0001 01 0001 fffffffe");

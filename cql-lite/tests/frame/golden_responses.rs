@@ -1,4 +1,4 @@
-//! Responses as the released drivers decode them, byte for byte.
+//! Responses, byte for byte as drivers decode them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -8,8 +8,9 @@ use cql_lite::{
         ColumnSpec, ColumnsMetadata, Consistency, ErrorCode, ErrorKind, ErrorResponse, Event, Flags, Prefix,
         ProtocolVersion, RowsWriter, SchemaChange, SchemaChangeKind, SchemaTarget, client,
         client::Response,
-        header, response,
-        response::{EnvelopeWriter, Prepared, WriteType},
+        envelope::EnvelopeWriter,
+        response,
+        response::{Prepared, WriteType},
         rows::SendMetadata,
     },
     types::CqlType,
@@ -26,7 +27,7 @@ fn table_columns(version: ProtocolVersion) -> ColumnsMetadata {
     ColumnsMetadata::new(version, &[column("pk", &CqlType::Int), column("v", &CqlType::Text)])
 }
 
-/// What an encoder appends, as hex.
+/// The output of an encoder, as hexadecimal digits.
 fn encoded(encode: impl FnOnce(&mut BytesMut)) -> String {
     let mut out = BytesMut::new();
     encode(&mut out);
@@ -248,7 +249,7 @@ fn a_prefix_precedes_the_body() {
         void(V4),
         "840e00010800000029000102030405060708090a0b0c0d0e0f000100076361726566756c000100016b000000017600000001"
     );
-    // v3 has a place for the tracing id only.
+    // v3 sends only the tracing id.
     assert_eq!(void(V3), "830200010800000014000102030405060708090a0b0c0d0e0f00000001");
 }
 
@@ -278,9 +279,9 @@ fn handshake_answers() {
 }
 
 #[test]
-fn an_unknown_version_gets_the_answer_that_makes_every_driver_step_down() {
+fn an_unknown_version_is_answered_so_that_drivers_downgrade() {
     assert_eq!(
-        encoded(|out| header::write_unsupported_version(out, 0, 66)),
+        encoded(|out| response::write_unsupported_version(out, 0, 66)),
         "85000000000000005d0000000a0057496e76616c6964206f7220756e737570706f727465642070726f746f636f6c2076657273696f6e20283636293b20737570706f727465642076657273696f6e73206172652028332f76332c20342f76342c20352f763529"
     );
 }
@@ -335,7 +336,7 @@ fn write_errors_name_the_kind_of_write() {
 }
 
 #[test]
-fn older_versions_get_the_nearest_error_they_know() {
+fn older_versions_get_the_closest_error() {
     let code = |version, kind| {
         let mut out = BytesMut::new();
         response::encode_error(&mut out, version, 1, &ErrorResponse::new(kind, "m"), &NO_PREFIX);
@@ -397,7 +398,7 @@ fn a_message_longer_than_a_string_is_cut_at_a_character() {
 }
 
 #[test]
-fn types_that_a_version_does_not_know_travel_as_class_names() {
+fn types_missing_in_a_version_are_sent_as_class_names() {
     let types_sent = |version, cql_type: &CqlType| {
         let mut out = BytesMut::new();
         cql_lite::frame::type_codes::put_type(&mut out, version, cql_type);
@@ -427,7 +428,7 @@ fn types_that_a_version_does_not_know_travel_as_class_names() {
 }
 
 #[test]
-fn the_writer_of_an_envelope_tells_its_length() {
+fn the_envelope_writer_counts_body_bytes() {
     let mut out = BytesMut::from(&b"before"[..]);
     let mut envelope = EnvelopeWriter::begin(&mut out, V4, 7, cql_lite::frame::Opcode::Result);
     envelope.body().extend_from_slice(&[1, 2, 3]);

@@ -1,4 +1,4 @@
-//! v5 segments: checksums, packing, splitting, and what is refused.
+//! v5 segments: checksums, packing, splitting, rejection.
 
 use bytes::BytesMut;
 use cql_lite::frame::{

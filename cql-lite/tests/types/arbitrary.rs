@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// A type that may be a clustering column: everything but counters, durations and what contains them.
+/// A type that a clustering column can have: any without counters and durations.
 pub fn clustering_type() -> impl Strategy<Value = CqlType> {
     let native: Vec<CqlType> = CqlType::natives()
         .filter(|ty| !matches!(ty, CqlType::Counter | CqlType::Duration | CqlType::Empty))

@@ -94,7 +94,7 @@ fn errors_are_cassandras() {
 }
 
 #[test]
-fn names_keep_their_case_in_quotes_of_their_own() {
+fn names_in_inner_quotes_are_case_sensitive() {
     assert_eq!(json_name("Abc"), "\"Abc\"");
     assert_eq!(name_of_json_key("\"Abc\""), "Abc");
     assert_eq!(name_of_json_key("ABC"), "abc");

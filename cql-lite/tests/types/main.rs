@@ -1,4 +1,4 @@
-//! What the types of cql-lite promise: names, validity, order, text, JSON, tokens.
+//! Tests of types and values: names, validity, order, text, JSON, tokens.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails its test")]
 

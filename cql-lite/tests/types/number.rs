@@ -22,7 +22,7 @@ fn decimals_print_as_in_java() {
 }
 
 #[test]
-fn text_that_is_no_decimal() {
+fn malformed_decimals() {
     for text in ["", ".", "-", "1e", "1.2.3", "0x1", "NaN", "1 ", "--1", "1e99999999999"] {
         assert!(text.parse::<Decimal>().is_err(), "{text}");
     }
@@ -53,7 +53,7 @@ fn arithmetic_keeps_scales_as_java() {
 }
 
 #[test]
-fn rounding_keeps_numbers_of_more_digits_than_are_ever_added() {
+fn rounding_to_a_huge_scale_keeps_the_number() {
     let long = |text: &str| decimal(&format!("{text}{}1", "0".repeat(110_000)));
     assert_eq!(long("5.7").rounded(0).unwrap().to_string(), "6");
     assert_eq!(long("-2.5").rounded(1).unwrap().to_string(), "-2.5");

@@ -1,4 +1,4 @@
-//! Clustering components: memcmp order is value order, components are prefix-free, decoding restores the value.
+//! Clustering components: `memcmp` orders as the values do, components are prefix-free, decoding inverts encoding.
 
 use crate::arbitrary::{clustering_type, value_of};
 use cql_lite::types::compare::compare;
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_come_back_unchanged() {
+fn decoding_inverts_encoding() {
     let cases = [
         (CqlType::Int, vec![0x80, 0, 0, 1]),
         (CqlType::Text, b"a\0b".to_vec()),

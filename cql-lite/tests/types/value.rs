@@ -100,7 +100,7 @@ proptest! {
         (ty, wire) in clustering_type().prop_flat_map(|ty| (Just(ty.clone()), value_of(&ty)))
     ) {
         let value = Value::decode(&ty, &wire).unwrap();
-        // A varint of no digits has the same bytes as the empty value; so has a list of nothing in a vector.
+        // An empty varint, and an empty list inside a vector, encode to the bytes of the empty value.
         prop_assert_eq!(value.encode(&ty), wire);
     }
 
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// The same value as a client may send it: sets and maps backwards, and the last element or entry twice.
+/// An equal value that is not canonical: sets and maps in descending order, with the last element or entry twice.
 fn scrambled(ty: &CqlType, bytes: &[u8]) -> Vec<u8> {
     let parts = |element: &CqlType| -> Vec<Vec<u8>> {
         codec::elements(bytes).unwrap().map(|item| scrambled(element, item.unwrap())).collect()

@@ -247,6 +247,7 @@ impl Argument<'_> {
         }
         match self.natural {
             Some(natural) if natural == parameter => Match::Exact,
+            Some(natural) if is_composite(natural) && is_composite(parameter) => Match::Weak,
             Some(natural) if literal_kind(natural).is_some_and(|kind| kind.is_assignable_to(parameter)) => {
                 Match::Weak
             }
@@ -259,6 +260,12 @@ impl Argument<'_> {
     fn own_type(&self) -> Option<&CqlType> {
         self.known.or(self.natural)
     }
+}
+
+/// Whether the values of a type have elements or fields. A literal of one such type may be meant for another.
+fn is_composite(value_type: &CqlType) -> bool {
+    value_type.is_collection()
+        || matches!(value_type, CqlType::Tuple(_) | CqlType::UserType { .. } | CqlType::Vector { .. })
 }
 
 /// The kind of the literals whose natural type this is.
@@ -495,7 +502,8 @@ fn resolve_similarity(
         return Err(cannot_infer(name, "vector<float, n>, vector<float, n>", text));
     };
     for argument in arguments {
-        let ty = argument.own_type().unwrap_or(vector);
+        let natural = argument.natural.filter(|natural| !is_composite(natural));
+        let ty = argument.known.or(natural).unwrap_or(vector);
         if !matches!(ty, CqlType::Vector { element, .. } if **element == CqlType::Float) {
             return Err(RequestError::invalid(format!(
                 "Function system.{name} requires a float vector argument, but found argument {} of type {ty}",

@@ -51,8 +51,8 @@ pub fn plan_insert(
         ast::InsertSource::Json { value, default } => {
             let receiver = Receiver::new("[json]", CqlType::Text);
             let document = match value {
-                ast::JsonValue::Text(text) => ast::Term::Literal(ast::Literal::String(text.clone())),
-                ast::JsonValue::Marker(marker) => ast::Term::Marker(marker.clone()),
+                ast::JsonValue::Text(text) => ast::Expression::Literal(ast::Literal::String(text.clone())),
+                ast::JsonValue::Marker(marker) => ast::Expression::Marker(marker.clone()),
             };
             plan.json = Some(JsonInsert {
                 document: resolve(&document, &receiver, scope, markers)?,
@@ -377,7 +377,7 @@ struct UsingTerms {
 
 impl UsingTerms {
     fn resolve(using: &ast::Using, scope: &Scope<'_>, markers: &mut Markers) -> Result<Self> {
-        let mut term = |term: &Option<ast::Term>, name: &str, value_type: CqlType| {
+        let mut term = |term: &Option<ast::Expression>, name: &str, value_type: CqlType| {
             term.as_ref()
                 .map(|term| resolve(term, &Receiver::new(name, value_type), scope, markers))
                 .transpose()

@@ -1,4 +1,4 @@
-//! Names of a statement looked up in the catalog: tables, columns, types.
+//! Names of a statement looked up in the catalog (tables, columns, types), and the names of expressions.
 
 use std::sync::Arc;
 
@@ -85,4 +85,9 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlTyp
         }
         ast::CqlTypeName::Custom(class) => CqlType::Custom(class.as_str().into()),
     })
+}
+
+/// The name of an expression as a result column. Functions without a keyspace are native ones.
+pub fn display_name(expression: &ast::Expression) -> String {
+    expression.result_name(&|_| "system".to_owned())
 }

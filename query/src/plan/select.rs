@@ -5,12 +5,12 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::names::{Scope, column_of, list_names};
+use super::names::{Scope, column_of, display_name, list_names};
 use super::restrictions::{
     ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
     resolve_relations,
 };
-use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector, display_name};
+use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector};
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::plan::direct_rows::DirectRows;
@@ -109,7 +109,7 @@ pub fn plan_select(
             return Err(RequestError::invalid("PER PARTITION LIMIT is not allowed with aggregate queries."));
         }
     }
-    let mut limit = |term: &Option<ast::Term>, name: &str| {
+    let mut limit = |term: &Option<ast::Expression>, name: &str| {
         term.as_ref()
             .map(|term| resolve(term, &Receiver::new(name, CqlType::Int), scope, markers))
             .transpose()
@@ -243,8 +243,8 @@ fn resolve_group_by(
     let mut next = 0;
     for (position, item) in statement.group_by.iter().enumerate() {
         let column_name = match item {
-            ast::Selector::Column(name) => name,
-            ast::Selector::Function { arguments, .. } => {
+            ast::Expression::Column(name) => name,
+            ast::Expression::Function { arguments, .. } => {
                 if position + 1 != statement.group_by.len() {
                     return Err(RequestError::invalid(
                         "Functions are only supported on the last element of the GROUP BY clause",
@@ -253,7 +253,7 @@ fn resolve_group_by(
                 arguments
                     .iter()
                     .find_map(|argument| match argument {
-                        ast::Selector::Column(name) => Some(name),
+                        ast::Expression::Column(name) => Some(name),
                         _ => None,
                     })
                     .ok_or_else(|| {
@@ -286,7 +286,7 @@ fn resolve_group_by(
         }
         next += 1;
         let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched);
-        selectors.push(resolver.selector(item, None)?.0);
+        selectors.push(resolver.selector(item)?.0);
     }
     if !selectors.is_empty() && next < table.partition_key_count {
         let rest: Vec<usize> = (next..table.partition_key_count)

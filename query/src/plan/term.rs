@@ -1,20 +1,23 @@
-//! Terms: values of a statement that do not depend on a row, resolved against the type they are for.
+//! Resolved expressions. A [`Term`] is one that reads nothing of a row.
 //!
 //! Invariants:
-//! * A resolved [`Term`] evaluates to bytes valid for the type of its receiver: constants are encoded and checked when
-//!   the statement is prepared, bind values when they are bound.
+//! * A resolved expression evaluates to bytes valid for the type of its receiver: constants are encoded and checked
+//!   when the statement is prepared, bind values when they are bound.
 //! * `Markers` keeps one specification for every bind marker, by its index in the statement.
 
+mod calls;
 mod literals;
 mod resolve;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
 use cql_lite::syntax::ast;
 use cql_lite::types::{CqlType, canonical, codec};
 
-pub use self::literals::{is_assignable, literal_type, own_type};
-pub use self::resolve::{operator_name, resolve};
+pub use self::literals::is_assignable;
+pub use self::resolve::{Resolver, Row, Typed, resolve};
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, ResolvedFunction};
 
@@ -80,9 +83,9 @@ impl Markers {
 /// Wire bytes of a value that is not null.
 type Value<'a> = Cow<'a, [u8]>;
 
-/// A resolved term.
+/// A resolved expression. `R` is a read of a row: columns, aggregates and the like.
 #[derive(Debug, Clone)]
-pub enum Term {
+pub enum Expression<R> {
     /// Encoded for its receiver; `None` is null.
     Constant(Option<Vec<u8>>),
     Marker {
@@ -90,19 +93,28 @@ pub enum Term {
     },
     Function {
         function: ResolvedFunction,
-        arguments: Vec<Term>,
+        arguments: Vec<Expression<R>>,
     },
-    List(Vec<Term>),
+    List(Vec<Expression<R>>),
     /// The element type gives the order.
-    Set(CqlType, Vec<Term>),
+    Set(CqlType, Vec<Expression<R>>),
     /// The key type gives the order.
-    Map(CqlType, Vec<(Term, Term)>),
+    Map(CqlType, Vec<(Expression<R>, Expression<R>)>),
     /// Tuples and user types; `None`: a field that is not mentioned.
-    Fields(Vec<Option<Term>>),
-    Vector(CqlType, Vec<Term>),
+    Fields(Vec<Option<Expression<R>>>),
+    Vector(CqlType, Vec<Expression<R>>),
+    /// Read from a row.
+    Row(R),
 }
 
-/// What a term evaluates to.
+/// The reads of an expression that reads nothing of a row: there are none.
+#[derive(Debug, Clone, Copy)]
+pub enum NoRead {}
+
+/// A resolved expression that reads nothing of a row.
+pub type Term = Expression<NoRead>;
+
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound<'a> {
     /// The bind value was not given: the operation it belongs to is skipped.
@@ -140,7 +152,13 @@ pub struct Bindings<'a> {
 }
 
 impl Term {
-    /// The bytes of the value, as far as they are known without evaluating the term.
+    pub fn evaluate<'a>(&'a self, bindings: &Bindings<'a>) -> Result<Bound<'a>> {
+        self.evaluate_on(bindings, &|read: &'a NoRead| match *read {})
+    }
+}
+
+impl<R> Expression<R> {
+    /// The bytes of the value, as far as they are known without evaluating the expression.
     pub fn known_bytes(&self, bindings: &Bindings<'_>) -> usize {
         match self {
             Self::Constant(value) => value.as_ref().map_or(0, Vec::len),
@@ -152,7 +170,12 @@ impl Term {
         }
     }
 
-    pub fn evaluate<'a>(&'a self, bindings: &Bindings<'a>) -> Result<Bound<'a>> {
+    /// Evaluates the expression; `row` gives the values that it reads of a row.
+    pub fn evaluate_on<'a>(
+        &'a self,
+        bindings: &Bindings<'a>,
+        row: &impl Fn(&'a R) -> Result<Bound<'a>>,
+    ) -> Result<Bound<'a>> {
         match self {
             Self::Constant(value) => Ok(Bound::from_option(value.as_deref())),
             Self::Marker { index } => match bindings.values.get(*index) {
@@ -164,7 +187,7 @@ impl Term {
             Self::Function { function, arguments } => {
                 let mut values = Vec::with_capacity(arguments.len());
                 for argument in arguments {
-                    match argument.evaluate(bindings)? {
+                    match argument.evaluate_on(bindings, row)? {
                         Bound::Unset => {
                             return Err(RequestError::invalid(format!(
                                 "Invalid unset value for argument in call to function {}",
@@ -182,19 +205,23 @@ impl Term {
                 })
             }
             Self::List(items) => {
-                let Some(items) = evaluate_items(items, bindings)? else { return Ok(Bound::Unset) };
+                let Some(items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Set(element_type, items) => {
-                let Some(mut items) = evaluate_items(items, bindings)? else { return Ok(Bound::Unset) };
+                let Some(mut items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
                 canonical::sort_elements(element_type, &mut items);
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Map(key_type, entries) => {
                 let mut evaluated: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
                 for (key, value) in entries {
-                    let Some(key) = element(key.evaluate(bindings)?)? else { return Ok(Bound::Unset) };
-                    let Some(value) = element(value.evaluate(bindings)?)? else { return Ok(Bound::Unset) };
+                    let Some(key) = element(key.evaluate_on(bindings, row)?)? else {
+                        return Ok(Bound::Unset);
+                    };
+                    let Some(value) = element(value.evaluate_on(bindings, row)?)? else {
+                        return Ok(Bound::Unset);
+                    };
                     evaluated.push((key, value));
                 }
                 canonical::sort_entries(key_type, &mut evaluated);
@@ -207,7 +234,7 @@ impl Term {
                 for field in fields {
                     match field {
                         None => codec::write_field(None, &mut out),
-                        Some(term) => match term.evaluate(bindings)? {
+                        Some(field) => match field.evaluate_on(bindings, row)? {
                             Bound::Unset => {
                                 return Err(RequestError::invalid(
                                     "Invalid unset value for a tuple or user type field",
@@ -220,13 +247,14 @@ impl Term {
                 Ok(owned(out))
             }
             Self::Vector(element_type, items) => {
-                let Some(items) = evaluate_items(items, bindings)? else { return Ok(Bound::Unset) };
+                let Some(items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
                 let mut out = Vec::new();
                 for item in &items {
                     codec::write_vector_element(element_type, item, &mut out);
                 }
                 Ok(owned(out))
             }
+            Self::Row(read) => row(read),
         }
     }
 
@@ -256,7 +284,8 @@ impl Term {
             return Ok(self);
         }
         let call = CallContext::at(0);
-        match self.evaluate(&Bindings { values: &[], call: &call })? {
+        let row = |_: &R| Err(RequestError::Server("a constant reads a row".to_owned()));
+        match self.evaluate_on(&Bindings { values: &[], call: &call }, &row)? {
             Bound::Bytes(bytes) => Ok(Self::Constant(Some(bytes.into_owned()))),
             Bound::Null | Bound::Unset => Ok(Self::Constant(None)),
         }
@@ -268,10 +297,14 @@ fn owned<'a>(bytes: Vec<u8>) -> Bound<'a> {
 }
 
 /// `None` when a value is unset: the whole collection is then unset.
-fn evaluate_items<'a>(items: &'a [Term], bindings: &Bindings<'a>) -> Result<Option<Vec<Cow<'a, [u8]>>>> {
+fn evaluate_items<'a, R>(
+    items: &'a [Expression<R>],
+    bindings: &Bindings<'a>,
+    row: &impl Fn(&'a R) -> Result<Bound<'a>>,
+) -> Result<Option<Vec<Cow<'a, [u8]>>>> {
     let mut values = Vec::with_capacity(items.len());
     for item in items {
-        match element(item.evaluate(bindings)?)? {
+        match element(item.evaluate_on(bindings, row)?)? {
             Some(bytes) => values.push(bytes),
             None => return Ok(None),
         }

@@ -12,7 +12,7 @@ use crate::plan::restrictions::{
     Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value, unset_value,
 };
 use crate::plan::row_layout::RowValues;
-use crate::plan::selection::{CellPart, Fetched, Selector};
+use crate::plan::selection::{CellPart, Fetched, RowRead, Selector};
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::Table;
 
@@ -36,92 +36,52 @@ fn codec_error(error: codec::CodecError) -> RequestError {
 
 /// Evaluates a selector.
 pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
-    match selector {
-        Selector::Column(slot) => Ok(row.values.get(*slot).map(Cow::Borrowed)),
-        Selector::Term(term) => match term.evaluate(&row.bindings)? {
-            Bound::Bytes(bytes) => Ok(Some(bytes)),
-            Bound::Null | Bound::Unset => Ok(None),
-        },
-        Selector::Function { function, arguments } => {
-            let values: Vec<Evaluated<'a>> =
-                arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<_>>()?;
-            let borrowed: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
-            Ok(function.call(&borrowed, row.bindings.call)?.map(Cow::Owned))
-        }
-        Selector::Aggregate(index) => Ok(row.aggregates[*index].as_deref().map(Cow::Borrowed)),
-        Selector::WriteMetadata { kind, slot, part } => write_metadata(*kind, *slot, part, row),
-        Selector::Field { selector, index } => {
-            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
-            Ok(codec::field(&value, *index).map_err(codec_error)?.map(|field| Cow::Owned(field.to_vec())))
-        }
-        Selector::Element { selector, collection, key } => {
-            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
-            match key.evaluate(&row.bindings)? {
-                Bound::Bytes(key) => {
-                    Ok(element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec())))
-                }
-                Bound::Null => Ok(None),
-                Bound::Unset => Err(RequestError::invalid("Invalid unset value for element selection")),
-            }
-        }
-        Selector::Slice { selector, collection, from, to } => {
-            let Some(value) = evaluate(selector, row)? else { return Ok(None) };
-            let bound = |term: &'a Option<Term>| -> Result<Option<Cow<'a, [u8]>>> {
-                match term.as_ref().map(|term| term.evaluate(&row.bindings)).transpose()? {
-                    Some(Bound::Bytes(bytes)) => Ok(Some(bytes)),
-                    Some(Bound::Null) => {
-                        Err(RequestError::invalid("Invalid null value for element slice selection"))
-                    }
-                    Some(Bound::Unset) | None => Ok(None),
-                }
-            };
-            slice(collection, &value, bound(from)?.as_deref(), bound(to)?.as_deref())
-                .map(|sliced| sliced.map(Cow::Owned))
-        }
-        Selector::List(items) => {
-            let items = evaluate_all(items, row)?;
-            Ok(Some(Cow::Owned(codec::encode_elements(items.iter().map(AsRef::as_ref)))))
-        }
-        Selector::Set(element_type, items) => {
-            let mut items = evaluate_all(items, row)?;
-            items.sort_by(|a, b| compare::compare(element_type, a, b));
-            items.dedup();
-            Ok(Some(Cow::Owned(codec::encode_elements(items.iter().map(AsRef::as_ref)))))
-        }
-        Selector::Map(key_type, entries) => {
-            let mut evaluated = Vec::with_capacity(entries.len());
-            for (key, value) in entries {
-                evaluated.push((element_value(evaluate(key, row)?)?, element_value(evaluate(value, row)?)?));
-            }
-            evaluated.sort_by(|a, b| compare::compare(key_type, &a.0, &b.0));
-            Ok(Some(Cow::Owned(codec::encode_entries(
-                evaluated.iter().map(|(key, value)| (key.as_ref(), value.as_ref())),
-            ))))
-        }
-        Selector::Fields(fields) => {
-            let mut out = Vec::new();
-            for field in fields {
-                let value = field.as_ref().map(|field| evaluate(field, row)).transpose()?.flatten();
-                codec::write_field(value.as_deref(), &mut out);
-            }
-            Ok(Some(Cow::Owned(out)))
-        }
-        Selector::Vector(element_type, items) => {
-            let mut out = Vec::new();
-            for item in evaluate_all(items, row)? {
-                codec::write_vector_element(element_type, &item, &mut out);
-            }
-            Ok(Some(Cow::Owned(out)))
-        }
+    match selector.evaluate_on(&row.bindings, &|read| read_row(read, row))? {
+        Bound::Bytes(bytes) => Ok(Some(bytes)),
+        Bound::Null | Bound::Unset => Ok(None),
     }
 }
 
-fn evaluate_all<'a>(items: &'a [Selector], row: &RowContext<'a, '_>) -> Result<Vec<Cow<'a, [u8]>>> {
-    items.iter().map(|item| element_value(evaluate(item, row)?)).collect()
+fn read_row<'a>(read: &'a RowRead, row: &RowContext<'a, '_>) -> Result<Bound<'a>> {
+    let value: Evaluated<'a> = match read {
+        RowRead::Column(slot) => row.values.get(*slot).map(Cow::Borrowed),
+        RowRead::Aggregate(index) => row.aggregates[*index].as_deref().map(Cow::Borrowed),
+        RowRead::WriteMetadata { kind, slot, part } => write_metadata(*kind, *slot, part, row)?,
+        RowRead::Field { selector, index } => match evaluate(selector, row)? {
+            Some(value) => {
+                codec::field(&value, *index).map_err(codec_error)?.map(|field| Cow::Owned(field.to_vec()))
+            }
+            None => None,
+        },
+        RowRead::Element { selector, collection, key } => match evaluate(selector, row)? {
+            Some(value) => match key.evaluate(&row.bindings)? {
+                Bound::Bytes(key) => {
+                    element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec()))
+                }
+                Bound::Null => None,
+                Bound::Unset => {
+                    return Err(RequestError::invalid("Invalid unset value for element selection"));
+                }
+            },
+            None => None,
+        },
+        RowRead::Slice { selector, collection, from, to } => match evaluate(selector, row)? {
+            Some(value) => {
+                let (from, to) = (slice_bound(from.as_ref(), row)?, slice_bound(to.as_ref(), row)?);
+                slice(collection, &value, from.as_deref(), to.as_deref())?.map(Cow::Owned)
+            }
+            None => None,
+        },
+    };
+    Ok(value.map_or(Bound::Null, Bound::Bytes))
 }
 
-fn element_value(value: Evaluated<'_>) -> Result<Cow<'_, [u8]>> {
-    value.ok_or_else(|| RequestError::invalid("null is not supported inside collections"))
+fn slice_bound<'a>(bound: Option<&'a Term>, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
+    match bound.map(|bound| bound.evaluate(&row.bindings)).transpose()? {
+        Some(Bound::Bytes(bytes)) => Ok(Some(bytes)),
+        Some(Bound::Null) => Err(RequestError::invalid("Invalid null value for element slice selection")),
+        Some(Bound::Unset) | None => Ok(None),
+    }
 }
 
 fn write_metadata<'a>(

@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use bytes::{Buf, BytesMut};
-use cql_lite::frame::header::{ProtocolVersion, write_unsupported_version};
 use cql_lite::frame::request::{Request, decode_request};
-use cql_lite::frame::response::{encode_error, encode_ready, encode_supported};
+use cql_lite::frame::response::{encode_error, encode_ready, encode_supported, write_unsupported_version};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{
-    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Opcode, Prefix, Role,
+    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Opcode, Prefix,
+    ProtocolVersion, Role,
 };
 use hashbrown::HashMap;
 use helenus_query::schema::virtual_tables::ConnectedClient;

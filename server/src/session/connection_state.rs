@@ -6,9 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use cql_lite::frame::Compression;
 use cql_lite::frame::compression::compress_envelope;
-use cql_lite::frame::header::ProtocolVersion;
+use cql_lite::frame::{Compression, ProtocolVersion};
 use tokio::sync::Notify;
 
 use crate::session::handshake::Startup;

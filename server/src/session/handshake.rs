@@ -1,7 +1,6 @@
 //! OPTIONS and STARTUP: what the node offers and what a client asks for.
 
-use cql_lite::frame::header::ProtocolVersion;
-use cql_lite::frame::{Compression, ErrorKind, ErrorResponse};
+use cql_lite::frame::{Compression, ErrorKind, ErrorResponse, ProtocolVersion};
 use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
 
 use crate::shard::context::{IGNORE_MSB, ShardContext};

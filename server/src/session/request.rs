@@ -4,10 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
 use cql_lite::frame::response::{Prepared, encode_prepared};
-use cql_lite::frame::{Consistency, Prefix};
+use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};

@@ -1,10 +1,9 @@
 //! Outcomes written as response envelopes.
 
 use bytes::BytesMut;
-use cql_lite::frame::header::ProtocolVersion;
 use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
 use cql_lite::frame::rows::SendMetadata;
-use cql_lite::frame::{Prefix, RowsWriter};
+use cql_lite::frame::{Prefix, ProtocolVersion, RowsWriter};
 use helenus_query::error::Result;
 use helenus_query::run::select::ResultPage;
 use helenus_query::statement::{Statement, columns_metadata};

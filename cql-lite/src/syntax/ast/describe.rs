@@ -1,17 +1,17 @@
 //! DESCRIBE.
 
-use super::{FunctionName, Identifier, QualifiedName};
+use super::identifier::{FunctionName, Identifier, QualifiedName};
 
 /// `DESCRIBE target [WITH INTERNALS]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Describe {
-    /// What is described.
+    /// The object to describe.
     pub target: DescribeTarget,
     /// `WITH INTERNALS`
     pub with_internals: bool,
 }
 
-/// What a DESCRIBE describes.
+/// The object of a DESCRIBE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescribeTarget {
     /// `CLUSTER`
@@ -25,7 +25,7 @@ pub enum DescribeTarget {
     Keyspaces,
     /// `[ONLY] KEYSPACE [name]`
     Keyspace {
-        /// `ONLY`: without what is in it.
+        /// `ONLY`: without the objects in it.
         only: bool,
         /// The keyspace; otherwise the session's.
         name: Option<Identifier>,
@@ -50,6 +50,6 @@ pub enum DescribeTarget {
     Aggregates,
     /// `AGGREGATE name`
     Aggregate(FunctionName),
-    /// A name alone: a keyspace, a table, an index or a view, whichever there is.
+    /// A name alone: the keyspace, table, index or view of that name.
     Name(QualifiedName),
 }

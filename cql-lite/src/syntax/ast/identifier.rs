@@ -1,15 +1,15 @@
 //! Names: of columns, keyspaces, tables, types, functions.
 //!
-//! An unquoted name is case-insensitive and is kept in lower case; a quoted one is kept as it stands, without its quotes.
+//! An unquoted name is case-insensitive and stored in lower case. A quoted name is stored as written, without quotes.
 
 use std::borrow::Borrow;
 
-/// A name. `Display` quotes it where it would not read back as itself.
+/// A name. `Display` quotes it where necessary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identifier(Box<str>);
 
 impl Identifier {
-    /// A name exactly as given: what stands between the quotes, or a name out of the schema.
+    /// A case-sensitive name: the text between quotes, or a name from the schema.
     pub fn quoted(name: impl Into<Box<str>>) -> Self {
         Self(name.into())
     }
@@ -57,7 +57,7 @@ impl PartialEq<&str> for Identifier {
 /// The name of a table, view, index or user type, with its keyspace if one was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QualifiedName {
-    /// The keyspace, if written; otherwise the session's is meant.
+    /// The keyspace, if written; otherwise the keyspace of the session is used.
     pub keyspace: Option<Identifier>,
     /// The name within the keyspace.
     pub name: Identifier,
@@ -66,7 +66,7 @@ pub struct QualifiedName {
 /// The name of a function or an aggregate, with its keyspace if one was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionName {
-    /// The keyspace, if written; otherwise `system`, then the session's is searched.
+    /// The keyspace, if written; otherwise `system` is searched, then the keyspace of the session.
     pub keyspace: Option<Identifier>,
     /// The name within the keyspace.
     pub name: Identifier,

@@ -1,23 +1,24 @@
 //! The abstract syntax tree of CQL (the grammar of Cassandra 5.0).
 //!
-//! The tree says what was written, not what it means: names are not resolved, types are not checked, literals keep
-//! their source text. Every node prints CQL (`Display`, in `syntax::print`) that parses to an equal node.
+//! The tree represents the text: names are not resolved, types are not checked, literals keep their source text. Every
+//! node prints as CQL (`Display`, in `syntax::print`) that parses to an equal node.
 //!
-//! * [`Statement`] has one variant a statement kind.
-//! * [`Term`] is a value that does not depend on a row, [`Selector`] one that does.
-//! * Bind markers are numbered from 0 in the order in which they stand in the statement.
+//! * [`Statement`] has one variant for each kind of statement.
+//! * [`Expression`] is shared by all clauses.
+//! * Bind markers are numbered from 0 in the order of the text.
 
 mod describe;
+mod expression;
 mod identifier;
 mod modify;
 mod roles;
 mod schema;
 mod select;
-mod term;
 mod types;
 
 pub use self::{
     describe::{Describe, DescribeTarget},
+    expression::{ArithmeticOperator, BindMarker, Expression, Literal, WriteMetadata},
     identifier::{FunctionName, Identifier, QualifiedName},
     modify::{
         Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest,
@@ -36,10 +37,8 @@ pub use self::{
         Truncate,
     },
     select::{
-        Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Selector,
-        Subject, WriteMetadata,
+        Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
     },
-    term::{ArithmeticOperator, BindMarker, Literal, Term},
     types::{CqlTypeName, NativeType},
 };
 

@@ -1,14 +1,18 @@
 //! INSERT, UPDATE, DELETE and BATCH.
 
-use super::{BindMarker, Comparison, Identifier, InValues, QualifiedName, Relation, Term};
+use super::{
+    expression::{BindMarker, Expression},
+    identifier::{Identifier, QualifiedName},
+    select::{Comparison, InValues, Relation},
+};
 
 /// The USING clause of a modification. Values are integers or markers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Using {
     /// `TIMESTAMP`: microseconds since the epoch.
-    pub timestamp: Option<Term>,
+    pub timestamp: Option<Expression>,
     /// `TTL`: seconds.
-    pub time_to_live: Option<Term>,
+    pub time_to_live: Option<Expression>,
 }
 
 /// `INSERT INTO …`
@@ -16,7 +20,7 @@ pub struct Using {
 pub struct Insert {
     /// The table.
     pub table: QualifiedName,
-    /// What is inserted.
+    /// The inserted values.
     pub source: InsertSource,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
@@ -24,21 +28,21 @@ pub struct Insert {
     pub using: Using,
 }
 
-/// What an INSERT inserts.
+/// The source of the inserted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InsertSource {
-    /// `(columns) VALUES (values)`. Their numbers may differ: that is for the planner to refuse.
+    /// `(columns) VALUES (values)`. The parser accepts different numbers of them; the planner does not.
     Values {
         /// The columns.
         columns: Vec<Identifier>,
         /// The values.
-        values: Vec<Term>,
+        values: Vec<Expression>,
     },
     /// `JSON value [DEFAULT …]`
     Json {
         /// The document.
         value: JsonValue,
-        /// What columns missing from the document become.
+        /// The treatment of columns missing from the document.
         default: JsonDefault,
     },
 }
@@ -52,12 +56,12 @@ pub enum JsonValue {
     Marker(BindMarker),
 }
 
-/// What columns that an INSERT JSON does not mention become.
+/// The treatment of columns that the document of an INSERT JSON does not mention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonDefault {
-    /// `DEFAULT NULL`, also when nothing is written: they are deleted.
+    /// `DEFAULT NULL`, the default: they are deleted.
     Null,
-    /// `DEFAULT UNSET`: they are left alone.
+    /// `DEFAULT UNSET`: they are left unchanged.
     Unset,
 }
 
@@ -81,53 +85,53 @@ pub struct Update {
 pub struct Assignment {
     /// The column.
     pub column: Identifier,
-    /// What happens to it.
+    /// The operation on it.
     pub operation: AssignmentOperation,
 }
 
-/// What an UPDATE does to a column.
+/// The operation of an UPDATE on a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AssignmentOperation {
     /// `c = value`
-    Set(Term),
+    Set(Expression),
     /// `c = c + value`, `c += value`
-    Add(Term),
+    Add(Expression),
     /// `c = value + c`
-    Prepend(Term),
+    Prepend(Expression),
     /// `c = c - value`, `c -= value`
-    Subtract(Term),
+    Subtract(Expression),
     /// `c[key] = value`
     SetElement {
         /// The key (map) or index (list).
-        key: Term,
+        key: Expression,
         /// The new value.
-        value: Term,
+        value: Expression,
     },
     /// `c.field = value`
     SetField {
         /// The field of a user type.
         field: Identifier,
         /// The new value.
-        value: Term,
+        value: Expression,
     },
 }
 
 /// `DELETE …`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// What is deleted of each row. Empty: the rows themselves.
+    /// The deleted parts of each row. Empty: whole rows.
     pub deletions: Vec<Deletion>,
     /// The table.
     pub table: QualifiedName,
     /// `USING TIMESTAMP`: an integer or a marker.
-    pub timestamp: Option<Term>,
+    pub timestamp: Option<Expression>,
     /// `WHERE …`; at least one.
     pub relations: Vec<Relation>,
     /// `IF …`
     pub condition: Option<IfClause>,
 }
 
-/// What a DELETE deletes of a row.
+/// A part of a row that a DELETE deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// `c`
@@ -137,7 +141,7 @@ pub enum Deletion {
         /// A collection.
         column: Identifier,
         /// The key, element or index.
-        key: Term,
+        key: Expression,
     },
     /// `c.field`
     Field {
@@ -162,7 +166,7 @@ pub enum IfClause {
 pub struct Condition {
     /// The left side.
     pub subject: ConditionSubject,
-    /// What must hold of it.
+    /// The test of the left side.
     pub test: ConditionTest,
 }
 
@@ -176,7 +180,7 @@ pub enum ConditionSubject {
         /// A collection.
         column: Identifier,
         /// The key or index.
-        key: Term,
+        key: Expression,
     },
     /// `c.field`
     Field {
@@ -188,7 +192,7 @@ pub enum ConditionSubject {
 }
 
 impl ConditionSubject {
-    /// The column it is about.
+    /// The column of the left side.
     pub fn column(&self) -> &Identifier {
         match self {
             ConditionSubject::Column(column)
@@ -198,19 +202,19 @@ impl ConditionSubject {
     }
 }
 
-/// What must hold of the left side of a condition.
+/// The test of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionTest {
     /// `operator value`
-    Compare(Comparison, Term),
+    Compare(Comparison, Expression),
     /// `IN values`
     In(InValues),
     /// `CONTAINS [KEY] value`; only of a column.
     Contains {
         /// `CONTAINS KEY`
         key: bool,
-        /// The value or key sought.
-        value: Term,
+        /// The value or key to look for.
+        value: Expression,
     },
 }
 
@@ -221,7 +225,7 @@ pub struct Batch {
     pub kind: BatchKind,
     /// `USING …`
     pub using: Using,
-    /// The statements; may be none.
+    /// The statements, possibly none.
     pub statements: Vec<Modification>,
 }
 

@@ -1,15 +1,19 @@
 //! Roles, users and permissions.
 //!
-//! The name of a role is an [`Identifier`]; a name in single quotes is kept as it stands, like one in double quotes.
+//! The name of a role is an [`Identifier`]. A name in single quotes is case-sensitive, like one in double quotes.
 
-use super::{CqlTypeName, FunctionName, Identifier, Literal, QualifiedName};
+use super::{
+    expression::Literal,
+    identifier::{FunctionName, Identifier, QualifiedName},
+    types::CqlTypeName,
+};
 
-/// Which of the two words for a role was written: they differ in defaults and in syntax.
+/// The keyword for a role. The two differ in defaults and in syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleSpelling {
     /// `ROLE`
     Role,
-    /// `USER`: LOGIN unless said otherwise. The name is a word or stands in single quotes.
+    /// `USER`: LOGIN by default. The name is a word or a string in single quotes.
     User,
 }
 
@@ -41,7 +45,7 @@ pub struct CreateRole {
     pub if_not_exists: bool,
     /// The role.
     pub role: Identifier,
-    /// The options in the order written; with `USER` a password at most and superuser at most.
+    /// The options in the order written; with `USER` only a password and superuser.
     pub options: Vec<RoleOption>,
 }
 
@@ -74,7 +78,7 @@ pub struct DropRole {
 pub struct GrantRole {
     /// The role that is granted.
     pub role: Identifier,
-    /// The role that gets it.
+    /// The role that receives it.
     pub grantee: Identifier,
 }
 
@@ -144,11 +148,11 @@ impl Permission {
 pub enum PermissionSet {
     /// `ALL [PERMISSIONS]`
     All,
-    /// Some; at least one.
+    /// A list; at least one.
     Some(Vec<Permission>),
 }
 
-/// What permissions are on.
+/// The resource of a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// `ALL KEYSPACES`
@@ -187,9 +191,9 @@ pub enum Resource {
 pub struct Grant {
     /// The permissions.
     pub permissions: PermissionSet,
-    /// What they are on.
+    /// The resource.
     pub resource: Resource,
-    /// The role that gets them.
+    /// The role that receives them.
     pub grantee: Identifier,
 }
 
@@ -198,7 +202,7 @@ pub struct Grant {
 pub struct Revoke {
     /// The permissions.
     pub permissions: PermissionSet,
-    /// What they are on.
+    /// The resource.
     pub resource: Resource,
     /// The role that loses them.
     pub grantee: Identifier,
@@ -238,7 +242,7 @@ pub struct DropIdentity {
 }
 
 impl RoleOption {
-    /// The option's name in lower case, as errors call it.
+    /// The option's name in lower case, for error messages.
     pub const fn name(&self) -> &'static str {
         match self {
             RoleOption::Password(_) => "password",

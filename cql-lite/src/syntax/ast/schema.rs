@@ -1,7 +1,10 @@
 //! Statements that define the schema, and TRUNCATE.
 
 use super::{
-    CqlTypeName, Direction, FunctionName, Identifier, Literal, QualifiedName, Relation, SelectClause, Term,
+    expression::{Expression, Literal},
+    identifier::{FunctionName, Identifier, QualifiedName},
+    select::{Direction, Relation, SelectClause},
+    types::CqlTypeName,
 };
 
 /// `name = value` of a WITH clause.
@@ -62,7 +65,7 @@ pub struct CreateTable {
     pub table: QualifiedName,
     /// The columns in the order written.
     pub columns: Vec<ColumnDefinition>,
-    /// Every PRIMARY KEY written, beside a column or on its own. Exactly one is legal: that is for the planner to check.
+    /// Every PRIMARY KEY, after a column or as an item. The parser accepts any number; the planner requires one.
     pub primary_keys: Vec<PrimaryKey>,
     /// `WITH …`
     pub options: TableOptions,
@@ -91,7 +94,7 @@ pub enum ColumnMask {
         /// The function.
         name: FunctionName,
         /// Its arguments after the column.
-        arguments: Vec<Term>,
+        arguments: Vec<Expression>,
     },
 }
 
@@ -122,11 +125,11 @@ pub struct AlterTable {
     pub if_exists: bool,
     /// The table.
     pub table: QualifiedName,
-    /// What is altered.
+    /// The alteration.
     pub operation: AlterTableOperation,
 }
 
-/// What an ALTER TABLE does.
+/// The operation of an ALTER TABLE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AlterTableOperation {
     /// `ADD …`
@@ -208,11 +211,11 @@ pub struct AlterType {
     pub if_exists: bool,
     /// The type.
     pub name: QualifiedName,
-    /// What is altered.
+    /// The alteration.
     pub operation: AlterTypeOperation,
 }
 
-/// What an ALTER TYPE does.
+/// The operation of an ALTER TYPE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AlterTypeOperation {
     /// `ADD field type`
@@ -256,11 +259,11 @@ pub struct CreateIndex {
     pub custom: bool,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
-    /// The index, if named. A keyspace cannot be written.
+    /// The index, if named; always without a keyspace.
     pub name: Option<Identifier>,
     /// The table.
     pub table: QualifiedName,
-    /// What is indexed; may be empty for a custom index.
+    /// The indexed columns; can be empty for a custom index.
     pub targets: Vec<IndexTarget>,
     /// `USING 'class'`
     pub class: Option<String>,
@@ -268,7 +271,7 @@ pub struct CreateIndex {
     pub properties: Vec<Property>,
 }
 
-/// What an index is on.
+/// The target of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexTarget {
     /// `column`
@@ -312,7 +315,7 @@ pub struct CreateView {
     pub if_not_exists: bool,
     /// The view.
     pub name: QualifiedName,
-    /// What is selected.
+    /// The selected expressions.
     pub clause: SelectClause,
     /// The base table.
     pub from: QualifiedName,
@@ -355,7 +358,7 @@ pub struct CreateFunction {
     pub name: FunctionName,
     /// Names and types of the arguments.
     pub arguments: Vec<(Identifier, CqlTypeName)>,
-    /// `CALLED ON NULL INPUT` rather than `RETURNS NULL ON NULL INPUT`.
+    /// `CALLED ON NULL INPUT` instead of `RETURNS NULL ON NULL INPUT`.
     pub called_on_null_input: bool,
     /// `RETURNS`
     pub return_type: CqlTypeName,
@@ -383,7 +386,7 @@ pub struct CreateAggregate {
     /// `FINALFUNC`
     pub final_function: Option<Identifier>,
     /// `INITCOND`
-    pub initial_condition: Option<Term>,
+    pub initial_condition: Option<Expression>,
 }
 
 /// `DROP FUNCTION …` and `DROP AGGREGATE …`

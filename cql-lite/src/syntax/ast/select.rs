@@ -1,8 +1,8 @@
-//! SELECT: selectors, relations, ordering.
+//! SELECT: selected expressions, relations, ordering.
 
 use super::{
-    ArithmeticOperator, BindMarker, CqlTypeName, FunctionName, Identifier, Literal, NativeType,
-    QualifiedName, Term,
+    expression::{BindMarker, Expression},
+    identifier::{Identifier, QualifiedName},
 };
 
 /// `SELECT …`
@@ -12,136 +12,42 @@ pub struct Select {
     pub json: bool,
     /// `SELECT DISTINCT`
     pub distinct: bool,
-    /// What is selected.
+    /// The selected expressions.
     pub clause: SelectClause,
     /// The table or view.
     pub from: QualifiedName,
-    /// `WHERE`: all of them must hold. Empty: no WHERE clause.
+    /// `WHERE`: the relations, joined by AND. Empty: no WHERE clause.
     pub relations: Vec<Relation>,
     /// `GROUP BY`
-    pub group_by: Vec<Selector>,
+    pub group_by: Vec<Expression>,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
     /// `PER PARTITION LIMIT`: an integer or a marker.
-    pub per_partition_limit: Option<Term>,
+    pub per_partition_limit: Option<Expression>,
     /// `LIMIT`: an integer or a marker.
-    pub limit: Option<Term>,
+    pub limit: Option<Expression>,
     /// `ALLOW FILTERING`
     pub allow_filtering: bool,
     /// `USING TIMEOUT`: a duration or a marker.
-    pub timeout: Option<Term>,
+    pub timeout: Option<Expression>,
 }
 
-/// What stands between SELECT and FROM.
+/// The clause between SELECT and FROM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectClause {
     /// `*`
     All,
-    /// Selectors; at least one.
+    /// Expressions; at least one.
     Items(Vec<SelectedItem>),
 }
 
-/// A selector with its alias.
+/// A selected expression with its alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedItem {
-    /// What is selected.
-    pub selector: Selector,
+    /// The expression.
+    pub expression: Expression,
     /// `AS alias`
     pub alias: Option<Identifier>,
-}
-
-/// Which property of a cell a function reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WriteMetadata {
-    /// `WRITETIME`
-    Writetime,
-    /// `MAXWRITETIME`
-    MaxWritetime,
-    /// `TTL`
-    Ttl,
-}
-
-/// A value computed from a row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Selector {
-    /// A column.
-    Column(Identifier),
-    /// A constant.
-    Literal(Literal),
-    /// A bind marker.
-    Marker(BindMarker),
-    /// `COUNT(*)`
-    CountRows,
-    /// `WRITETIME(target)`, `MAXWRITETIME(target)`, `TTL(target)`.
-    WriteMetadata {
-        /// The function.
-        kind: WriteMetadata,
-        /// A column, possibly with fields and elements of it ([`Selector::Column`], `Field`, `Element`, `Slice`).
-        target: Box<Selector>,
-    },
-    /// `CAST(selector AS type)`
-    Cast {
-        /// The value.
-        selector: Box<Selector>,
-        /// What it is converted to.
-        target: NativeType,
-    },
-    /// `name(arguments)`, also `token(…)` and `count(1)`.
-    Function {
-        /// The function or aggregate.
-        name: FunctionName,
-        /// Its arguments.
-        arguments: Vec<Selector>,
-    },
-    /// `selector.field`
-    Field {
-        /// A value of a user type.
-        selector: Box<Selector>,
-        /// The field.
-        field: Identifier,
-    },
-    /// `selector[key]`
-    Element {
-        /// A collection.
-        selector: Box<Selector>,
-        /// The key (map), the element (set) or the index (list, vector).
-        key: Term,
-    },
-    /// `selector[from..to]`
-    Slice {
-        /// A collection.
-        selector: Box<Selector>,
-        /// The first key, included. `None`: from the start.
-        from: Option<Term>,
-        /// The last key, included. `None`: to the end.
-        to: Option<Term>,
-    },
-    /// `(type) selector`: a type hint, not a conversion.
-    TypeHint {
-        /// The type.
-        type_name: CqlTypeName,
-        /// The value it is for.
-        selector: Box<Selector>,
-    },
-    /// `left operator right`
-    Arithmetic {
-        /// The left operand.
-        left: Box<Selector>,
-        /// The operator.
-        operator: ArithmeticOperator,
-        /// The right operand.
-        right: Box<Selector>,
-    },
-    /// `-selector`
-    Negation(Box<Selector>),
-    /// `[a, b]`: a list or a vector.
-    List(Vec<Selector>),
-    /// `{a, b}`; `{}` is an empty set or an empty map.
-    Set(Vec<Selector>),
-    /// `{a: b}`: a map, or a value of a user type (keys are then [`Selector::Column`]). Never empty.
-    MapOrUserType(Vec<(Selector, Selector)>),
-    /// `(a, b)`: a tuple, or a selector in parentheses when it has one element.
-    Tuple(Vec<Selector>),
 }
 
 /// A comparison of two values.
@@ -189,7 +95,7 @@ pub enum Subject {
         /// A map column.
         column: Identifier,
         /// The key.
-        key: Term,
+        key: Expression,
     },
 }
 
@@ -197,7 +103,7 @@ pub enum Subject {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum InValues {
     /// `(a, b)`, also `()`; tuples or markers of tuples for several columns.
-    Terms(Vec<Term>),
+    Values(Vec<Expression>),
     /// A marker for the whole list.
     Marker(BindMarker),
 }
@@ -212,16 +118,16 @@ pub enum Relation {
         /// The operator.
         operator: Comparison,
         /// The right side: a tuple or a marker for several columns.
-        value: Term,
+        value: Expression,
     },
-    /// `subject BETWEEN from AND to`, both included; the subject is no map element.
+    /// `subject BETWEEN from AND to`, both included. The subject is not a map element.
     Between {
         /// The left side.
         subject: Subject,
         /// The lower bound.
-        from: Term,
+        from: Expression,
         /// The upper bound.
-        to: Term,
+        to: Expression,
     },
     /// `subject [NOT] IN values`; the subject is a column or several.
     In {
@@ -240,34 +146,34 @@ pub enum Relation {
         key: bool,
         /// `NOT CONTAINS`
         negated: bool,
-        /// The value or key sought.
-        value: Term,
+        /// The value or key to look for.
+        value: Expression,
     },
     /// `column LIKE pattern`
     Like {
         /// The column.
         column: Identifier,
         /// The pattern.
-        pattern: Term,
+        pattern: Expression,
     },
     /// `column IS NOT NULL`
     IsNotNull {
         /// The column.
         column: Identifier,
     },
-    /// `expr(index, value)`: an expression that a custom index understands.
+    /// `expr(index, value)`: an expression of a custom index.
     CustomIndex {
         /// The index.
         index: QualifiedName,
-        /// What it is given.
-        value: Term,
+        /// The argument.
+        value: Expression,
     },
 }
 
-/// The direction of an order.
+/// The direction of sorting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// `ASC`, also when nothing is written
+    /// `ASC`, the default
     Ascending,
     /// `DESC`
     Descending,
@@ -278,8 +184,8 @@ pub enum Direction {
 pub struct OrderBy {
     /// The column.
     pub column: Identifier,
-    /// `ANN OF vector`: by nearness to it.
-    pub nearest_to: Option<Term>,
+    /// `ANN OF vector`: sorts by distance to the vector.
+    pub nearest_to: Option<Expression>,
     /// The direction.
     pub direction: Direction,
 }

@@ -1,6 +1,6 @@
 //! Types as written: names are not resolved.
 
-use super::{Identifier, QualifiedName};
+use super::identifier::{Identifier, QualifiedName};
 
 /// A type as written in a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,5 @@
-//! Moving over the tokens, names, lists, and what is said when a token does not belong.
+//! The state of the parser: tokens, names, lists, limits, and the errors for unexpected tokens.
 
-use super::{OPERATORS_MAX, Parser, Result};
 use crate::syntax::{
     ast::{FunctionName, Identifier, QualifiedName},
     error::{Position, SyntaxError},
@@ -8,12 +7,34 @@ use crate::syntax::{
     lexer::{Symbol, Token, TokenKind, unquote},
 };
 
-/// How many tokens before and after the wrong one an error shows.
+/// Maximum number of arithmetic operators in one expression, including those in parentheses.
+pub(super) const OPERATORS_MAX: usize = 256;
+
+/// Number of tokens that an error shows before and after the unexpected one.
 const SNIPPET_TOKENS: usize = 5;
 
 const END: Token = Token { kind: TokenKind::End, start: 0, end: 0 };
 
+pub(super) type Result<T, E = SyntaxError> = std::result::Result<T, E>;
+
+/// The state of the parser. Each method parses the construct that it is named after, at the current token.
+pub(super) struct Parser<'a> {
+    text: &'a str,
+    /// Ends with [`TokenKind::End`], which is never consumed.
+    tokens: Vec<Token>,
+    pub(super) at: usize,
+    depth: usize,
+    depth_limit: usize,
+    operators: usize,
+    pub(super) markers: Vec<Option<Identifier>>,
+}
+
 impl<'a> Parser<'a> {
+    /// A parser at the first token of `text`.
+    pub(super) fn new(text: &'a str, tokens: Vec<Token>, depth_limit: usize) -> Self {
+        Self { text, tokens, at: 0, depth: 0, depth_limit, operators: 0, markers: Vec::new() }
+    }
+
     pub(super) fn token(&self) -> Token {
         self.tokens.get(self.at).copied().unwrap_or(END)
     }
@@ -22,7 +43,7 @@ impl<'a> Parser<'a> {
         self.token().kind
     }
 
-    /// The kind of the token that stands so many places further.
+    /// The kind of the token `offset` places ahead.
     pub(super) fn peek_at(&self, offset: usize) -> TokenKind {
         self.tokens.get(self.at + offset).copied().unwrap_or(END).kind
     }
@@ -43,7 +64,7 @@ impl<'a> Parser<'a> {
         self.peek_at(offset) == TokenKind::Keyword(keyword)
     }
 
-    /// Passes over the current token, unless it is the end.
+    /// Consumes the current token, unless it is the end.
     pub(super) fn advance(&mut self) -> Token {
         let token = self.token();
         if token.kind != TokenKind::End {
@@ -89,7 +110,7 @@ impl<'a> Parser<'a> {
         self.text.get(token.span()).unwrap_or_default()
     }
 
-    /// What stands between the quotes of a token.
+    /// The text of a quoted token, unescaped.
     pub(super) fn unquoted_text_of(&self, token: Token) -> String {
         unquote(token.kind, self.text_of(token))
     }
@@ -105,7 +126,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `IF EXISTS`, if it stands here.
+    /// `IF EXISTS`, if present.
     pub(super) fn if_exists(&mut self) -> Result<bool> {
         let found = self.eat_keyword(Keyword::If);
         if found {
@@ -114,7 +135,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// `IF NOT EXISTS`, if it stands here.
+    /// `IF NOT EXISTS`, if present.
     pub(super) fn if_not_exists(&mut self) -> Result<bool> {
         let found = self.eat_keyword(Keyword::If);
         if found {
@@ -124,7 +145,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// One or more, between commas.
+    /// One or more items, separated by commas.
     pub(super) fn comma_separated<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T>,
@@ -136,7 +157,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// None or more between commas, up to and including the closing symbol.
+    /// Zero or more items, separated by commas, up to and including the closing symbol.
     pub(super) fn comma_separated_until<T>(
         &mut self,
         close: Symbol,
@@ -150,7 +171,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// One or more, with AND between.
+    /// One or more items, separated by AND.
     pub(super) fn and_separated<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T>,
@@ -162,7 +183,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Parses something one level deeper. The operators of all that starts at level 0 are counted together.
+    /// Parses one nesting level deeper. The operators of an outermost expression are counted together.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= self.depth_limit {
             return Err(SyntaxError::TooDeep { position: self.position(), limit: self.depth_limit });
@@ -185,7 +206,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses something that may turn out to be something else; then nothing has happened.
+    /// Tries to parse; if that fails, returns to the current token.
     pub(super) fn attempt<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let start = self.at;
         let result = parse(self);
@@ -208,7 +229,7 @@ impl<'a> Parser<'a> {
         self.is_name_at(0)
     }
 
-    /// Any name; not the empty one.
+    /// Any name except the empty one.
     pub(super) fn name(&mut self) -> Result<Identifier> {
         if !self.is_name() {
             return Err(self.no_viable_alternative());
@@ -225,7 +246,7 @@ impl<'a> Parser<'a> {
         Ok(Identifier::quoted(name))
     }
 
-    /// The name of a column where one is used: also `""`, which old tables may have.
+    /// The name of a column in use, including `""`, which old tables can have.
     pub(super) fn column_name(&mut self) -> Result<Identifier> {
         let token = self.token();
         if token.kind == TokenKind::QuotedName && self.text_of(token).len() == 2 {
@@ -235,7 +256,7 @@ impl<'a> Parser<'a> {
         self.name()
     }
 
-    /// The name of something that a bind marker cannot stand for.
+    /// A name that cannot be a bind marker.
     fn unbound_name(&mut self, kind: &str) -> Result<Identifier> {
         if self.is(Symbol::Question) {
             return Err(SyntaxError::Rule(format!("Bind variables cannot be used for {kind} names")));
@@ -263,7 +284,7 @@ impl<'a> Parser<'a> {
         self.qualified_name("index")
     }
 
-    /// Whether a token is a name that a function can have.
+    /// Whether a token can be the name of a function.
     fn is_function_name_at(&self, offset: usize) -> bool {
         match self.peek_at(offset) {
             TokenKind::Word | TokenKind::QuotedName | TokenKind::Keyword(Keyword::Token | Keyword::Count) => {
@@ -312,7 +333,7 @@ impl<'a> Parser<'a> {
         Position::of(self.text, self.error_span().start)
     }
 
-    /// The bytes of the current token; of the end, where the text ends.
+    /// The bytes of the current token; the end of the text for the last one.
     fn error_span(&self) -> std::ops::Range<usize> {
         match self.tokens.get(self.at) {
             Some(token) => token.span(),
@@ -320,12 +341,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The error of a place where nothing that could stand there does.
+    /// The error for a token that no alternative accepts.
     pub(super) fn no_viable_alternative(&self) -> SyntaxError {
         self.token_error(|found| format!("no viable alternative at input '{found}'"))
     }
 
-    /// The error of a place where only one thing could stand.
+    /// The error for a token other than the only one expected.
     pub(super) fn mismatched(&self, expected: &str) -> SyntaxError {
         self.token_error(|found| format!("mismatched input '{found}' expecting {expected}"))
     }
@@ -342,7 +363,7 @@ impl<'a> Parser<'a> {
         SyntaxError::Token { position: self.position(), problem: problem(&found), snippet: self.snippet() }
     }
 
-    /// The text around the current token, which stands in brackets.
+    /// The text around the current token, which is put in brackets.
     fn snippet(&self) -> String {
         let start = |at: usize| self.tokens.get(at).map_or(self.text.len(), |token| token.start as usize);
         let first = self.at.saturating_sub(SNIPPET_TOKENS);

@@ -1,6 +1,6 @@
 //! DESCRIBE.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{Describe, DescribeTarget, QualifiedName, Statement},
     keyword::Keyword,
@@ -19,7 +19,7 @@ impl Parser<'_> {
     }
 
     fn describe_target(&mut self) -> Result<DescribeTarget> {
-        // Most of these words may be the name of a keyspace, or a name by themselves.
+        // Most of these words can also be names.
         let is_qualified = self.is_at(1, Symbol::Dot);
         let TokenKind::Keyword(keyword) = self.peek() else { return self.described_name() };
         let names_follow = self.is_name_at(1);

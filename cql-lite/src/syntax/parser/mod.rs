@@ -1,35 +1,36 @@
-//! The parser: recursive descent over the tokens of a statement, one file a family of statements.
+//! The parser: recursive descent over the tokens of a statement, with one file for each family of statements.
 //!
-//! Recursion is bounded by the nesting limit, and chains of operators (whose tree is as deep as the chain is long) by
-//! [`OPERATORS_MAX`], so that neither parsing nor walking nor dropping the tree can overflow the stack.
+//! Recursion is bounded by the nesting limit. Chains of operators, whose tree is as deep as the chain is long, are
+//! bounded by [`OPERATORS_MAX`](cursor::OPERATORS_MAX). So neither parsing nor walking nor dropping the tree overflows
+//! the stack.
 
 mod cursor;
 mod describe;
+mod expression;
 mod modify;
 mod roles;
 mod schema;
 mod select;
-mod selector;
 mod table;
-mod term;
 mod types;
 
+use self::cursor::{Parser, Result};
 use super::{
     ast::{Identifier, Statement},
     error::SyntaxError,
     keyword::Keyword,
-    lexer::{Symbol, Token, TokenKind, tokenize},
+    lexer::{Symbol, TokenKind, tokenize},
 };
 
-/// Limits on what is parsed.
+/// Limits of the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How deep values, selectors, types and parentheses may nest. Values over [`Limits::NESTING_CEILING`] count as it.
+    /// Maximum nesting of expressions, types and parentheses, capped at [`Limits::NESTING_CEILING`].
     pub nesting: usize,
 }
 
 impl Limits {
-    /// The largest nesting for which a stack of 2 MiB is known to suffice.
+    /// The largest nesting for which a stack of 2 MiB suffices.
     pub const NESTING_CEILING: usize = 256;
 }
 
@@ -38,9 +39,6 @@ impl Default for Limits {
         Self { nesting: 64 }
     }
 }
-
-/// How many arithmetic operators one expression may have, parentheses included.
-const OPERATORS_MAX: usize = 256;
 
 /// A statement and the bind markers in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,35 +56,11 @@ pub fn parse(text: &str) -> Result<Statement, SyntaxError> {
 
 /// Parses one statement under limits, and lists its bind markers.
 pub fn parse_with(text: &str, limits: Limits) -> Result<Parsed, SyntaxError> {
-    let mut parser = Parser {
-        text,
-        tokens: tokenize(text)?,
-        at: 0,
-        depth: 0,
-        depth_limit: limits.nesting.min(Limits::NESTING_CEILING),
-        operators: 0,
-        markers: Vec::new(),
-    };
+    let mut parser = Parser::new(text, tokenize(text)?, limits.nesting.min(Limits::NESTING_CEILING));
     let statement = parser.statement()?;
     while parser.eat(Symbol::Semicolon) {}
     parser.expect_end()?;
     Ok(Parsed { statement, markers: parser.markers })
-}
-
-pub(super) use self::types::RESERVED_TYPE_NAMES;
-
-type Result<T, E = SyntaxError> = std::result::Result<T, E>;
-
-/// The state of parsing. Each method parses what it is named after, from the current token on.
-struct Parser<'a> {
-    text: &'a str,
-    /// Ends with [`TokenKind::End`], which is never passed.
-    tokens: Vec<Token>,
-    at: usize,
-    depth: usize,
-    depth_limit: usize,
-    operators: usize,
-    markers: Vec<Option<Identifier>>,
 }
 
 impl Parser<'_> {

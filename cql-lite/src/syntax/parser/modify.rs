@@ -1,11 +1,11 @@
 //! INSERT, UPDATE, DELETE and BATCH.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest,
-        Delete, Deletion, Identifier, IfClause, Insert, InsertSource, JsonDefault, JsonValue, Modification,
-        Term, Update, Using,
+        Delete, Deletion, Expression, Identifier, IfClause, Insert, InsertSource, JsonDefault, JsonValue,
+        Modification, Update, Using,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -29,7 +29,7 @@ impl Parser<'_> {
         self.expect(Symbol::RightParenthesis)?;
         self.expect_keyword(Keyword::Values)?;
         self.expect(Symbol::LeftParenthesis)?;
-        let values = self.comma_separated(Self::term)?;
+        let values = self.comma_separated(Self::value)?;
         self.expect(Symbol::RightParenthesis)?;
         Ok(InsertSource::Values { columns, values })
     }
@@ -53,7 +53,7 @@ impl Parser<'_> {
         Ok(InsertSource::Json { value, default })
     }
 
-    /// `USING TTL … AND TIMESTAMP …`, if it stands here.
+    /// `USING TTL … AND TIMESTAMP …`, if present.
     fn using(&mut self) -> Result<Using> {
         let mut using = Using::default();
         if !self.eat_keyword(Keyword::Using) {
@@ -90,18 +90,18 @@ impl Parser<'_> {
         let column = self.column_name()?;
         let operation = match self.advance().kind {
             TokenKind::Symbol(Symbol::Equal) => self.assigned(&column)?,
-            TokenKind::Symbol(Symbol::PlusEqual) => AssignmentOperation::Add(self.term()?),
-            TokenKind::Symbol(Symbol::MinusEqual) => AssignmentOperation::Subtract(self.term()?),
+            TokenKind::Symbol(Symbol::PlusEqual) => AssignmentOperation::Add(self.value()?),
+            TokenKind::Symbol(Symbol::MinusEqual) => AssignmentOperation::Subtract(self.value()?),
             TokenKind::Symbol(Symbol::LeftBracket) => {
-                let key = self.term()?;
+                let key = self.value()?;
                 self.expect(Symbol::RightBracket)?;
                 self.expect(Symbol::Equal)?;
-                AssignmentOperation::SetElement { key, value: self.term()? }
+                AssignmentOperation::SetElement { key, value: self.value()? }
             }
             TokenKind::Symbol(Symbol::Dot) => {
                 let field = self.name()?;
                 self.expect(Symbol::Equal)?;
-                AssignmentOperation::SetField { field, value: self.term()? }
+                AssignmentOperation::SetField { field, value: self.value()? }
             }
             TokenKind::End => return Err(self.no_viable_alternative()),
             _ => {
@@ -112,7 +112,7 @@ impl Parser<'_> {
         Ok(Assignment { column, operation })
     }
 
-    /// What follows `column =`.
+    /// The right side of `column = …`.
     fn assigned(&mut self, column: &Identifier) -> Result<AssignmentOperation> {
         if self.is_name() {
             match self.peek_at(1) {
@@ -120,26 +120,26 @@ impl Parser<'_> {
                     let sign = symbol.text();
                     self.same_column(column, &format!("X = X {sign}<value>"))?;
                     self.advance();
-                    let value = self.term()?;
+                    let value = self.value()?;
                     return Ok(if symbol == Symbol::Plus {
                         AssignmentOperation::Add(value)
                     } else {
                         AssignmentOperation::Subtract(value)
                     });
                 }
-                // `c = c -3`: a number takes the sign along.
+                // `c = c -3`: the lexer reads `-3` as one token.
                 TokenKind::Integer => {
                     self.same_column(column, "X = X - <value>")?;
                     let is_signed = self.text_of(self.token()).starts_with('-');
                     return match self.literal().filter(|_| is_signed) {
-                        Some(literal) => Ok(AssignmentOperation::Add(Term::Literal(literal))),
+                        Some(literal) => Ok(AssignmentOperation::Add(Expression::Literal(literal))),
                         None => Err(self.no_viable_alternative()),
                     };
                 }
                 _ => {}
             }
         }
-        let value = self.term()?;
+        let value = self.value()?;
         if self.eat(Symbol::Plus) {
             self.same_column(column, "X = <value> + X")?;
             return Ok(AssignmentOperation::Prepend(value));
@@ -147,7 +147,7 @@ impl Parser<'_> {
         Ok(AssignmentOperation::Set(value))
     }
 
-    /// The column that is assigned to, on the right side.
+    /// Requires the assigned column on the right side.
     fn same_column(&mut self, column: &Identifier, form: &str) -> Result<()> {
         if self.column_name()? == *column {
             return Ok(());
@@ -155,7 +155,7 @@ impl Parser<'_> {
         Err(SyntaxError::Rule(format!("Only expressions of the form {form} are supported.")))
     }
 
-    /// `IF …`, if it stands here.
+    /// `IF …`, if present.
     fn if_clause(&mut self) -> Result<Option<IfClause>> {
         if !self.eat_keyword(Keyword::If) {
             return Ok(None);
@@ -176,7 +176,7 @@ impl Parser<'_> {
     fn condition(&mut self) -> Result<Condition> {
         let column = self.column_name()?;
         let subject = if self.eat(Symbol::LeftBracket) {
-            let key = self.term()?;
+            let key = self.value()?;
             self.expect(Symbol::RightBracket)?;
             ConditionSubject::Element { column, key }
         } else if self.eat(Symbol::Dot) {
@@ -185,12 +185,12 @@ impl Parser<'_> {
             ConditionSubject::Column(column)
         };
         let test = if let Some(operator) = self.comparison() {
-            ConditionTest::Compare(operator, self.term()?)
+            ConditionTest::Compare(operator, self.value()?)
         } else if self.eat_keyword(Keyword::In) {
             ConditionTest::In(self.single_column_in_values()?)
         } else if matches!(subject, ConditionSubject::Column(_)) && self.eat_keyword(Keyword::Contains) {
             let key = self.eat_keyword(Keyword::Key);
-            ConditionTest::Contains { key, value: self.term()? }
+            ConditionTest::Contains { key, value: self.value()? }
         } else {
             return Err(self.no_viable_alternative());
         };
@@ -205,7 +205,7 @@ impl Parser<'_> {
             self.comma_separated(|parser| {
                 let column = parser.column_name()?;
                 if parser.eat(Symbol::LeftBracket) {
-                    let key = parser.term()?;
+                    let key = parser.value()?;
                     parser.expect(Symbol::RightBracket)?;
                     return Ok(Deletion::Element { column, key });
                 }
@@ -253,7 +253,7 @@ impl Parser<'_> {
     }
 }
 
-/// A column that is set as a whole must not be changed in another way by the same statement.
+/// Rejects a statement that sets a column as a whole and also assigns to it in another way.
 fn check_compatible(assignments: &[Assignment]) -> Result<()> {
     let is_whole = |assignment: &Assignment| matches!(assignment.operation, AssignmentOperation::Set(_));
     let mut by_column: Vec<&Assignment> = assignments.iter().collect();

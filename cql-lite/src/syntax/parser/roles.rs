@@ -1,6 +1,6 @@
 //! Roles, users and permissions.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, Identifier,
@@ -111,7 +111,7 @@ impl Parser<'_> {
         Ok(options)
     }
 
-    /// `WITH option AND …`, if it stands here.
+    /// `WITH option AND …`, if present.
     fn role_options(&mut self) -> Result<Vec<RoleOption>> {
         if !self.eat_keyword(Keyword::With) {
             return Ok(Vec::new());
@@ -278,7 +278,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `OF role`, if it stands here.
+    /// `OF role`, if present.
     fn of_role(&mut self) -> Result<Option<Identifier>> {
         if self.eat_keyword(Keyword::Of) { self.role_name().map(Some) } else { Ok(None) }
     }
@@ -317,7 +317,7 @@ impl Parser<'_> {
     }
 
     fn resource(&mut self) -> Result<Resource> {
-        // These words may also name a table: then another word does not follow.
+        // These words can also name a table; then no other word follows.
         let followed_by_keyword = matches!(
             self.peek_at(1),
             TokenKind::Keyword(

@@ -1,11 +1,12 @@
 //! Keyspaces, types, indexes, functions, aggregates, triggers; properties.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AlterKeyspace, AlterType, AlterTypeOperation, CqlTypeName, CreateAggregate, CreateFunction,
         CreateIndex, CreateKeyspace, CreateTrigger, CreateType, DropFunction, DropIndex, DropKeyspace,
-        DropTrigger, DropType, Identifier, IndexTarget, Literal, Property, PropertyValue, Statement, Term,
+        DropTrigger, DropType, Expression, Identifier, IndexTarget, Literal, Property, PropertyValue,
+        Statement,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -25,7 +26,7 @@ impl Parser<'_> {
         Ok(properties)
     }
 
-    /// `name = value`, after others that must not have the same name.
+    /// `name = value`. The names in `before` must not repeat.
     pub(super) fn property(&mut self, before: &[Property]) -> Result<Property> {
         let name = self.name()?;
         self.expect(Symbol::Equal)?;
@@ -54,9 +55,9 @@ impl Parser<'_> {
             return Ok(entries);
         }
         self.comma_separated(|parser| {
-            let key = parser.term()?;
+            let key = parser.value()?;
             parser.expect(Symbol::Colon)?;
-            let value = parser.term()?;
+            let value = parser.value()?;
             let key = constant(key).map_err(|key| {
                 SyntaxError::Rule(format!("Invalid property name: {key}{}", bind_variable_hint(&key)))
             })?;
@@ -105,7 +106,7 @@ impl Parser<'_> {
         self.expect(Symbol::LeftParenthesis)?;
         let mut fields = vec![self.name_and_type()?];
         while self.eat(Symbol::Comma) {
-            // Commas may be doubled, and one may stand at the end.
+            // Cassandra accepts doubled and trailing commas.
             if !self.is(Symbol::Comma) && !self.is(Symbol::RightParenthesis) {
                 fields.push(self.name_and_type()?);
             }
@@ -241,7 +242,7 @@ impl Parser<'_> {
         let state_type = self.type_name()?;
         let final_function =
             if self.eat_keyword(Keyword::Finalfunc) { Some(self.unqualified_function_name()?) } else { None };
-        let initial_condition = if self.eat_keyword(Keyword::Initcond) { Some(self.term()?) } else { None };
+        let initial_condition = if self.eat_keyword(Keyword::Initcond) { Some(self.value()?) } else { None };
         Ok(Statement::CreateAggregate(CreateAggregate {
             or_replace,
             if_not_exists,
@@ -260,7 +261,7 @@ impl Parser<'_> {
         self.comma_separated_until(Symbol::RightParenthesis, Self::type_name)
     }
 
-    /// What follows DROP FUNCTION and DROP AGGREGATE.
+    /// The rest of DROP FUNCTION and DROP AGGREGATE.
     pub(super) fn drop_function(&mut self) -> Result<DropFunction> {
         self.advance();
         let if_exists = self.if_exists()?;
@@ -289,17 +290,17 @@ impl Parser<'_> {
     }
 }
 
-/// A term that is a constant other than NULL.
-fn constant(term: Term) -> Result<Literal, Term> {
+/// Accepts a constant other than NULL.
+fn constant(term: Expression) -> Result<Literal, Expression> {
     match term {
-        Term::Literal(literal) if literal != Literal::Null => Ok(literal),
+        Expression::Literal(literal) if literal != Literal::Null => Ok(literal),
         term => Err(term),
     }
 }
 
-fn bind_variable_hint(term: &Term) -> &'static str {
+fn bind_variable_hint(term: &Expression) -> &'static str {
     match term {
-        Term::Marker(_) => " (bind variables are not supported in DDL queries)",
+        Expression::Marker(_) => " (bind variables are not supported in DDL queries)",
         _ => "",
     }
 }

@@ -1,10 +1,10 @@
 //! SELECT, and the WHERE clause of every statement.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
-        Comparison, Direction, Identifier, InValues, OrderBy, QualifiedName, Relation, Select, SelectClause,
-        SelectedItem, Subject, Term,
+        Comparison, Direction, Expression, Identifier, InValues, OrderBy, QualifiedName, Relation, Select,
+        SelectClause, SelectedItem, Subject,
     },
     keyword::Keyword,
     lexer::{Symbol, TokenKind},
@@ -68,7 +68,7 @@ impl Parser<'_> {
         })
     }
 
-    /// JSON or DISTINCT, unless it is the name of a column here: then what follows cannot start a selector.
+    /// JSON or DISTINCT, unless the next token shows that it is the name of a column.
     fn select_modifier(&mut self, keyword: Keyword) -> bool {
         if !self.is_keyword(keyword) {
             return false;
@@ -101,9 +101,9 @@ impl Parser<'_> {
             return Ok(SelectClause::All);
         }
         let items = self.comma_separated(|parser| {
-            let selector = parser.selector()?;
+            let expression = parser.selector()?;
             let alias = if parser.eat_keyword(Keyword::As) { Some(parser.name()?) } else { None };
-            Ok(SelectedItem { selector, alias })
+            Ok(SelectedItem { expression, alias })
         })?;
         Ok(SelectClause::Items(items))
     }
@@ -112,14 +112,14 @@ impl Parser<'_> {
         let column = self.column_name()?;
         let nearest_to = if self.eat_keyword(Keyword::Ann) {
             self.expect_keyword(Keyword::Of)?;
-            Some(self.term()?)
+            Some(self.value()?)
         } else {
             None
         };
         Ok(OrderBy { column, nearest_to, direction: self.direction().unwrap_or(Direction::Ascending) })
     }
 
-    /// ASC or DESC, if it stands here.
+    /// ASC or DESC, if present.
     pub(super) fn direction(&mut self) -> Option<Direction> {
         if self.eat_keyword(Keyword::Asc) {
             Some(Direction::Ascending)
@@ -141,8 +141,8 @@ impl Parser<'_> {
             self.advance();
             let subject = Subject::Token(self.column_names()?);
             return match self.comparison() {
-                Some(operator) => Ok(Relation::Compare { subject, operator, value: self.term()? }),
-                None => self.between(subject, Self::term),
+                Some(operator) => Ok(Relation::Compare { subject, operator, value: self.value()? }),
+                None => self.between(subject, Self::value),
             };
         }
         if self.is(Symbol::LeftParenthesis) {
@@ -165,7 +165,7 @@ impl Parser<'_> {
             self.advance();
             let index = QualifiedName { keyspace: None, name: self.name()? };
             self.expect(Symbol::Comma)?;
-            let value = self.term()?;
+            let value = self.value()?;
             self.expect(Symbol::RightParenthesis)?;
             return Ok(Relation::CustomIndex { index, value });
         }
@@ -175,20 +175,24 @@ impl Parser<'_> {
     fn column_relation(&mut self) -> Result<Relation> {
         let column = self.column_name()?;
         if self.eat(Symbol::LeftBracket) {
-            let key = self.term()?;
+            let key = self.value()?;
             self.expect(Symbol::RightBracket)?;
             let subject = Subject::Element { column, key };
             let Some(operator) = self.comparison() else { return Err(self.no_viable_alternative()) };
-            return Ok(Relation::Compare { subject, operator, value: self.term()? });
+            return Ok(Relation::Compare { subject, operator, value: self.value()? });
         }
         if let Some(operator) = self.comparison() {
-            return Ok(Relation::Compare { subject: Subject::Column(column), operator, value: self.term()? });
+            return Ok(Relation::Compare {
+                subject: Subject::Column(column),
+                operator,
+                value: self.value()?,
+            });
         }
         match self.peek() {
-            TokenKind::Keyword(Keyword::Between) => self.between(Subject::Column(column), Self::term),
+            TokenKind::Keyword(Keyword::Between) => self.between(Subject::Column(column), Self::value),
             TokenKind::Keyword(Keyword::Like) => {
                 self.advance();
-                Ok(Relation::Like { column, pattern: self.term()? })
+                Ok(Relation::Like { column, pattern: self.value()? })
             }
             TokenKind::Keyword(Keyword::Is) => {
                 self.advance();
@@ -199,12 +203,12 @@ impl Parser<'_> {
             TokenKind::Keyword(Keyword::In | Keyword::Contains | Keyword::Not) => {
                 let negated = self.eat_keyword(Keyword::Not);
                 if self.eat_keyword(Keyword::In) {
-                    let values = self.in_values(Self::term)?;
+                    let values = self.in_values(Self::value)?;
                     return Ok(Relation::In { subject: Subject::Column(column), negated, values });
                 }
                 self.expect_keyword(Keyword::Contains)?;
                 let key = self.eat_keyword(Keyword::Key);
-                Ok(Relation::Contains { column, key, negated, value: self.term()? })
+                Ok(Relation::Contains { column, key, negated, value: self.value()? })
             }
             _ => Err(self.no_viable_alternative()),
         }
@@ -225,7 +229,7 @@ impl Parser<'_> {
         Ok(Relation::In { subject, negated, values: self.in_values(Self::tuple_or_marker)? })
     }
 
-    fn between(&mut self, subject: Subject, bound: fn(&mut Self) -> Result<Term>) -> Result<Relation> {
+    fn between(&mut self, subject: Subject, bound: fn(&mut Self) -> Result<Expression>) -> Result<Relation> {
         if !self.eat_keyword(Keyword::Between) {
             return Err(self.no_viable_alternative());
         }
@@ -234,22 +238,22 @@ impl Parser<'_> {
         Ok(Relation::Between { subject, from, to: bound(self)? })
     }
 
-    fn tuple_or_marker(&mut self) -> Result<Term> {
-        if self.is_marker() { self.marker().map(Term::Marker) } else { self.nested(Self::tuple) }
+    fn tuple_or_marker(&mut self) -> Result<Expression> {
+        if self.is_marker() { self.marker().map(Expression::Marker) } else { self.nested(Self::tuple_value) }
     }
 
-    /// What follows IN.
-    fn in_values(&mut self, value: fn(&mut Self) -> Result<Term>) -> Result<InValues> {
+    /// The values of IN.
+    fn in_values(&mut self, value: fn(&mut Self) -> Result<Expression>) -> Result<InValues> {
         if self.is_marker() {
             return self.marker().map(InValues::Marker);
         }
         self.expect(Symbol::LeftParenthesis)?;
-        self.comma_separated_until(Symbol::RightParenthesis, value).map(InValues::Terms)
+        self.comma_separated_until(Symbol::RightParenthesis, value).map(InValues::Values)
     }
 
-    /// What follows IN after a single column.
+    /// The values of IN after a single column.
     pub(super) fn single_column_in_values(&mut self) -> Result<InValues> {
-        self.in_values(Self::term)
+        self.in_values(Self::value)
     }
 
     /// `(a, b)`
@@ -260,7 +264,7 @@ impl Parser<'_> {
         Ok(columns)
     }
 
-    /// An operator of comparison, if one stands here.
+    /// A comparison operator, if present.
     pub(super) fn comparison(&mut self) -> Option<Comparison> {
         let TokenKind::Symbol(symbol) = self.peek() else { return None };
         let comparison = match symbol {

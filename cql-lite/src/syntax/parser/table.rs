@@ -1,6 +1,6 @@
 //! CREATE TABLE, ALTER TABLE and materialized views.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
         AlterTable, AlterTableOperation, AlterView, ColumnDefinition, ColumnMask, CreateTable, CreateView,
@@ -31,7 +31,7 @@ impl Parser<'_> {
                 }
                 columns.push(column);
             }
-            // Commas may be doubled, and one may stand at the end.
+            // Cassandra accepts doubled and trailing commas.
             let mut has_comma = false;
             while self.eat(Symbol::Comma) {
                 has_comma = true;
@@ -64,7 +64,7 @@ impl Parser<'_> {
         }
         let name = self.function_name()?;
         self.expect(Symbol::LeftParenthesis)?;
-        let arguments = self.comma_separated_until(Symbol::RightParenthesis, Self::term)?;
+        let arguments = self.comma_separated_until(Symbol::RightParenthesis, Self::value)?;
         Ok(ColumnMask::Function { name, arguments })
     }
 
@@ -85,7 +85,7 @@ impl Parser<'_> {
         Ok(PrimaryKey { partition, clustering })
     }
 
-    /// `WITH … AND …`, if it stands here.
+    /// `WITH … AND …`, if present.
     fn table_options(&mut self, is_table: bool) -> Result<TableOptions> {
         let mut options = TableOptions::default();
         if !self.eat_keyword(Keyword::With) {

@@ -1,16 +1,12 @@
 //! Types.
 
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{CqlTypeName, Identifier, NativeType, QualifiedName},
     error::SyntaxError,
-    keyword::{Keyword, KeywordClass},
+    keyword::{Keyword, KeywordClass, RESERVED_TYPE_NAMES},
     lexer::{Symbol, TokenKind},
 };
-
-/// Names of types that were set aside for later; a user type has to be quoted to be called so.
-pub(crate) const RESERVED_TYPE_NAMES: [&str; 7] =
-    ["byte", "complex", "enum", "date", "interval", "macaddr", "bitstring"];
 
 impl Parser<'_> {
     pub(super) fn type_name(&mut self) -> Result<CqlTypeName> {
@@ -115,7 +111,7 @@ impl Parser<'_> {
         self.name()
     }
 
-    /// `(type)` in front of a value, if what follows it is one.
+    /// `(type)`, if an operand follows it.
     pub(super) fn type_hint(&mut self, starts_value: impl FnOnce(&Self) -> bool) -> Option<CqlTypeName> {
         let may_start_type = match self.peek_at(1) {
             TokenKind::String | TokenKind::DollarString => self.is_at(2, Symbol::RightParenthesis),

@@ -2,10 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{If, List, Quoted, select::write_where, write_separated};
+use super::{
+    select::write_where,
+    write::{If, List, Quoted, write_separated},
+};
 use crate::syntax::ast::{
     Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest, Delete,
-    Deletion, IfClause, Insert, InsertSource, JsonDefault, JsonValue, Term, Update, Using,
+    Deletion, Expression, IfClause, Insert, InsertSource, JsonDefault, JsonValue, Update, Using,
 };
 
 impl Display for Insert {
@@ -33,14 +36,14 @@ impl Display for InsertSource {
     }
 }
 
-/// Prints ` USING …`, if there is anything. Bind markers stay in their order.
+/// Prints ` USING …`, if not empty, with the bind markers in their order.
 impl Display for Using {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<(&str, &Term)> = Vec::with_capacity(2);
+        let mut parts: Vec<(&str, &Expression)> = Vec::with_capacity(2);
         parts.extend(self.timestamp.as_ref().map(|timestamp| ("TIMESTAMP", timestamp)));
         parts.extend(self.time_to_live.as_ref().map(|time_to_live| ("TTL", time_to_live)));
         parts.sort_by_key(|(_, value)| match value {
-            Term::Marker(marker) => marker.index,
+            Expression::Marker(marker) => marker.index,
             _ => 0,
         });
         for (at, (name, value)) in parts.into_iter().enumerate() {

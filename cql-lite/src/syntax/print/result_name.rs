@@ -1,70 +1,67 @@
-//! The name that Cassandra gives a column of a result whose selector has no alias.
+//! The name that Cassandra gives a result column without an alias.
 
-use crate::syntax::ast::{FunctionName, Literal, SelectedItem, Selector};
+use crate::syntax::ast::{Expression, FunctionName, Literal, SelectedItem};
 
 impl SelectedItem {
-    /// The name of the result's column: the alias, or else [`Selector::result_name`].
+    /// The name of the result column: the alias, or else [`Expression::result_name`].
     pub fn result_name(&self, keyspace_of: impl Fn(&FunctionName) -> String) -> String {
         match &self.alias {
             Some(alias) => alias.as_str().to_owned(),
-            None => self.selector.result_name(&keyspace_of),
+            None => self.expression.result_name(&keyspace_of),
         }
     }
 }
 
-impl Selector {
-    /// The name of the result's column, without quotes. `keyspace_of` says where an unqualified function was found:
-    /// `system` for native ones, of which the name then tells (`system.token(a)`).
+impl Expression {
+    /// The name of the result column, without quotes. `keyspace_of` gives the keyspace of a function whose name has
+    /// none; that of native functions is `system`. The keyspace is part of the name: `system.token(a)`.
     pub fn result_name(&self, keyspace_of: &dyn Fn(&FunctionName) -> String) -> String {
-        let name = |selector: &Selector| selector.result_name(keyspace_of);
-        let names = |selectors: &[Selector]| selectors.iter().map(name).collect::<Vec<_>>().join(", ");
+        let name = |expression: &Expression| expression.result_name(keyspace_of);
+        let names = |expressions: &[Expression]| expressions.iter().map(name).collect::<Vec<_>>().join(", ");
         match self {
-            Selector::Column(column) => column.as_str().to_owned(),
-            Selector::Literal(literal) => literal.to_string(),
-            Selector::Marker(marker) => marker.to_string(),
-            Selector::CountRows => "count".to_owned(),
-            Selector::WriteMetadata { kind, target } => format!("{}({})", kind.name(), name(target)),
-            Selector::Cast { selector, target } => format!("cast({} as {target})", name(selector)),
-            Selector::Function { .. } if self.counts_rows() => "count".to_owned(),
-            Selector::Function { name: function, arguments } => {
+            Expression::Column(column) => column.as_str().to_owned(),
+            Expression::Literal(literal) => literal.to_string(),
+            Expression::Marker(marker) => marker.to_string(),
+            Expression::CountRows => "count".to_owned(),
+            Expression::WriteMetadata { kind, target } => format!("{}({})", kind.name(), name(target)),
+            Expression::Cast { operand, target } => format!("cast({} as {target})", name(operand)),
+            Expression::Function { .. } if self.counts_rows() => "count".to_owned(),
+            Expression::Function { name: function, arguments } => {
                 let keyspace = match &function.keyspace {
                     Some(keyspace) => keyspace.as_str().to_owned(),
                     None => keyspace_of(function),
                 };
                 format!("{keyspace}.{}({})", function.name.as_str(), names(arguments))
             }
-            Selector::Field { selector, field } => format!("{}.{}", name(selector), field.as_str()),
-            Selector::Element { selector, key } => format!("{}[{key}]", name(selector)),
-            Selector::Slice { selector, from, to } => {
-                let bound = |term: &Option<_>| term.as_ref().map(ToString::to_string).unwrap_or_default();
-                format!("{}[{}..{}]", name(selector), bound(from), bound(to))
+            Expression::Field { operand, field } => format!("{}.{}", name(operand), field.as_str()),
+            Expression::Element { operand, key } => format!("{}[{key}]", name(operand)),
+            Expression::Slice { operand, from, to } => {
+                let bound = |bound: &Option<_>| bound.as_ref().map(ToString::to_string).unwrap_or_default();
+                format!("{}[{}..{}]", name(operand), bound(from), bound(to))
             }
-            Selector::TypeHint { type_name, selector } => format!("({type_name}){}", name(selector)),
-            Selector::Arithmetic { left, operator, right } => {
+            Expression::TypeHint { type_name, operand } => format!("({type_name}){}", name(operand)),
+            Expression::Arithmetic { left, operator, right } => {
                 format!("{} {} {}", name(left), operator.symbol(), name(right))
             }
-            Selector::Negation(selector) => format!("-{}", name(selector)),
-            Selector::List(elements) => format!("[{}]", names(elements)),
-            Selector::Set(elements) => format!("{{{}}}", names(elements)),
-            Selector::MapOrUserType(entries) => {
+            Expression::Negation(operand) => format!("-{}", name(operand)),
+            Expression::List(elements) => format!("[{}]", names(elements)),
+            Expression::Set(elements) => format!("{{{}}}", names(elements)),
+            Expression::MapOrUserType(entries) => {
                 let entries: Vec<_> =
                     entries.iter().map(|(key, value)| format!("{}: {}", name(key), name(value))).collect();
                 format!("{{{}}}", entries.join(", "))
             }
-            Selector::Tuple(elements) => match &**elements {
-                [selector] => name(selector),
-                elements => format!("({})", names(elements)),
-            },
+            Expression::Tuple(elements) => format!("({})", names(elements)),
         }
     }
 
-    /// Whether it is `count(*)` or counts a constant, which is the same.
-    pub fn counts_rows(&self) -> bool {
+    /// Whether it is `count(*)` or its equivalent, the count of a constant.
+    fn counts_rows(&self) -> bool {
         match self {
-            Selector::CountRows => true,
-            Selector::Function { name: FunctionName { keyspace: None, name }, arguments } => {
+            Expression::CountRows => true,
+            Expression::Function { name: FunctionName { keyspace: None, name }, arguments } => {
                 name.as_str() == "count"
-                    && matches!(&**arguments, [Selector::Literal(literal)] if *literal != Literal::Null)
+                    && matches!(&**arguments, [Expression::Literal(literal)] if *literal != Literal::Null)
             }
             _ => false,
         }

@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, schema::write_property_map, write_separated};
+use super::{
+    schema::write_property_map,
+    write::{IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, write_separated},
+};
 use crate::syntax::{
     ast::{
         AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, Identifier,
@@ -12,7 +15,7 @@ use crate::syntax::{
     keyword::Keyword,
 };
 
-/// The name of a role: a word, or else a string, which users may be too.
+/// The name of a role: a word, or else a string, which is also valid for users.
 struct RoleName<'a>(&'a Identifier);
 
 impl Display for RoleName<'_> {

@@ -3,8 +3,10 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::{
-    IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, select::write_where, types::UserTypeName,
-    write_function_name, write_separated,
+    name::write_function_name,
+    select::write_where,
+    types::UserTypeName,
+    write::{IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, write_separated},
 };
 use crate::syntax::ast::{
     AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
@@ -103,7 +105,7 @@ impl Display for PrimaryKey {
     }
 }
 
-/// Prints ` WITH …`, if there is anything.
+/// Prints ` WITH …`, if not empty.
 impl Display for TableOptions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut separator = " WITH ";

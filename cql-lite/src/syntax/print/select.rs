@@ -1,11 +1,10 @@
-//! SELECT, selectors and relations.
+//! SELECT and relations.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::{If, List, term::write_negation, write_quoted, write_separated};
+use super::write::{If, List, write_separated};
 use crate::syntax::ast::{
-    Direction, InValues, Literal, OrderBy, Relation, Select, SelectClause, SelectedItem, Selector, Subject,
-    WriteMetadata,
+    Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
 };
 
 impl Display for Select {
@@ -53,69 +52,10 @@ impl Display for SelectClause {
 
 impl Display for SelectedItem {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.selector.fmt(f)?;
+        self.expression.fmt(f)?;
         match &self.alias {
             Some(alias) => write!(f, " AS {alias}"),
             None => Ok(()),
-        }
-    }
-}
-
-impl WriteMetadata {
-    /// The function's name in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            WriteMetadata::Writetime => "writetime",
-            WriteMetadata::MaxWritetime => "maxwritetime",
-            WriteMetadata::Ttl => "ttl",
-        }
-    }
-}
-
-impl Display for Selector {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            // After SELECT they would be read as keywords.
-            Selector::Column(name) if matches!(name.as_str(), "json" | "distinct" | "as") => {
-                write_quoted(f, name.as_str())
-            }
-            Selector::Column(name) => name.fmt(f),
-            Selector::Literal(literal) => literal.fmt(f),
-            Selector::Marker(marker) => marker.fmt(f),
-            Selector::CountRows => f.write_str("count(*)"),
-            Selector::WriteMetadata { kind, target } => write!(f, "{}({target})", kind.name()),
-            Selector::Cast { selector, target } => write!(f, "CAST({selector} AS {target})"),
-            Selector::Function { name, arguments } => write!(f, "{name}({})", List(arguments)),
-            Selector::Field { selector, field } => {
-                // A point would become part of the number.
-                let blank = If(matches!(**selector, Selector::Literal(Literal::Integer(_))), " ");
-                write!(f, "{selector}{blank}.{field}")
-            }
-            Selector::Element { selector, key } => write!(f, "{selector}[{key}]"),
-            Selector::Slice { selector, from, to } => {
-                write!(f, "{selector}[")?;
-                if let Some(from) = from {
-                    from.fmt(f)?;
-                }
-                f.write_str("..")?;
-                if let Some(to) = to {
-                    to.fmt(f)?;
-                }
-                f.write_char(']')
-            }
-            Selector::TypeHint { type_name, selector } => write!(f, "({type_name}){selector}"),
-            Selector::Arithmetic { left, operator, right } => {
-                write!(f, "{left} {} {right}", operator.symbol())
-            }
-            Selector::Negation(selector) => write_negation(f, selector),
-            Selector::List(elements) => write!(f, "[{}]", List(elements)),
-            Selector::Set(elements) => write!(f, "{{{}}}", List(elements)),
-            Selector::MapOrUserType(entries) => {
-                f.write_char('{')?;
-                write_separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
-                f.write_char('}')
-            }
-            Selector::Tuple(elements) => write!(f, "({})", List(elements)),
         }
     }
 }
@@ -134,7 +74,7 @@ impl Display for Subject {
 impl Display for InValues {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            InValues::Terms(terms) => write!(f, "({})", List(terms)),
+            InValues::Values(values) => write!(f, "({})", List(values)),
             InValues::Marker(marker) => marker.fmt(f),
         }
     }

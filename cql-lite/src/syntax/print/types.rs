@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{List, Quoted, write_quoted};
+use super::write::{List, Quoted, write_quoted};
 use crate::syntax::{
     ast::{CqlTypeName, NativeType, QualifiedName},
-    keyword::Keyword,
-    parser::RESERVED_TYPE_NAMES,
+    keyword::{Keyword, RESERVED_TYPE_NAMES},
 };
 
 impl Display for NativeType {
@@ -31,7 +30,7 @@ impl Display for CqlTypeName {
     }
 }
 
-/// The name of a user type: every keyword is quoted, as most of them would be read as something else.
+/// The name of a user type. Every keyword is quoted, as most keywords would not parse as user types.
 pub(super) struct UserTypeName<'a>(pub(super) &'a QualifiedName);
 
 impl Display for UserTypeName<'_> {

@@ -1,6 +1,7 @@
-//! The names of the Java classes that stand for types where a driver does not know the type itself.
+//! The Java class names of types, sent to drivers that do not know the type itself.
 
-use super::CqlType;
+use super::definition::CqlType;
+use crate::types::hex;
 
 impl CqlType {
     /// The class name that Cassandra uses for the type, for drivers that meet it as a custom type, e.g.
@@ -48,11 +49,14 @@ impl CqlType {
                 return format!("{PACKAGE}VectorType({} , {dimension})", element.class_name());
             }
             CqlType::UserType { definition, frozen } => {
-                let mut class =
-                    format!("{PACKAGE}UserType({},{}", definition.keyspace, hex(definition.name.as_bytes()));
+                let mut class = format!(
+                    "{PACKAGE}UserType({},{}",
+                    definition.keyspace,
+                    hex::digits(definition.name.as_bytes())
+                );
                 for (name, field) in definition.field_names.iter().zip(&definition.field_types) {
                     class.push(',');
-                    class.push_str(&hex(name.as_bytes()));
+                    class.push_str(&hex::digits(name.as_bytes()));
                     class.push(':');
                     class.push_str(&field.class_name());
                 }
@@ -66,8 +70,4 @@ impl CqlType {
 
 fn frozen_class(class: &str, frozen: bool) -> String {
     if frozen { format!("org.apache.cassandra.db.marshal.FrozenType({class})") } else { class.to_owned() }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    crate::types::literal::format_hex(bytes).split_off("0x".len())
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{CqlType, MAXIMUM_VECTOR_DIMENSION, UserType};
+use super::definition::{CqlType, MAXIMUM_VECTOR_DIMENSION, UserType};
 
-/// How deeply types may be nested in text that is parsed; deeper text is refused.
-pub const MAXIMUM_NESTING: usize = 64;
+/// Maximum nesting of types in parsed text.
+pub(crate) const MAXIMUM_NESTING: usize = 64;
 
-/// Why text is not a type.
+/// Error of parsing a type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TypeParseError {
-    /// The text does not have the shape of a type.
+    /// The syntax is wrong.
     #[error("cannot parse the type {text}: {problem}")]
     Syntax {
         /// The whole text.
         text: String,
-        /// What is wrong with it.
+        /// The error.
         problem: &'static str,
     },
     /// A name that is neither a native type nor a user type.
@@ -68,7 +68,7 @@ impl<'a> TypeParser<'a> {
         if self.accept(symbol) { Ok(()) } else { Err(self.problem(problem)) }
     }
 
-    /// The text up to the closing quote, with doubled quotes undone; the opening quote has been taken.
+    /// The text up to the closing quote, with doubled quotes unescaped. The opening quote is already consumed.
     fn quoted(&mut self, quote: char) -> Result<String, TypeParseError> {
         let mut name = String::new();
         let mut characters = self.rest.char_indices().peekable();

@@ -4,7 +4,8 @@ use super::super::codec;
 use super::super::compare::{java_order_f32, java_order_f64};
 use super::super::cql_type::CqlType;
 use super::super::timeuuid;
-use super::super::validate::ValueError;
+use super::super::value_error::ValueError;
+use super::error::OrderedError;
 use super::number;
 
 const END: u8 = 0x3E;
@@ -21,43 +22,20 @@ const ESCAPED_ZERO: u8 = 0xFF;
 /// A zero byte followed by this ends text.
 const TERMINATOR: u8 = 0x00;
 
-/// Why a value has no component, or bytes are not a component.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OrderedError {
-    /// The value is not valid for its type.
-    #[error(transparent)]
-    Value(#[from] ValueError),
-    /// The bytes end inside the component.
-    #[error("a clustering component is cut short")]
-    Truncated,
-    /// The bytes break the format.
-    #[error("a clustering component has the byte 0x{byte:02x} where it cannot be")]
-    UnexpectedByte {
-        /// The byte, as in ascending order.
-        byte: u8,
-    },
-}
-
-impl From<codec::CodecError> for OrderedError {
-    fn from(error: codec::CodecError) -> Self {
-        OrderedError::Value(ValueError::Framing(error))
-    }
-}
-
-/// Appends the component of a value. On an error `out` keeps a part of it.
+/// Appends the component of a value. After an error `out` may end with a partial component.
 #[inline]
 pub fn encode(ty: &CqlType, wire: &[u8], descending: bool, out: &mut Vec<u8>) -> Result<(), OrderedError> {
     write_component(ty, wire, &mut Writer { out, mask: mask(descending) })
 }
 
-/// What every byte is combined with: descending order inverts it.
+/// Mask that is applied to every byte by exclusive or: all ones in descending order.
 #[inline]
 fn mask(descending: bool) -> u8 {
     if descending { 0xFF } else { 0 }
 }
 
-/// Splits a component off the front of `input` and appends the wire bytes of its value. On an error `input` and
-/// `out` are left somewhere in between.
+/// Decodes the component at the front of `input`, removes it, and appends the wire bytes of its value. After an error
+/// the contents of `out` and the position in `input` are unspecified.
 #[inline]
 pub fn decode(
     ty: &CqlType,
@@ -72,7 +50,7 @@ pub fn decode(
     Ok(())
 }
 
-/// Writes bytes given as in ascending order.
+/// Writes bytes; the caller passes them as in ascending order.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     mask: u8,
@@ -92,7 +70,7 @@ impl Writer<'_> {
         self.out.extend_from_slice(&masked(bytes, self.mask));
     }
 
-    /// Lets `write` append bytes as in ascending order and inverts them where that is needed.
+    /// Calls `write` to append bytes as in ascending order, then inverts them in descending order.
     #[inline]
     fn append<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let start = self.out.len();
@@ -242,7 +220,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn write_fields(types: &[CqlType], wire: &[u8], writer: &mut Writer<'_>) -> Result<(), OrderedError> {
     writer.byte(VALUE);
-    // Nulls are written once a value follows them, so those at the end never are.
+    // A null is only written when a value follows it, which leaves out nulls at the end.
     let mut pending_nulls = 0;
     for (ty, field) in types.iter().zip(codec::fields(wire)) {
         match field? {
@@ -260,7 +238,7 @@ fn write_fields(types: &[CqlType], wire: &[u8], writer: &mut Writer<'_>) -> Resu
     Ok(())
 }
 
-/// Reads bytes as in ascending order.
+/// Reads bytes and returns them as in ascending order.
 struct Reader<'a> {
     input: &'a [u8],
     mask: u8,
@@ -400,7 +378,7 @@ fn codec_element(
     result
 }
 
-/// Reads items up to the end marker and puts their number before them.
+/// Reads items up to the end marker and writes their count in front of them.
 fn decode_counted<'a>(
     reader: &mut Reader<'a>,
     out: &mut Vec<u8>,

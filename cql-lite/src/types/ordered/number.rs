@@ -12,25 +12,25 @@
 use num_bigint::{BigInt, Sign};
 
 use super::super::number::Decimal;
-use super::component::OrderedError;
+use super::error::OrderedError;
 
-/// Lengths from here on are written out.
+/// Lengths of at least this many bytes follow the class as a number.
 const LONG: usize = 0x7F;
 
 const NEGATIVE: u8 = 0x00;
 const ZERO: u8 = 0x01;
 const POSITIVE: u8 = 0x02;
 
-/// Trailing zeros before the point are kept as digits up to this many, so that 100 does not come back as 1E+2.
+/// Up to this many trailing zeros before the point are decoded as digits, so that 100 does not decode as 1E+2.
 const MAXIMUM_INTEGER_ZEROS: i64 = 64;
 
-/// Where bytes are read from, in ascending order.
+/// Source of bytes, given as in ascending order.
 pub(super) trait Source {
     /// The next byte, if there is one.
     fn next_byte(&mut self) -> Option<u8>;
 }
 
-/// The two's complement bytes without bytes that only repeat the sign.
+/// Strips leading bytes that only repeat the sign.
 fn minimal(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
     while let [first, second, ..] = rest {
@@ -73,7 +73,7 @@ fn take_be(source: &mut impl Source, bytes: usize) -> Option<u64> {
     (0..bytes).try_fold(0, |value, _| Some((value << 8) | u64::from(source.next_byte()?)))
 }
 
-/// Nothing if the wire bytes are not a decimal.
+/// Appends a decimal; `None` if the wire bytes are not a decimal.
 pub(super) fn encode_decimal(wire: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let decimal = Decimal::from_wire(wire)?;
     let negative = match decimal.unscaled.sign() {

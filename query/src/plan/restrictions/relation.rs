@@ -91,7 +91,7 @@ fn receiver_of(column: &Column) -> Receiver {
 fn resolve_comparison(
     subject: &ast::Subject,
     operator: Comparison,
-    value: &ast::Term,
+    value: &ast::Expression,
     relation: &ast::Relation,
     scope: &Scope<'_>,
     table: &Table,
@@ -210,7 +210,7 @@ fn resolve_in(
         ast::Subject::Columns(names) => {
             let columns = clustering_columns(names, table, relation)?;
             let test = match values {
-                ast::InValues::Terms(terms) => {
+                ast::InValues::Values(terms) => {
                     let mut tuples = terms
                         .iter()
                         .map(|term| resolve_tuple(term, &columns, table, scope, markers))
@@ -225,7 +225,7 @@ fn resolve_in(
                     let tuple = tuple_receiver(&columns, table);
                     let receiver =
                         Receiver::new(format!("in({})", tuple.name), CqlType::list(tuple.value_type, true));
-                    let list = resolve(&ast::Term::Marker(marker.clone()), &receiver, scope, markers)?;
+                    let list = resolve(&ast::Expression::Marker(marker.clone()), &receiver, scope, markers)?;
                     FilterTest::InTuples(TupleValues::List(list))
                 }
             };
@@ -248,7 +248,7 @@ pub fn resolve_values(
     markers: &mut Markers,
 ) -> Result<Values> {
     Ok(match values {
-        ast::InValues::Terms(terms) => {
+        ast::InValues::Values(terms) => {
             let receiver = Receiver::new(receiver.name.clone(), receiver.value_type.clone());
             Values::Many(
                 terms.iter().map(|term| resolve(term, &receiver, scope, markers)).collect::<Result<_>>()?,
@@ -259,7 +259,7 @@ pub fn resolve_values(
                 format!("in({})", receiver.name),
                 CqlType::list(receiver.value_type.clone(), true),
             );
-            Values::List(resolve(&ast::Term::Marker(marker.clone()), &list, scope, markers)?)
+            Values::List(resolve(&ast::Expression::Marker(marker.clone()), &list, scope, markers)?)
         }
     })
 }
@@ -271,14 +271,14 @@ fn tuple_receiver(columns: &[usize], table: &Table) -> Receiver {
 }
 
 fn resolve_tuple(
-    value: &ast::Term,
+    value: &ast::Expression,
     columns: &[usize],
     table: &Table,
     scope: &Scope<'_>,
     markers: &mut Markers,
 ) -> Result<TupleTerm> {
     match value {
-        ast::Term::Tuple(items) => {
+        ast::Expression::Tuple(items) => {
             if items.len() != columns.len() {
                 return Err(RequestError::invalid(format!(
                     "Expected {} elements in value tuple, but got {}: {value}",

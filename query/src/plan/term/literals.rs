@@ -1,4 +1,4 @@
-//! Literals: the types that they have by themselves, and their values for a receiver.
+//! Literals: their natural types, and their values for a receiver.
 //!
 //! Invariant: a literal becomes bytes valid for the type of its receiver, or an error that names both.
 
@@ -6,55 +6,42 @@ use cql_lite::syntax::ast;
 use cql_lite::types::literal::LiteralKind;
 use cql_lite::types::{CqlType, codec, literal};
 
-use super::resolve::resolve_call;
-use super::{Markers, Receiver, Term};
+use super::{Expression, Receiver};
 use crate::error::{RequestError, Result};
-use crate::plan::names::{Scope, resolve_type};
 
-/// The type that a term has by itself; `None` for literals and markers, which take that of their receiver.
-pub fn own_type(term: &ast::Term, scope: &Scope<'_>) -> Result<Option<CqlType>> {
-    Ok(match term {
-        ast::Term::TypeHint { type_name, .. } => Some(resolve_type(type_name, scope)?),
-        ast::Term::Function { .. }
-        | ast::Term::Cast { .. }
-        | ast::Term::Arithmetic { .. }
-        | ast::Term::Negation(_)
-            if !is_literal_arithmetic(term) =>
-        {
-            Some(resolve_call(term, None, scope, &mut Markers::default())?.1)
-        }
-        ast::Term::Tuple(items) if items.len() == 1 => own_type(&items[0], scope)?,
-        _ => None,
-    })
-}
-
-/// Whether a term is made of literals and operators alone: it can take the type of its receiver, as a literal can.
-fn is_literal_arithmetic(term: &ast::Term) -> bool {
-    match term {
-        ast::Term::Literal(_) => true,
-        ast::Term::Arithmetic { left, right, .. } => {
+/// Whether an expression is made of literals and operators alone: it can take the type of its receiver, as a literal
+/// can.
+pub(super) fn is_literal_arithmetic(expression: &ast::Expression) -> bool {
+    match expression {
+        ast::Expression::Literal(_) => true,
+        ast::Expression::Arithmetic { left, right, .. } => {
             is_literal_arithmetic(left) && is_literal_arithmetic(right)
         }
-        ast::Term::Negation(operand) => is_literal_arithmetic(operand),
-        ast::Term::Tuple(items) if items.len() == 1 => is_literal_arithmetic(&items[0]),
+        ast::Expression::Negation(operand) => is_literal_arithmetic(operand),
+        ast::Expression::Tuple(items) => matches!(&items[..], [single] if is_literal_arithmetic(single)),
         _ => false,
     }
 }
 
-/// The type that a literal most naturally has (used where several functions would do).
-pub(super) fn natural_type(term: &ast::Term, scope: &Scope<'_>) -> Option<CqlType> {
-    match term {
-        ast::Term::Literal(literal) => literal_type(literal),
-        ast::Term::Arithmetic { .. } | ast::Term::Negation(_) if is_literal_arithmetic(term) => {
-            resolve_call(term, None, scope, &mut Markers::default()).ok().map(|(_, value_type)| value_type)
+/// Whether an expression has no type of its own: it takes that of its receiver.
+pub(super) fn is_open(expression: &ast::Expression) -> bool {
+    match expression {
+        ast::Expression::Literal(_) | ast::Expression::Marker(_) => true,
+        ast::Expression::List(items) | ast::Expression::Set(items) | ast::Expression::Tuple(items) => {
+            items.iter().all(is_open)
         }
-        ast::Term::Tuple(items) if items.len() == 1 => natural_type(&items[0], scope),
-        _ => None,
+        ast::Expression::MapOrUserType(entries) => entries.iter().all(|(key, value)| {
+            (is_open(key) || matches!(key, ast::Expression::Column(_))) && is_open(value)
+        }),
+        ast::Expression::Arithmetic { .. } | ast::Expression::Negation(_) => {
+            is_literal_arithmetic(expression)
+        }
+        _ => false,
     }
 }
 
 /// The type that Cassandra gives a constant for which nothing asks for another; text is `text` also where it could be `ascii`.
-pub fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
+pub(super) fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
     match literal.kind()? {
         LiteralKind::String => Some(CqlType::Text),
         kind => Some(kind.preferred_type(&literal.raw_text()?)),
@@ -78,12 +65,14 @@ pub fn is_assignable(expected: &CqlType, actual: &CqlType) -> bool {
         )
 }
 
-pub(super) fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Result<Term> {
+pub(super) fn resolve_literal<R>(value: &ast::Literal, receiver: &Receiver) -> Result<Expression<R>> {
     let expected = &receiver.value_type;
     if let (ast::Literal::String(text), CqlType::Tuple(types)) = (value, expected) {
         return tuple_from_text(text, types, receiver);
     }
-    let (Some(kind), Some(text)) = (value.kind(), value.raw_text()) else { return Ok(Term::Constant(None)) };
+    let (Some(kind), Some(text)) = (value.kind(), value.raw_text()) else {
+        return Ok(Expression::Constant(None));
+    };
     if !kind.is_assignable_to(expected) {
         return Err(RequestError::invalid(format!(
             "Invalid {kind} constant ({text}) for \"{}\" of type {expected}",
@@ -91,11 +80,11 @@ pub(super) fn resolve_literal(value: &ast::Literal, receiver: &Receiver) -> Resu
         )));
     }
     let bytes = literal::parse(expected, &text).map_err(|error| RequestError::invalid(error.to_string()))?;
-    Ok(Term::Constant(Some(bytes)))
+    Ok(Expression::Constant(Some(bytes)))
 }
 
 /// A tuple as its text form gives it: fields separated by `:`, null as `@`, both escaped by `\`.
-fn tuple_from_text(text: &str, types: &[CqlType], receiver: &Receiver) -> Result<Term> {
+fn tuple_from_text<R>(text: &str, types: &[CqlType], receiver: &Receiver) -> Result<Expression<R>> {
     let mut fields = vec![String::new()];
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
@@ -133,7 +122,7 @@ fn tuple_from_text(text: &str, types: &[CqlType], receiver: &Receiver) -> Result
             .map_err(|error| RequestError::invalid(error.to_string()))?;
         codec::write_field(Some(&value), &mut out);
     }
-    Ok(Term::Constant(Some(out)))
+    Ok(Expression::Constant(Some(out)))
 }
 
 pub(super) fn wrong_literal(kind: &str, receiver: &Receiver) -> RequestError {
@@ -161,9 +150,9 @@ pub(super) fn wrong_component(
     }
 }
 
-pub(super) fn call_description(term: &ast::Term) -> String {
-    match term {
-        ast::Term::Function { name, .. } => format!("function {name}"),
+pub(super) fn call_description(expression: &ast::Expression) -> String {
+    match expression {
+        ast::Expression::Function { name, .. } => format!("function {name}"),
         other => format!("{other}"),
     }
 }

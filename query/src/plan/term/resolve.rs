@@ -1,280 +1,447 @@
-//! Terms as they are written, resolved against what they are for.
+//! Expressions as they are written, resolved against their receivers.
 //!
-//! Invariant: what does not depend on bind values is evaluated here, once.
+//! Invariants:
+//! * Every part of an expression is resolved once: calls and reads of a row from the inside out, then the literals and
+//!   markers that take their types from what was found.
+//! * What does not depend on bind values or a row is evaluated here, once.
+
+use std::collections::HashMap;
 
 use cql_lite::syntax::ast;
-use cql_lite::types::CqlType;
+use cql_lite::types::{CqlType, UserType};
 
 use super::literals::{
-    call_description, is_assignable, natural_type, own_type, resolve_literal, wrong_component, wrong_literal,
+    call_description, is_assignable, is_literal_arithmetic, is_open, literal_type, resolve_literal,
+    wrong_component, wrong_literal,
 };
-use super::{Markers, Receiver, Term};
+use super::{Expression, Markers, NoRead, Receiver, Term};
 use crate::error::{RequestError, Result};
 use crate::functions;
 use crate::plan::names::{Scope, resolve_type};
 
-/// Resolves a term for a receiver.
+/// An expression with its type.
+pub type Typed<R> = (Expression<R>, CqlType);
+
+/// The row that the expressions of one place of a statement can read.
+pub trait Row: Sized {
+    /// A resolved read of the row.
+    type Read;
+
+    /// Whether there is a row at all.
+    const IS_READ: bool;
+
+    /// The name of every bind marker in this place; `None`: markers are named after their receivers.
+    const MARKER_NAME: Option<&'static str>;
+
+    /// Resolves an expression that reads the row: a column, something inside it, or a function of rows.
+    fn read(resolver: &mut Resolver<'_, Self>, expression: &ast::Expression) -> Result<Typed<Self::Read>>;
+
+    /// Resolves the call of an aggregate; `None`: the function is no aggregate.
+    fn aggregate(
+        resolver: &mut Resolver<'_, Self>,
+        name: &str,
+        arguments: &[&ast::Expression],
+    ) -> Result<Option<Typed<Self::Read>>>;
+
+    /// The error for an expression whose type nothing determines.
+    fn cannot_infer(expression: &ast::Expression) -> RequestError;
+
+    /// The error for a function that does not exist.
+    fn unknown_function(name: &str) -> RequestError;
+}
+
+/// The place of a value: there is no row.
+struct NoRow;
+
+impl Row for NoRow {
+    type Read = NoRead;
+
+    const IS_READ: bool = false;
+    const MARKER_NAME: Option<&'static str> = None;
+
+    fn read(_: &mut Resolver<'_, Self>, expression: &ast::Expression) -> Result<Typed<NoRead>> {
+        Err(Self::cannot_infer(expression))
+    }
+
+    fn aggregate(
+        _: &mut Resolver<'_, Self>,
+        name: &str,
+        _: &[&ast::Expression],
+    ) -> Result<Option<Typed<NoRead>>> {
+        if functions::is_aggregate(name) {
+            return Err(RequestError::invalid("Aggregation function are not supported in the where clause"));
+        }
+        Ok(None)
+    }
+
+    fn cannot_infer(expression: &ast::Expression) -> RequestError {
+        RequestError::invalid(format!("Cannot infer type for term {expression}"))
+    }
+
+    fn unknown_function(name: &str) -> RequestError {
+        RequestError::invalid(format!("Unknown function {name} called"))
+    }
+}
+
+/// Resolves an expression that reads nothing of a row.
 pub fn resolve(
-    term: &ast::Term,
+    expression: &ast::Expression,
     receiver: &Receiver,
     scope: &Scope<'_>,
     markers: &mut Markers,
 ) -> Result<Term> {
-    let mut resolve_part = |term: &ast::Term, receiver: &Receiver| resolve(term, receiver, scope, markers);
-    let expected = &receiver.value_type;
-    match term {
-        ast::Term::Literal(value) => resolve_literal(value, receiver),
-        ast::Term::Marker(marker) => {
-            markers.add(marker, receiver);
-            Ok(Term::Marker { index: marker.index })
+    Resolver::new(*scope, markers, NoRow).resolve(expression, receiver)
+}
+
+/// Resolves the expressions of one place of a statement.
+pub struct Resolver<'r, R> {
+    pub scope: Scope<'r>,
+    pub markers: &'r mut Markers,
+    pub row: R,
+    /// The natural types of arithmetic on literals, by the place of the expression in the tree: each is found once.
+    natural_types: HashMap<*const ast::Expression, Option<CqlType>>,
+}
+
+impl<'r, R: Row> Resolver<'r, R> {
+    pub fn new(scope: Scope<'r>, markers: &'r mut Markers, row: R) -> Self {
+        Self { scope, markers, row, natural_types: HashMap::new() }
+    }
+}
+
+impl<R: Row> Resolver<'_, R> {
+    /// Resolves an expression for a receiver.
+    pub fn resolve(
+        &mut self,
+        expression: &ast::Expression,
+        receiver: &Receiver,
+    ) -> Result<Expression<R::Read>> {
+        let expected = &receiver.value_type;
+        match expression {
+            ast::Expression::Literal(value) => resolve_literal(value, receiver),
+            ast::Expression::Marker(marker) => {
+                self.markers.add(marker, receiver);
+                Ok(Expression::Marker { index: marker.index })
+            }
+            ast::Expression::List(items) => self.list(items, receiver),
+            ast::Expression::Set(items) => self.set(items, receiver),
+            ast::Expression::MapOrUserType(entries) => match expected {
+                CqlType::UserType { definition, .. } => self.user_type(entries, definition, receiver),
+                _ => self.map(entries, receiver),
+            },
+            ast::Expression::Tuple(items) => self.tuple(items, receiver),
+            ast::Expression::TypeHint { type_name, operand } => {
+                let hinted = resolve_type(type_name, &self.scope)?;
+                if !is_assignable(expected, &hinted) {
+                    return Err(cannot_assign(operand, receiver));
+                }
+                self.resolve(operand, &Receiver::new(receiver.name.clone(), hinted))
+            }
+            ast::Expression::Function { .. }
+            | ast::Expression::Cast { .. }
+            | ast::Expression::Arithmetic { .. }
+            | ast::Expression::Negation(_) => {
+                let (resolved, actual) = self.call(expression, Some(expected))?;
+                if !is_assignable(expected, &actual) {
+                    return Err(RequestError::invalid(format!(
+                        "Type error: cannot assign result of {} (type {actual}) to {} (type {expected})",
+                        call_description(expression),
+                        receiver.name
+                    )));
+                }
+                Ok(resolved)
+            }
+            ast::Expression::Column(_)
+            | ast::Expression::CountRows
+            | ast::Expression::WriteMetadata { .. }
+            | ast::Expression::Field { .. }
+            | ast::Expression::Element { .. }
+            | ast::Expression::Slice { .. } => {
+                let (resolved, actual) = R::read(self, expression)?;
+                if !is_assignable(expected, &actual) {
+                    return Err(cannot_assign(expression, receiver));
+                }
+                Ok(resolved)
+            }
         }
-        ast::Term::List(items) => match expected {
+    }
+
+    /// Resolves an expression that has no receiver: its own type or its natural one is taken.
+    pub fn resolve_untyped(&mut self, expression: &ast::Expression) -> Result<Typed<R::Read>> {
+        match expression {
+            ast::Expression::Literal(_) | ast::Expression::Marker(_) => {
+                let natural = self.natural_type(expression).ok_or_else(|| R::cannot_infer(expression))?;
+                let resolved = self.resolve(expression, &Self::receiver("arg", natural.clone()))?;
+                Ok((resolved, natural))
+            }
+            ast::Expression::List(items) => {
+                let (items, element) = self.items(items.iter().collect(), expression)?;
+                Ok((Expression::List(items).folded()?, CqlType::list(element, true)))
+            }
+            ast::Expression::Set(items) => {
+                let (items, element) = self.items(items.iter().collect(), expression)?;
+                Ok((Expression::Set(element.clone(), items).folded()?, CqlType::set(element, true)))
+            }
+            ast::Expression::MapOrUserType(entries) => {
+                let (keys, values) = entries.iter().map(|(key, value)| (key, value)).unzip();
+                let (keys, key_type) = self.items(keys, expression)?;
+                let (values, value_type) = self.items(values, expression)?;
+                let entries = keys.into_iter().zip(values).collect();
+                let resolved = Expression::Map(key_type.clone(), entries).folded()?;
+                Ok((resolved, CqlType::map(key_type, value_type, true)))
+            }
+            ast::Expression::Tuple(items) => {
+                if let [single] = &items[..] {
+                    return self.resolve_untyped(single);
+                }
+                let (mut fields, mut types) =
+                    (Vec::with_capacity(items.len()), Vec::with_capacity(items.len()));
+                for item in items {
+                    let (field, field_type) = self.resolve_untyped(item)?;
+                    fields.push(Some(field));
+                    types.push(field_type);
+                }
+                Ok((Expression::Fields(fields).folded()?, CqlType::tuple(types)))
+            }
+            ast::Expression::TypeHint { type_name, operand } => {
+                let hinted = resolve_type(type_name, &self.scope)?;
+                let resolved = self.resolve(operand, &Self::receiver("arg", hinted.clone()))?;
+                Ok((resolved, hinted))
+            }
+            ast::Expression::Function { .. }
+            | ast::Expression::Cast { .. }
+            | ast::Expression::Arithmetic { .. }
+            | ast::Expression::Negation(_) => self.call(expression, None),
+            ast::Expression::Column(_)
+            | ast::Expression::CountRows
+            | ast::Expression::WriteMetadata { .. }
+            | ast::Expression::Field { .. }
+            | ast::Expression::Element { .. }
+            | ast::Expression::Slice { .. } => R::read(self, expression),
+        }
+    }
+
+    /// The type that a literal, or an expression made of literals, has when nothing asks for another.
+    pub(super) fn natural_type(&mut self, expression: &ast::Expression) -> Option<CqlType> {
+        match expression {
+            ast::Expression::Literal(literal) => literal_type(literal),
+            ast::Expression::Arithmetic { .. } | ast::Expression::Negation(_)
+                if is_literal_arithmetic(expression) =>
+            {
+                if let Some(known) = self.natural_types.get(&std::ptr::from_ref(expression)) {
+                    return known.clone();
+                }
+                let natural = self.result_of_literals(expression);
+                self.natural_types.insert(std::ptr::from_ref(expression), natural.clone());
+                natural
+            }
+            ast::Expression::Tuple(items) => match &items[..] {
+                [single] => self.natural_type(single),
+                items => {
+                    let types: Option<Vec<_>> = items.iter().map(|item| self.natural_type(item)).collect();
+                    types.map(CqlType::tuple)
+                }
+            },
+            ast::Expression::List(items) => items
+                .iter()
+                .find_map(|item| self.natural_type(item))
+                .map(|element| CqlType::list(element, true)),
+            ast::Expression::Set(items) => items
+                .iter()
+                .find_map(|item| self.natural_type(item))
+                .map(|element| CqlType::set(element, true)),
+            ast::Expression::MapOrUserType(entries) => {
+                let key = entries.iter().find_map(|(key, _)| self.natural_type(key))?;
+                let value = entries.iter().find_map(|(_, value)| self.natural_type(value))?;
+                Some(CqlType::map(key, value, true))
+            }
+            _ => None,
+        }
+    }
+
+    /// A receiver; where all markers share a name, it has that one.
+    pub(super) fn receiver(name: impl Into<String>, value_type: CqlType) -> Receiver {
+        Receiver { name: R::MARKER_NAME.map_or_else(|| name.into(), str::to_owned), value_type }
+    }
+
+    /// A part of a receiver, named as Cassandra names it: `value(m)`, `key(m)`.
+    fn part(kind: &str, receiver: &Receiver, value_type: &CqlType) -> Receiver {
+        Self::receiver(format!("{kind}({})", receiver.name), value_type.clone())
+    }
+
+    /// Elements of one type, which the first that has one determines. `whole` is what they are the elements of.
+    fn items(
+        &mut self,
+        items: Vec<&ast::Expression>,
+        whole: &ast::Expression,
+    ) -> Result<(Vec<Expression<R::Read>>, CqlType)> {
+        let mut element = None;
+        let mut known = Vec::with_capacity(items.len());
+        for item in &items {
+            let resolved = if is_open(item) { None } else { Some(self.resolve_untyped(item)?) };
+            if element.is_none() {
+                element = match &resolved {
+                    Some((_, own)) => Some(own.clone()),
+                    None => self.natural_type(item),
+                };
+            }
+            known.push(resolved);
+        }
+        let element = element.ok_or_else(|| R::cannot_infer(whole))?;
+        let receiver = Self::receiver("arg", element.clone());
+        let resolved = items.into_iter().zip(known).map(|(item, known)| match known {
+            None => self.resolve(item, &receiver),
+            Some((resolved, own)) if is_assignable(&element, &own) => Ok(resolved),
+            Some(_) => Err(cannot_assign(item, &receiver)),
+        });
+        Ok((resolved.collect::<Result<_>>()?, element))
+    }
+
+    fn list(&mut self, items: &[ast::Expression], receiver: &Receiver) -> Result<Expression<R::Read>> {
+        match &receiver.value_type {
             CqlType::List { element, .. } => {
-                let part = receiver.part("value", (**element).clone());
-                let items = items.iter().map(|item| {
-                    resolve_part(item, &part).map_err(|error| {
-                        wrong_component(error, "list", receiver, || {
-                            format!("value {item} is not of type {element}")
-                        })
-                    })
-                });
-                Term::List(items.collect::<Result<_>>()?).folded()
+                let items = self.elements(items, "list", element, receiver)?;
+                Expression::List(items).folded()
             }
             CqlType::Vector { element, dimension } => {
                 if items.len() != *dimension {
                     return Err(RequestError::invalid(format!(
-                        "Invalid vector literal for {} of type {expected}; expected {dimension} elements, but given {}",
+                        "Invalid vector literal for {} of type {}; expected {dimension} elements, but given {}",
                         receiver.name,
+                        receiver.value_type,
                         items.len()
                     )));
                 }
-                let part = receiver.part("value", (**element).clone());
-                let items = items.iter().map(|item| resolve_part(item, &part));
-                Term::Vector((**element).clone(), items.collect::<Result<_>>()?).folded()
+                let part = Self::part("value", receiver, element);
+                let items = items.iter().map(|item| self.resolve(item, &part)).collect::<Result<_>>()?;
+                Expression::Vector((**element).clone(), items).folded()
             }
             _ => Err(wrong_literal("list", receiver)),
-        },
-        ast::Term::Set(items) => match expected {
+        }
+    }
+
+    fn set(&mut self, items: &[ast::Expression], receiver: &Receiver) -> Result<Expression<R::Read>> {
+        match &receiver.value_type {
             CqlType::Set { element, .. } => {
-                let part = receiver.part("value", (**element).clone());
-                let items = items.iter().map(|item| {
-                    resolve_part(item, &part).map_err(|error| {
-                        wrong_component(error, "set", receiver, || {
-                            format!("value {item} is not of type {element}")
-                        })
-                    })
-                });
-                Term::Set((**element).clone(), items.collect::<Result<_>>()?).folded()
+                let items = self.elements(items, "set", element, receiver)?;
+                Expression::Set((**element).clone(), items).folded()
             }
-            CqlType::Map { key, .. } if items.is_empty() => Term::Map((**key).clone(), Vec::new()).folded(),
+            CqlType::Map { key, .. } if items.is_empty() => {
+                Expression::Map((**key).clone(), Vec::new()).folded()
+            }
             CqlType::UserType { definition, .. } if items.is_empty() => {
-                Term::Fields(definition.field_names.iter().map(|_| None).collect()).folded()
+                Expression::Fields(definition.field_names.iter().map(|_| None).collect()).folded()
             }
             _ => Err(wrong_literal("set", receiver)),
-        },
-        ast::Term::Map(entries) => match expected {
-            CqlType::Map { key, value, .. } => {
-                let (key_part, value_part) =
-                    (receiver.part("key", (**key).clone()), receiver.part("value", (**value).clone()));
-                let mut resolved = Vec::with_capacity(entries.len());
-                for (entry_key, entry_value) in entries {
-                    let resolved_key = resolve_part(entry_key, &key_part).map_err(|error| {
-                        wrong_component(error, "map", receiver, || {
-                            format!("key {entry_key} is not of type {key}")
-                        })
-                    })?;
-                    let resolved_value = resolve_part(entry_value, &value_part).map_err(|error| {
-                        wrong_component(error, "map", receiver, || {
-                            format!("value {entry_value} is not of type {value}")
-                        })
-                    })?;
-                    resolved.push((resolved_key, resolved_value));
-                }
-                Term::Map((**key).clone(), resolved).folded()
-            }
-            _ => Err(wrong_literal("map", receiver)),
-        },
-        ast::Term::UserType(fields) => {
-            let CqlType::UserType { definition, .. } = expected else {
-                return Err(wrong_literal("user type", receiver));
+        }
+    }
+
+    fn elements(
+        &mut self,
+        items: &[ast::Expression],
+        kind: &str,
+        element: &CqlType,
+        receiver: &Receiver,
+    ) -> Result<Vec<Expression<R::Read>>> {
+        let part = Self::part("value", receiver, element);
+        let resolved = items.iter().map(|item| {
+            self.resolve(item, &part).map_err(|error| {
+                wrong_component(error, kind, receiver, || format!("value {item} is not of type {element}"))
+            })
+        });
+        resolved.collect()
+    }
+
+    fn map(
+        &mut self,
+        entries: &[(ast::Expression, ast::Expression)],
+        receiver: &Receiver,
+    ) -> Result<Expression<R::Read>> {
+        let has_fields = entries.iter().all(|(key, _)| matches!(key, ast::Expression::Column(_)));
+        let CqlType::Map { key: key_type, value: value_type, .. } = &receiver.value_type else {
+            return Err(wrong_literal(if has_fields { "user type" } else { "map" }, receiver));
+        };
+        if has_fields && !R::IS_READ {
+            return Err(wrong_literal("user type", receiver));
+        }
+        let (key_part, value_part) =
+            (Self::part("key", receiver, key_type), Self::part("value", receiver, value_type));
+        let mut resolved = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let resolved_key = self.resolve(key, &key_part).map_err(|error| {
+                wrong_component(error, "map", receiver, || format!("key {key} is not of type {key_type}"))
+            })?;
+            let resolved_value = self.resolve(value, &value_part).map_err(|error| {
+                wrong_component(error, "map", receiver, || {
+                    format!("value {value} is not of type {value_type}")
+                })
+            })?;
+            resolved.push((resolved_key, resolved_value));
+        }
+        Expression::Map((**key_type).clone(), resolved).folded()
+    }
+
+    fn user_type(
+        &mut self,
+        entries: &[(ast::Expression, ast::Expression)],
+        definition: &UserType,
+        receiver: &Receiver,
+    ) -> Result<Expression<R::Read>> {
+        let mut resolved: Vec<Option<Expression<R::Read>>> =
+            definition.field_names.iter().map(|_| None).collect();
+        for (name, value) in entries {
+            let ast::Expression::Column(name) = name else { return Err(wrong_literal("map", receiver)) };
+            let Some(index) = definition.field_index(name.as_str()) else {
+                return Err(RequestError::invalid(format!(
+                    "Unknown field '{name}' in value of user defined type {}",
+                    definition.name
+                )));
             };
-            let mut resolved: Vec<Option<Term>> = definition.field_names.iter().map(|_| None).collect();
-            for (name, value) in fields {
-                let Some(index) = definition.field_index(name.as_str()) else {
-                    return Err(RequestError::invalid(format!(
-                        "Unknown field '{name}' in value of user defined type {}",
-                        definition.name
-                    )));
-                };
-                let field_type = definition.field_types[index].clone();
-                let part = Receiver::new(format!("{}.{}", receiver.name, name.as_str()), field_type.clone());
-                resolved[index] = Some(resolve_part(value, &part).map_err(|error| {
-                    wrong_component(error, "user type", receiver, || {
-                        format!("field {} is not of type {field_type}", name.as_str())
-                    })
-                })?);
-            }
-            Term::Fields(resolved).folded()
+            let field_type = definition.field_types[index].clone();
+            let part = Self::receiver(format!("{}.{}", receiver.name, name.as_str()), field_type.clone());
+            resolved[index] = Some(self.resolve(value, &part).map_err(|error| {
+                wrong_component(error, "user type", receiver, || {
+                    format!("field {} is not of type {field_type}", name.as_str())
+                })
+            })?);
         }
-        ast::Term::Tuple(items) => match (expected, &items[..]) {
-            (CqlType::Tuple(types), _) => {
-                if items.len() > types.len() {
-                    return Err(RequestError::invalid(format!(
-                        "Invalid tuple literal for {}: too many elements. Type {expected} expects {} but got {}",
-                        receiver.name,
-                        types.len(),
-                        items.len()
-                    )));
-                }
-                let mut resolved = Vec::with_capacity(items.len());
-                for (index, item) in items.iter().enumerate() {
-                    let part = Receiver::new(format!("{}[{index}]", receiver.name), types[index].clone());
-                    resolved.push(Some(resolve_part(item, &part).map_err(|error| {
-                        wrong_component(error, "tuple", receiver, || {
-                            format!("component {index} is not of type {}", types[index])
-                        })
-                    })?));
-                }
-                Term::Fields(resolved).folded()
-            }
-            (_, [single]) => resolve_part(single, receiver),
-            _ => Err(RequestError::invalid(format!(
-                "Invalid tuple type literal for {} of type {expected}",
-                receiver.name
-            ))),
-        },
-        ast::Term::TypeHint { type_name, term } => {
-            let hinted = resolve_type(type_name, scope)?;
-            if !is_assignable(expected, &hinted) {
-                return Err(RequestError::invalid(format!(
-                    "Cannot assign value {term} to {} of type {expected}",
+        Expression::Fields(resolved).folded()
+    }
+
+    fn tuple(&mut self, items: &[ast::Expression], receiver: &Receiver) -> Result<Expression<R::Read>> {
+        let expected = &receiver.value_type;
+        let CqlType::Tuple(types) = expected else {
+            return match items {
+                [single] => self.resolve(single, receiver),
+                _ => Err(RequestError::invalid(format!(
+                    "Invalid tuple type literal for {} of type {expected}",
                     receiver.name
-                )));
-            }
-            resolve(term, &Receiver::new(receiver.name.clone(), hinted), scope, markers)
+                ))),
+            };
+        };
+        if items.len() > types.len() {
+            return Err(RequestError::invalid(format!(
+                "Invalid tuple literal for {}: too many elements. Type {expected} expects {} but got {}",
+                receiver.name,
+                types.len(),
+                items.len()
+            )));
         }
-        ast::Term::Function { .. }
-        | ast::Term::Cast { .. }
-        | ast::Term::Arithmetic { .. }
-        | ast::Term::Negation(_) => {
-            let (resolved, actual) = resolve_call(term, Some(receiver), scope, markers)?;
-            if !is_assignable(expected, &actual) {
-                return Err(RequestError::invalid(format!(
-                    "Type error: cannot assign result of {} (type {actual}) to {} (type {expected})",
-                    call_description(term),
-                    receiver.name
-                )));
-            }
-            Ok(resolved)
+        let mut resolved = Vec::with_capacity(items.len());
+        for (index, (item, component)) in items.iter().zip(types.iter()).enumerate() {
+            let part = Self::receiver(format!("{}[{index}]", receiver.name), component.clone());
+            resolved.push(Some(self.resolve(item, &part).map_err(|error| {
+                wrong_component(error, "tuple", receiver, || {
+                    format!("component {index} is not of type {component}")
+                })
+            })?));
         }
+        Expression::Fields(resolved).folded()
     }
 }
 
-/// Resolves a term for which nothing says what type it should have (an argument of a function), where it says so itself.
-pub(super) fn resolve_call(
-    term: &ast::Term,
-    receiver: Option<&Receiver>,
-    scope: &Scope<'_>,
-    markers: &mut Markers,
-) -> Result<(Term, CqlType)> {
-    let hint = receiver.map(|receiver| &receiver.value_type);
-    match term {
-        ast::Term::Function { name, arguments } => {
-            if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system") {
-                return resolve_token(arguments, scope, markers);
-            }
-            let operands: Vec<&ast::Term> = arguments.iter().collect();
-            let function_name = functions::qualified_name(
-                name.keyspace.as_ref().map(ast::Identifier::as_str),
-                name.name.as_str(),
-            );
-            resolve_function(&function_name, &operands, hint, scope, markers)
-        }
-        ast::Term::Cast { term, target } => {
-            let target = CqlType::native(target.name())
-                .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", target.name())))?;
-            let (operand, operand_type) = resolve_untyped(term, None, scope, markers)?;
-            let function = functions::resolve_cast(&operand_type, &target)?;
-            Ok((Term::Function { function, arguments: vec![operand] }, target))
-        }
-        ast::Term::Arithmetic { left, operator, right } => {
-            resolve_function(operator_name(*operator), &[left, right], hint, scope, markers)
-        }
-        ast::Term::Negation(operand) => {
-            resolve_function(functions::NEGATION, &[operand], hint, scope, markers)
-        }
-        other => resolve_untyped(other, hint, scope, markers),
-    }
-}
-
-/// The function that carries out an operator.
-pub fn operator_name(operator: ast::ArithmeticOperator) -> &'static str {
-    functions::operator_name(operator.symbol())
-}
-
-fn resolve_token(
-    arguments: &[ast::Term],
-    scope: &Scope<'_>,
-    markers: &mut Markers,
-) -> Result<(Term, CqlType)> {
-    let Some(table) = scope.table else {
-        return Err(RequestError::invalid("token() needs a table"));
-    };
-    let key = table.partition_key();
-    if arguments.len() != key.len() {
-        return Err(RequestError::invalid(format!(
-            "Invalid number of arguments in call to function token: {} required but {} provided",
-            key.len(),
-            arguments.len()
-        )));
-    }
-    let mut resolved = Vec::with_capacity(key.len());
-    for (column, argument) in key.iter().zip(arguments) {
-        let part = Receiver::new("partition key token", column.column_type.clone());
-        resolved.push(resolve(argument, &part, scope, markers)?);
-    }
-    Ok((Term::Function { function: functions::token(key.len()), arguments: resolved }, CqlType::Bigint))
-}
-
-fn resolve_function(
-    name: &str,
-    arguments: &[&ast::Term],
-    hint: Option<&CqlType>,
-    scope: &Scope<'_>,
-    markers: &mut Markers,
-) -> Result<(Term, CqlType)> {
-    let mut known = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        known.push(own_type(argument, scope)?);
-    }
-    let natural: Vec<Option<CqlType>> =
-        arguments.iter().map(|argument| natural_type(argument, scope)).collect();
-    let texts: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-    let function = functions::resolve_described(name, &known, &natural, &texts, hint)?;
-    let mut resolved = Vec::with_capacity(arguments.len());
-    for (index, argument) in arguments.iter().enumerate() {
-        let part = Receiver::new(
-            format!("arg{index}({})", function.qualified_name()),
-            function.argument_types()[index].clone(),
-        );
-        resolved.push(resolve(argument, &part, scope, markers)?);
-    }
-    let return_type = function.return_type().clone();
-    Ok((Term::Function { function, arguments: resolved }, return_type))
-}
-
-fn resolve_untyped(
-    term: &ast::Term,
-    hint: Option<&CqlType>,
-    scope: &Scope<'_>,
-    markers: &mut Markers,
-) -> Result<(Term, CqlType)> {
-    let own = match own_type(term, scope)? {
-        Some(own) => own,
-        None => natural_type(term, scope)
-            .or_else(|| hint.cloned())
-            .ok_or_else(|| RequestError::invalid(format!("Cannot infer type for term {term}")))?,
-    };
-    let resolved = resolve(term, &Receiver::new("arg", own.clone()), scope, markers)?;
-    Ok((resolved, own))
+fn cannot_assign(expression: &ast::Expression, receiver: &Receiver) -> RequestError {
+    RequestError::invalid(format!(
+        "Cannot assign value {expression} to {} of type {}",
+        receiver.name, receiver.value_type
+    ))
 }

@@ -1,0 +1,133 @@
+//! Calls: functions, casts, operators and `token`, resolved with their arguments.
+
+use cql_lite::syntax::ast;
+use cql_lite::types::CqlType;
+
+use super::Expression;
+use super::literals::{is_assignable, is_open};
+use super::resolve::{Resolver, Row, Typed};
+use crate::error::{RequestError, Result};
+use crate::functions;
+use crate::plan::names::display_name;
+
+impl<R: Row> Resolver<'_, R> {
+    /// Resolves a call. `hint` is the type that its result should have.
+    pub(super) fn call(
+        &mut self,
+        expression: &ast::Expression,
+        hint: Option<&CqlType>,
+    ) -> Result<Typed<R::Read>> {
+        match expression {
+            ast::Expression::Function { name, arguments } => {
+                if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system")
+                {
+                    return self.token(arguments);
+                }
+                let qualified = functions::qualified_name(
+                    name.keyspace.as_ref().map(ast::Identifier::as_str),
+                    name.name.as_str(),
+                );
+                let arguments: Vec<&ast::Expression> = arguments.iter().collect();
+                match R::aggregate(self, &qualified, &arguments)? {
+                    Some(aggregate) => Ok(aggregate),
+                    None => self.function(&qualified, &arguments, hint),
+                }
+            }
+            ast::Expression::Cast { operand, target } => {
+                let target = CqlType::native(target.name())
+                    .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", target.name())))?;
+                let (operand, operand_type) = self.resolve_untyped(operand)?;
+                let function = functions::resolve_cast(&operand_type, &target)?;
+                Ok((Expression::Function { function, arguments: vec![operand] }, target))
+            }
+            ast::Expression::Arithmetic { left, operator, right } => {
+                self.function(functions::operator_name(operator.symbol()), &[left, right], hint)
+            }
+            ast::Expression::Negation(operand) => self.function(functions::NEGATION, &[operand], hint),
+            other => Err(R::cannot_infer(other)),
+        }
+    }
+
+    /// The natural type of arithmetic on literals.
+    pub(super) fn result_of_literals(&mut self, expression: &ast::Expression) -> Option<CqlType> {
+        let (name, operands) = match expression {
+            ast::Expression::Arithmetic { left, operator, right } => {
+                (functions::operator_name(operator.symbol()), vec![&**left, &**right])
+            }
+            ast::Expression::Negation(operand) => (functions::NEGATION, vec![&**operand]),
+            _ => return None,
+        };
+        let natural: Vec<_> = operands.iter().map(|operand| self.natural_type(operand)).collect();
+        let known = vec![None; operands.len()];
+        functions::resolve_with_literals(name, &known, &natural, None)
+            .ok()
+            .map(|function| function.return_type().clone())
+    }
+
+    fn function(
+        &mut self,
+        name: &str,
+        arguments: &[&ast::Expression],
+        hint: Option<&CqlType>,
+    ) -> Result<Typed<R::Read>> {
+        if !functions::exists(name) {
+            return Err(R::unknown_function(name));
+        }
+        let mut resolved = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            resolved.push(if is_open(argument) { None } else { Some(self.resolve_untyped(argument)?) });
+        }
+        let known: Vec<Option<CqlType>> =
+            resolved.iter().map(|argument| argument.as_ref().map(|(_, own)| own.clone())).collect();
+        let natural: Vec<Option<CqlType>> =
+            arguments.iter().map(|argument| self.natural_type(argument)).collect();
+        let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
+        let function = functions::resolve_described(name, &known, &natural, &texts, hint)?;
+        let mut inputs = Vec::with_capacity(arguments.len());
+        for (index, (argument, resolved)) in arguments.iter().zip(resolved).enumerate() {
+            inputs.push(if let Some((resolved, _)) = resolved {
+                resolved
+            } else {
+                let name = format!("arg{index}({})", function.qualified_name());
+                self.resolve(argument, &Self::receiver(name, function.argument_types()[index].clone()))?
+            });
+        }
+        let return_type = function.return_type().clone();
+        Ok((Expression::Function { function, arguments: inputs }, return_type))
+    }
+
+    fn token(&mut self, arguments: &[ast::Expression]) -> Result<Typed<R::Read>> {
+        let Some(table) = self.scope.table else {
+            return Err(RequestError::invalid("token() needs a table"));
+        };
+        let key = table.partition_key();
+        if arguments.len() != key.len() {
+            return Err(RequestError::invalid(format!(
+                "Invalid number of arguments in call to function system.token: {} required but {} provided",
+                key.len(),
+                arguments.len()
+            )));
+        }
+        let mut resolved = Vec::with_capacity(key.len());
+        for (index, (column, argument)) in key.iter().zip(arguments).enumerate() {
+            if is_open(argument) {
+                let receiver = Self::receiver("partition key token", column.column_type.clone());
+                resolved.push(self.resolve(argument, &receiver)?);
+                continue;
+            }
+            let (argument_value, actual) = self.resolve_untyped(argument)?;
+            if !is_assignable(&column.column_type, &actual) {
+                return Err(RequestError::invalid(format!(
+                    "Type error: {} cannot be passed as argument {index} of function system.token of type {}",
+                    display_name(argument),
+                    column.column_type
+                )));
+            }
+            resolved.push(argument_value);
+        }
+        Ok((
+            Expression::Function { function: functions::token(key.len()), arguments: resolved },
+            CqlType::Bigint,
+        ))
+    }
+}
