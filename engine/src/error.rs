@@ -5,8 +5,8 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 use crate::commit_log::CommitLogError;
 use crate::io::{BackgroundError, DiskError};
+use crate::manifest::ManifestError;
 use crate::mutation::TableId;
-use crate::shard::ManifestError;
 use crate::table::TableError;
 
 /// Why the engine did not do what it was asked. Nothing is half done when one of these is returned; after

@@ -43,6 +43,7 @@ pub mod counter;
 pub mod error;
 pub mod io;
 pub mod key;
+mod manifest;
 pub mod memtable;
 pub mod mutation;
 mod prefetch;

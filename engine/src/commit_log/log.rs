@@ -4,38 +4,28 @@
 //! syncs it), wakes those who wait for it, and takes whatever was appended meanwhile. A second part of the same task
 //! keeps the next segment ready and takes segments out of the log that are not needed any more.
 
-mod writer;
-
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::BytesMut;
-use futures::future::try_join;
 
-use self::writer::{StopGuard, Writer};
+use super::error::CommitLogError;
 use super::format::{self, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES};
-use super::replay::Replay;
+use super::options::{CommitLogOptions, SyncMode};
+use super::position::LogPosition;
 use super::segments::{Files, OpenSegment};
 use super::signal::Signal;
-use super::{CommitLogError, CommitLogOptions, LogPosition, SyncMode};
-use crate::io::{Clock, Disk, DiskError};
+use crate::io::Clock;
 
 /// Smaller segments would hold too little beside the headers.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
 
 /// A group is closed when it reaches this size, so that the buffers stay small; one record may exceed it.
 const GROUP_BYTES_MAX: usize = 1 << 20;
-
-/// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
-const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);
-const PERIODIC_WRITE_BYTES: usize = 64 << 10;
 
 /// What replay found: where appending goes on.
 pub(super) struct Start {
@@ -46,21 +36,21 @@ pub(super) struct Start {
 }
 
 /// A group with all its records, waiting for the writer.
-struct ClosedGroup {
-    segment: u64,
-    offset: u64,
-    records: u32,
+pub(super) struct ClosedGroup {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    pub(super) records: u32,
     /// Room for the header, then the payload.
-    bytes: BytesMut,
+    pub(super) bytes: BytesMut,
 }
 
-struct Waiter {
+pub(super) struct Waiter {
     ticket: u64,
     position: LogPosition,
     waker: Waker,
 }
 
-struct State {
+pub(super) struct State {
     /// Where the open group will be written.
     segment: u64,
     offset: u64,
@@ -68,55 +58,45 @@ struct State {
     /// The open group: room for the header, then records.
     open: BytesMut,
     closed: VecDeque<ClosedGroup>,
-    spare_buffer: BytesMut,
+    pub(super) spare_buffer: BytesMut,
     /// Bytes of records appended but not yet written.
-    unwritten_bytes: usize,
+    pub(super) unwritten_bytes: usize,
     /// Records before this are written to the file.
-    written_end: LogPosition,
+    pub(super) written_end: LogPosition,
     /// Records before this are durable.
     durable_end: LogPosition,
-    waiters: VecDeque<Waiter>,
+    pub(super) waiters: VecDeque<Waiter>,
     next_ticket: u64,
     /// Segments of the log, ascending; the last one is being written.
-    live: VecDeque<u64>,
+    pub(super) live: VecDeque<u64>,
     /// Segments before this one are not needed any more.
-    needed_from: u64,
-    prepared: Option<OpenSegment>,
+    pub(super) needed_from: u64,
+    pub(super) prepared: Option<OpenSegment>,
     failure: Option<CommitLogError>,
-    closing: bool,
+    pub(super) closing: bool,
 }
 
 /// The commit log of one shard. Single-threaded; the shard spawns [`CommitLog::run`] as a local task.
 pub struct CommitLog {
-    options: CommitLogOptions,
+    pub(super) options: CommitLogOptions,
     segment_bytes: u64,
-    clock: Rc<dyn Clock>,
-    state: RefCell<State>,
-    files: RefCell<Option<Files>>,
-    first_new: u64,
-    next_sequence: u64,
+    pub(super) clock: Rc<dyn Clock>,
+    pub(super) state: RefCell<State>,
+    pub(super) files: RefCell<Option<Files>>,
+    pub(super) first_new: u64,
+    pub(super) next_sequence: u64,
     /// The open group wakes the writer when it has at least this many bytes.
-    wake_at_bytes: Cell<usize>,
-    work: Signal,
-    space: Signal,
-    segment_ready: Signal,
-    segment_wanted: Signal,
-    writer_waits: Cell<bool>,
-    all_written: Cell<bool>,
-    finished: Cell<bool>,
+    pub(super) wake_at_bytes: Cell<usize>,
+    pub(super) work: Signal,
+    pub(super) space: Signal,
+    pub(super) segment_ready: Signal,
+    pub(super) segment_wanted: Signal,
+    pub(super) writer_waits: Cell<bool>,
+    pub(super) all_written: Cell<bool>,
+    pub(super) finished: Cell<bool>,
 }
 
 impl CommitLog {
-    /// Starts reading the log in `directory` (made if missing). See [`Replay`] for how to go on.
-    pub async fn open(
-        disk: Arc<dyn Disk>,
-        directory: &Path,
-        options: CommitLogOptions,
-        clock: Rc<dyn Clock>,
-    ) -> Result<Replay, CommitLogError> {
-        Replay::open(disk, directory, options, clock).await
-    }
-
     pub(super) fn start(
         files: Files,
         options: CommitLogOptions,
@@ -277,27 +257,7 @@ impl CommitLog {
         self.state.borrow().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// The log's task: writes groups until the log is closed or fails. To be spawned once, beside its users.
-    pub async fn run(self: Rc<Self>) -> Result<(), CommitLogError> {
-        // Whoever still waits when the task is dropped must hear of it.
-        let _guard = StopGuard { log: Rc::clone(&self) };
-        let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
-        let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
-        match outcome {
-            Ok(_) => {
-                self.finished.set(true);
-                self.space.notify();
-                Ok(())
-            }
-            Err(error) => {
-                let failure = CommitLogError::Poisoned(error);
-                self.fail(&failure);
-                Err(failure)
-            }
-        }
-    }
-
-    fn fail(&self, failure: &CommitLogError) {
+    pub(super) fn fail(&self, failure: &CommitLogError) {
         let mut state = self.state.borrow_mut();
         state.failure.get_or_insert_with(|| failure.clone());
         let waiters = std::mem::take(&mut state.waiters);
@@ -309,45 +269,22 @@ impl CommitLog {
         self.segment_ready.notify();
     }
 
-    fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         let state = self.state.borrow();
         state.records > 0 || !state.closed.is_empty()
     }
 
     /// Whether anybody waits for records to be on disk.
-    fn has_waiters(&self) -> bool {
+    pub(super) fn has_waiters(&self) -> bool {
         !self.state.borrow().waiters.is_empty()
     }
 
-    fn is_closing(&self) -> bool {
+    pub(super) fn is_closing(&self) -> bool {
         self.state.borrow().closing
     }
 
-    async fn write_groups(&self) -> Result<(), DiskError> {
-        let mut writer = Writer {
-            log: self,
-            segment: None,
-            next_sequence: self.next_sequence,
-            durable_sequence: self.next_sequence,
-            segment_first_sequence: self.next_sequence,
-            last_sync: self.clock.monotonic(),
-        };
-        loop {
-            writer.wait_for_work().await?;
-            let group = self.state.borrow_mut().take_group();
-            if let Some(group) = group {
-                writer.write(group).await?;
-            } else if self.is_closing() {
-                writer.sync().await?;
-                self.all_written.set(true);
-                self.segment_wanted.notify();
-                return Ok(());
-            }
-        }
-    }
-
     /// Publishes progress of the writer and wakes whom it concerns.
-    fn progress(&self, written_end: LogPosition, durable: bool) {
+    pub(super) fn progress(&self, written_end: LogPosition, durable: bool) {
         let mut state = self.state.borrow_mut();
         state.written_end = written_end;
         let mut woken = Vec::new();
@@ -370,40 +307,7 @@ impl CommitLog {
         self.space.notify();
     }
 
-    /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
-    async fn keep_segments(&self, mut files: Files) -> Result<(), DiskError> {
-        let mut next = self.first_new;
-        loop {
-            let unneeded = || {
-                let state = self.state.borrow();
-                // The last one is being written, whatever the owner says.
-                let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
-                (*oldest < state.needed_from).then_some(*oldest)
-            };
-            self.segment_wanted
-                .wait(|| {
-                    self.all_written.get() || unneeded().is_some() || self.state.borrow().prepared.is_none()
-                })
-                .await;
-            if self.all_written.get() && unneeded().is_none() {
-                return Ok(());
-            }
-            if self.state.borrow().prepared.is_none() && !self.all_written.get() {
-                let first = next == self.first_new;
-                let hurry = || first || self.writer_waits.get() || self.is_closing();
-                let prepared = files.prepare(next, hurry).await?;
-                next += 1;
-                self.state.borrow_mut().prepared = Some(prepared);
-                self.segment_ready.notify();
-            }
-            if let Some(oldest) = unneeded() {
-                files.retire(oldest).await?;
-                self.state.borrow_mut().live.pop_front();
-            }
-        }
-    }
-
-    async fn next_segment(&self) -> OpenSegment {
+    pub(super) async fn next_segment(&self) -> OpenSegment {
         self.writer_waits.set(true);
         self.segment_wanted.notify();
         loop {
@@ -465,7 +369,7 @@ impl State {
         self.records = 0;
     }
 
-    fn take_group(&mut self) -> Option<ClosedGroup> {
+    pub(super) fn take_group(&mut self) -> Option<ClosedGroup> {
         if self.closed.is_empty() {
             self.close_group();
         }

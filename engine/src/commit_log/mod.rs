@@ -26,100 +26,21 @@
 //!
 //! After a failed write or sync the log is poisoned: nothing more is appended or acknowledged until it is opened anew.
 
+mod error;
 mod format;
 mod log;
+mod options;
+mod position;
 mod replay;
 mod segments;
 mod signal;
 #[cfg(test)]
 mod tests;
+mod writer;
 
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use thiserror::Error;
-
-use crate::io::DiskError;
-
+pub use error::CommitLogError;
 pub use format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES};
 pub use log::{CommitLog, Durable};
+pub use options::{CommitLogOptions, DamagePolicy, SyncMode};
+pub use position::LogPosition;
 pub use replay::{Replay, read_segment};
-
-/// Where a record begins. Ordered as the records are; stable across restarts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct LogPosition {
-    /// The number of the segment; the first is 1.
-    pub segment: u64,
-    /// Bytes from the start of the segment's file.
-    pub offset: u64,
-}
-
-impl fmt::Display for LogPosition {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}", self.segment, self.offset)
-    }
-}
-
-/// When a record counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncMode {
-    /// After the `fdatasync` of its group; the writer lets ready tasks append first.
-    Group,
-    /// After the `fdatasync` of its group, which is written as soon as the disk is free.
-    Batch,
-    /// At once. The log is written every few milliseconds and synced every `period`.
-    Periodic { period: Duration },
-}
-
-/// What replay does about damage in the middle of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DamagePolicy {
-    /// Refuse to open the log.
-    Refuse,
-    /// Log a warning for each damaged place and go on behind it; the records there are lost.
-    Skip,
-}
-
-/// Settings of a log. They may change from one opening to the next.
-#[derive(Debug, Clone)]
-pub struct CommitLogOptions {
-    pub sync: SyncMode,
-    /// Size of new segment files; at least 4 KiB.
-    pub segment_bytes: u64,
-    /// `admit` waits while more than this is appended but not yet written.
-    pub unwritten_bytes_max: usize,
-    /// Files kept for reuse; further ones are removed.
-    pub spare_segments_max: usize,
-    pub damage: DamagePolicy,
-}
-
-impl Default for CommitLogOptions {
-    fn default() -> Self {
-        Self {
-            sync: SyncMode::Group,
-            segment_bytes: 32 << 20,
-            unwritten_bytes_max: 8 << 20,
-            spare_segments_max: 4,
-            damage: DamagePolicy::Refuse,
-        }
-    }
-}
-
-/// Why the log could not do what it was asked.
-#[derive(Debug, Clone, Error)]
-pub enum CommitLogError {
-    #[error("commit log: {0}")]
-    Disk(#[from] DiskError),
-    #[error("a mutation of {bytes} bytes is larger than the limit of {limit} (half of a commit-log segment)")]
-    RecordTooLarge { bytes: usize, limit: usize },
-    #[error("the commit log accepts no more writes after a failure: {0}")]
-    Poisoned(DiskError),
-    #[error("the commit log is closed")]
-    Closed,
-    #[error(
-        "the commit log is damaged in the middle: {} at offset {offset}: {reason}; acknowledged writes are lost there",
-        path.display()
-    )]
-    Damaged { path: PathBuf, offset: u64, reason: &'static str },
-}

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::warn;
 
+use super::error::CommitLogError;
 use super::format::{self, GROUP_ALIGNMENT, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES};
-use super::log::{CommitLog, Start};
+use super::log::{CommitLog, SEGMENT_BYTES_MIN, Start};
+use super::options::{CommitLogOptions, DamagePolicy};
+use super::position::LogPosition;
 use super::segments::{Files, Role, file_path, list};
-use super::{CommitLogError, CommitLogOptions, DamagePolicy, LogPosition};
 use crate::io::{Clock, Disk};
 
 /// A group of a segment that was found whole.
@@ -170,8 +172,20 @@ pub struct Replay {
     ready: VecDeque<(LogPosition, Bytes)>,
 }
 
+impl CommitLog {
+    /// Starts reading the log in `directory` (made if missing). See [`Replay`] for how to go on.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: CommitLogOptions,
+        clock: Rc<dyn Clock>,
+    ) -> Result<Replay, CommitLogError> {
+        Replay::open(disk, directory, options, clock).await
+    }
+}
+
 impl Replay {
-    pub(super) async fn open(
+    async fn open(
         disk: Arc<dyn Disk>,
         directory: &Path,
         options: CommitLogOptions,
@@ -247,7 +261,7 @@ impl Replay {
             directory: self.directory,
             spares: self.spares,
             spares_max: self.options.spare_segments_max,
-            segment_bytes: self.options.segment_bytes.max(super::log::SEGMENT_BYTES_MIN),
+            segment_bytes: self.options.segment_bytes.max(SEGMENT_BYTES_MIN),
         };
         for segment in self.without_groups.into_iter().rev() {
             files.retire(segment).await?;

@@ -1,7 +1,7 @@
 //! Leveled compaction: from level 1 on the tables of a level do not overlap, and each level is `fanout` times
 //! larger than the one before.
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 const LEVEL_0_THRESHOLD: usize = 4;
 const MAX_LEVEL_0_INPUTS: usize = 32;

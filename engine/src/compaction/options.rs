@@ -8,9 +8,9 @@ use thiserror::Error;
 
 use super::leveled::Leveled;
 use super::size_tiered::SizeTiered;
+use super::strategy::{CompactionOptions, Strategy, TombstoneOptions};
 use super::time_window::{TimeUnit, TimeWindow};
 use super::unified::Unified;
-use super::{CompactionOptions, Strategy, TombstoneOptions};
 
 /// Options that no strategy can be made of. The texts follow Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -1,6 +1,6 @@
 //! Size-tiered compaction: tables of similar size are merged once there are enough of them.
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 /// Cassandra's options and defaults.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Choice, SizeTiered, TableSummary};
+use super::choice::{Choice, TableSummary};
+use super::size_tiered::SizeTiered;
 
 /// The unit of a window's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

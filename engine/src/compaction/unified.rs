@@ -4,7 +4,7 @@
 //! scaling parameter W >= 0 the fanout is 2 + W and a level is merged when it holds that many tables (tiered);
 //! with W < 0 the fanout is 2 - W and two tables suffice (levelled).
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 /// Cassandra's main options and defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]

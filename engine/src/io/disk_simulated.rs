@@ -8,6 +8,7 @@
 //!   a [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so tasks interleave.
 
+mod fault;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,44 +23,7 @@ use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLoc
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
-/// Bytes that a device writes as one.
-pub const SECTOR_BYTES: usize = 512;
-
-const ERRNO_IO: i32 = 5;
-const ERRNO_NO_SPACE: i32 = 28;
-
-/// What survives a crash of what was not synced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrashStyle {
-    /// Only the process died: the operating system still has everything, synced or not; a later crash of another style
-    /// may lose what is not synced by then.
-    KeepAll,
-    /// Power was lost and nothing un-synced survives.
-    LoseAll,
-    /// Writes survive in order up to a random point; the one at that point up to a whole sector.
-    Prefix,
-    /// Each sector of each un-synced write survives or not, independently.
-    RandomSectors,
-    /// As `Prefix`, but the last sector itself holds a part of the new bytes only.
-    TornSector,
-}
-
-impl CrashStyle {
-    /// Every style, for tests that try them all.
-    pub const ALL: [Self; 5] =
-        [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector];
-}
-
-/// What goes wrong at a planted call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The call fails with EIO and changes nothing, except that a failed sync drops the dirty data.
-    Error,
-    /// The call fails with ENOSPC; a write has written a random part first.
-    NoSpace,
-    /// A write stops after a random part and fails with EIO; other calls fail as with `Error`.
-    ShortWrite,
-}
+pub use self::fault::{CrashStyle, Fault};
 
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
@@ -431,6 +395,7 @@ impl Disk for SimulatedDisk {
 
 #[cfg(test)]
 mod tests {
+    use super::fault::{ERRNO_IO, SECTOR_BYTES};
     use super::*;
     use futures::executor::block_on;
 

@@ -12,12 +12,10 @@ mod clock_real;
 mod disk;
 mod disk_real;
 mod disk_simulated;
+mod environment;
 mod mapping;
 mod random;
 mod yield_now;
-
-use std::rc::Rc;
-use std::sync::Arc;
 
 pub use background::{
     Background, BackgroundError, InlineBackground, Job, JobContext, JobKind, JobOutput, run_in_background,
@@ -28,13 +26,6 @@ pub use clock_real::RealClock;
 pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
 pub use disk_real::{DirectDisk, ThreadedDisk};
 pub use disk_simulated::{CrashStyle, Fault, SimulatedDisk};
+pub use environment::Environment;
 pub use random::SplitMix64;
 pub use yield_now::yield_now;
-
-/// What a shard needs from outside: its disk, its clock and somewhere to run long work.
-#[derive(Clone)]
-pub struct Environment {
-    pub disk: Arc<dyn Disk>,
-    pub background: Rc<dyn Background>,
-    pub clock: Rc<dyn Clock>,
-}

@@ -3,162 +3,16 @@
 //! A cursor holds no borrow between steps. It copies the row it stands on, and when the memtable has changed
 //! since the last step it looks its place up again by key. So a scan may stay open across writes.
 
-use std::cell::{Ref, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use super::rows::{Entry, ROWS_AHEAD, RowIndex, Rows};
+use super::rows::{ROWS_AHEAD, RowIndex};
+use super::shared::SharedMemtable;
+use super::store::Memtable;
 use super::tails::Tail;
-use super::{Memtable, Partition};
 use crate::cell::Deletion;
-use crate::codec::DecodeError;
-use crate::commit_log::LogPosition;
 use crate::key;
-use crate::mutation::ValidMutation;
-use crate::prefetch::prefetch;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
-use crate::span::Span;
-
-/// How many partitions ahead of a walk over all of them the processor is asked for them.
-const PARTITIONS_AHEAD: usize = 4;
-
-#[derive(Debug)]
-enum State {
-    Active(Box<Memtable>),
-    Frozen(Arc<Memtable>),
-}
-
-/// A memtable that its shard, its readers and finally its flush share.
-#[derive(Debug)]
-pub struct SharedMemtable {
-    state: RefCell<State>,
-}
-
-impl Default for SharedMemtable {
-    fn default() -> Self {
-        Self { state: RefCell::new(State::Active(Box::default())) }
-    }
-}
-
-impl SharedMemtable {
-    /// The memtable as it is now; no change may come while it is borrowed.
-    #[inline]
-    pub fn borrow(&self) -> Ref<'_, Memtable> {
-        Ref::map(self.state.borrow(), |state| match state {
-            State::Active(memtable) => &**memtable,
-            State::Frozen(memtable) => &**memtable,
-        })
-    }
-
-    /// Runs `read` on the memtable as it is now.
-    #[inline]
-    pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
-        read(&self.borrow())
-    }
-
-    /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
-    pub fn apply(
-        &self,
-        mutation: &ValidMutation<'_>,
-        position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
-        match &mut *self.state.borrow_mut() {
-            State::Active(memtable) => memtable.apply(mutation, position),
-            State::Frozen(_) => Err(DecodeError::Invalid { what: "mutation of a frozen memtable", value: 0 }),
-        }
-    }
-
-    /// Ends all changes; the memtable can now be read from other threads.
-    pub fn freeze(&self) -> Arc<Memtable> {
-        let mut state = self.state.borrow_mut();
-        let frozen = match &mut *state {
-            State::Frozen(memtable) => return Arc::clone(memtable),
-            State::Active(memtable) => {
-                memtable.order_partitions();
-                Arc::new(std::mem::take(&mut **memtable))
-            }
-        };
-        *state = State::Frozen(Arc::clone(&frozen));
-        frozen
-    }
-
-    fn order_partitions(&self) {
-        if let State::Active(memtable) = &mut *self.state.borrow_mut() {
-            memtable.order_partitions();
-        }
-    }
-}
-
-/// One partition of a frozen memtable.
-#[derive(Debug, Clone, Copy)]
-pub struct PartitionView<'a> {
-    memtable: &'a Memtable,
-    partition: &'a Partition,
-}
-
-impl<'a> PartitionView<'a> {
-    /// The partition prefix of the keys.
-    pub fn prefix(&self) -> &'a [u8] {
-        self.memtable.arena.get(self.partition.prefix)
-    }
-
-    /// Fragmented deletions.
-    pub fn spans(&self) -> &'a [Span] {
-        self.partition.spans.as_ref().map_or(&[], |spans| spans.as_slice())
-    }
-
-    /// The deletion that covers a position.
-    pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
-        self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
-    }
-
-    /// The rows in order, with their positions; some with changes that are still to be merged with them.
-    pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>, Option<&'a Tail>)> + use<'a> {
-        let memtable = self.memtable;
-        let (rows, arena) = (&self.partition.rows, &memtable.arena);
-        let mut index = RowIndex::default();
-        std::iter::from_fn(move || {
-            let entry = rows.get(index)?;
-            rows.prefetch(arena, index, ROWS_AHEAD, false);
-            index = rows.after(index);
-            Some((entry.position(arena), RowRef::new(entry.row(arena), 0), memtable.tail_of(entry)))
-        })
-    }
-}
-
-impl Memtable {
-    /// The partitions in key order. Complete for a frozen memtable.
-    pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
-        let partition = |rank: usize| self.partitions.get(*self.ordered.get(rank)? as usize);
-        (0..self.ordered.len()).filter_map(move |rank| {
-            // In the order of keys they lie anywhere in memory.
-            if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
-                prefetch(std::slice::from_ref(later));
-            }
-            if let Some(next) = partition(rank + PARTITIONS_AHEAD) {
-                prefetch(self.arena.get(next.prefix));
-                next.rows.prefetch(&self.arena, RowIndex::default(), 0, false);
-            }
-            Some(PartitionView { memtable: self, partition: partition(rank)? })
-        })
-    }
-
-    /// The changes that are still to be merged with a row.
-    #[inline]
-    pub(super) fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
-        self.tails.get(entry.tail()?).filter(|tail| !tail.is_empty())
-    }
-
-    fn rows_of(&self, id: u32) -> &Rows {
-        self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
-    }
-
-    pub(super) fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
-        let parsed = key::KeyRef::parse(prefix).ok()?;
-        self.find_partition(parsed.token, parsed.partition_key)
-    }
-}
 
 /// The partitions that a cursor walks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! One row of a memtable by its whole key, without a cursor.
 
-use super::Memtable;
+use super::store::Memtable;
 use crate::key::KeyRef;
 use crate::row::RowRef;
 

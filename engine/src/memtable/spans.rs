@@ -1,6 +1,6 @@
 //! The span deletions of a memtable by partition, for readers that want them as such.
 
-use super::Memtable;
+use super::store::Memtable;
 use crate::span::Span;
 
 impl Memtable {

@@ -13,8 +13,8 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
+use super::request::{Budget, RowView, ScanRequest, Step};
 use super::source::{Bounds, Source, TableSourceBuffers};
-use super::{Budget, RowView, ScanRequest, Step};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Bounds;
+use super::source::Bounds;
 use crate::key;
 use crate::memtable::SharedMemtable;
 use crate::span::{Span, SpanSet};

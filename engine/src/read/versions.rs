@@ -10,9 +10,10 @@
 //!   at before each row and span, and the next one's place is where another read goes on.
 //! * A read makes progress: it ends behind where it began.
 
+use super::request::{Budget, ScanRequest};
 use super::scan::Scan;
+use super::source::Bounds;
 use super::span_sources::{SpanSearch, SpanSource, cut};
-use super::{Bounds, Budget};
 use crate::codec::DecodeError;
 use crate::error::EngineError;
 use crate::key::{self, KeyRef};
@@ -336,8 +337,8 @@ impl Partition {
 
 impl VersionScanRequest<'_> {
     /// What opens the sources of the rows.
-    pub(crate) fn scan_request(&self) -> super::ScanRequest<'_> {
-        super::ScanRequest {
+    pub(crate) fn scan_request(&self) -> ScanRequest<'_> {
+        ScanRequest {
             table: self.table,
             start: self.start,
             end: self.end,

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
 use super::compact::Busy;
+use super::state::Shard;
 use crate::compaction::{Choice, DroppedRanges};
 use crate::error::EngineError;
 use crate::io::{JobKind, run_in_background};

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
-use super::manifest::ManifestFile;
-use super::open::discard_file;
+use super::files::discard_file;
+use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
 use crate::error::EngineError;
 use crate::io::{JobKind, run_in_background};
+use crate::manifest::ManifestFile;
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::TableReader;

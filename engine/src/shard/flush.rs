@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::Shard;
-use super::manifest::ManifestFile;
-use super::open::discard_file;
+use super::files::discard_file;
+use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::compaction::Pace;
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
+use crate::manifest::ManifestFile;
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::reconcile::{Purpose, merge_rows};
@@ -185,11 +185,6 @@ impl Shard {
         self.discard_log();
         self.signals.compaction_wanted.notify_one();
         Ok(())
-    }
-
-    /// Somebody waits for it, or writers will soon have to wait for memory.
-    pub(super) fn is_flush_urgent(&self) -> bool {
-        self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
     }
 
     /// Flushes until memory and log are within their bounds.

@@ -5,7 +5,7 @@ use std::cell::{OnceCell, Ref};
 
 use smallvec::SmallVec;
 
-use super::Shard;
+use super::state::Shard;
 use crate::error::EngineError;
 use crate::key::KeyRef;
 use crate::memtable::{Held, Memtable};

@@ -1,30 +1,26 @@
-//! Opening a shard: manifest, files, commit-log replay, and the tasks that keep it going.
+//! Opening a shard (manifest, files, commit-log replay) and closing it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::io;
 use std::path::Path;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::flush::build_table;
-use super::manifest::{Manifest, ManifestFile, ReplaceError};
 use super::options::{ShardOptions, TableOptions};
-use super::table_state::{LiveFile, TableState, file_name, table_directory};
-use super::{ManifestError, Shard, Signals};
+use super::state::Shard;
+use super::table_state::{LiveFile, TableState, file_name};
+use super::tasks::{keep_compacting, keep_flushing};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
 use crate::io::Environment;
+use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
-
-/// Pause before a failed flush or compaction is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A shard on its way up: everything but the log and the tasks.
 struct Recovery {
@@ -91,6 +87,28 @@ impl Shard {
             tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
         shard.tasks.replace(vec![flushing, compacting]);
         Ok(shard)
+    }
+}
+
+impl Shard {
+    /// Flushes everything, so that the next start has nothing to replay, and stops. Afterwards only reads work.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        if self.is_closed.get() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        self.is_closing.set(true);
+        self.flush_hurries.store(true, Ordering::Relaxed);
+        for table in self.all_tables() {
+            let flushed = self.flush(table.id).await;
+            outcome = outcome.and(flushed);
+        }
+        self.is_closed.set(true);
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        self.signals.space.notify_waiters();
+        outcome.and(self.log.close().await.map_err(EngineError::from))
     }
 }
 
@@ -204,68 +222,5 @@ impl Recovery {
             is_changed = true;
         }
         if is_changed { self.write_manifest().await } else { Ok(()) }
-    }
-}
-
-/// Removes a file that the manifest does not name. If that fails the file stays until the next start: nothing
-/// depends on its removal.
-pub(super) async fn discard_file(environment: &Environment, path: &Path) {
-    match environment.disk.remove(path).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "an unused table file could not be removed");
-        }
-        _ => {}
-    }
-}
-
-/// Removes the directory of a table that the manifest does not name, as [`discard_file`] does.
-pub(super) async fn discard_table_directory(environment: &Environment, shard: &Path, id: TableId) {
-    match environment.disk.remove_directory(&table_directory(shard, id)).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "the directory of a dropped table could not be removed");
-        }
-        _ => {}
-    }
-}
-
-/// The flush task. It ends with its shard, or when the shard refuses writes.
-async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
-    loop {
-        let Some(shard) = shard.upgrade() else { return };
-        let flushed = shard.flush_if_needed().await;
-        shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
-        if shard.check_open().is_err() {
-            return;
-        }
-        let clock = Rc::clone(&shard.environment.clock);
-        drop(shard);
-        match flushed {
-            Ok(()) => signals.flush_wanted.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "a flush has failed");
-                signals.space.notify_waiters();
-                clock.sleep(RETRY_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// The compaction task. It ends as the flush task does.
-async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
-    loop {
-        let Some(shard) = shard.upgrade() else { return };
-        let compacted = shard.compact_if_needed().await;
-        if shard.check_open().is_err() {
-            return;
-        }
-        let clock = Rc::clone(&shard.environment.clock);
-        drop(shard);
-        match compacted {
-            Ok(()) => signals.compaction_wanted.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "a compaction has failed");
-                clock.sleep(RETRY_PAUSE).await;
-            }
-        }
     }
 }

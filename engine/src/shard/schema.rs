@@ -3,13 +3,12 @@
 
 use std::rc::Rc;
 
-use super::Shard;
-use super::manifest::ManifestTable;
-use super::open::{discard_file, discard_table_directory};
+use super::files::{discard_file, discard_table_directory};
 use super::options::TableOptions;
-use super::table_state::{LiveFile, TableState};
+use super::state::Shard;
+use super::table_state::TableState;
 use crate::error::EngineError;
-use crate::memtable::Memtable;
+use crate::manifest::ManifestTable;
 use crate::mutation::TableId;
 
 impl Shard {
@@ -100,25 +99,5 @@ impl Shard {
             discard_file(&self.environment, &table.path(file.place.generation)).await;
         }
         Ok(())
-    }
-
-    /// Forgets the cached blocks of files that are not read any more.
-    pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
-        for file in files {
-            self.block_cache.remove_table(file.reader.id());
-        }
-    }
-
-    /// Gives up the oldest `count` frozen memtables (and beyond their number the active one).
-    pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
-        let mut frozen = table.frozen.borrow_mut();
-        let frozen_count = count.min(frozen.len());
-        let mut bytes: usize =
-            frozen.drain(..frozen_count).map(|frozen| frozen.memtable.read(Memtable::size_bytes)).sum();
-        if count > frozen_count {
-            bytes += table.active.take().read(Memtable::size_bytes);
-        }
-        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
-        self.signals.space.notify_waiters();
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::Shard;
+use super::state::Shard;
 use super::table_state::file_name;
 use crate::error::EngineError;
 use crate::mutation::TableId;

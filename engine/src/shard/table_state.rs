@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use futures::lock::Mutex;
 
-use super::manifest::ManifestFile;
 use super::options::{TableOptions, TableStatistics};
 use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
 use crate::key;
+use crate::manifest::ManifestFile;
 use crate::memtable::SharedMemtable;
 use crate::mutation::{TableId, ValidMutation};
 use crate::table::{TableReader, TableStatistics as FileStatistics};

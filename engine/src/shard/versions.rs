@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
+use super::state::Shard;
 use super::table_state::shared_prefix_length;
 use crate::error::EngineError;
 use crate::read::{SpanSource, VersionScan, VersionScanRequest, Versions};

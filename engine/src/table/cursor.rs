@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::TableError;
 use super::block::{BlockView, EntryRef, Found, Place};
 use super::cache::{BlockCache, BlockData};
+use super::error::TableError;
 use super::index::Target;
 use super::reader::{BlockPlace, TableReader};
 use crate::row::RowRef;

@@ -6,12 +6,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::TableError;
 use super::block::{BlockView, Found};
 use super::cache::{BlockCache, BlockData};
+use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
-    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, VERSION, checksum_matches, read_block,
+    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
+    read_block,
 };
 use super::index::{Node, Target};
 use super::spans::Spans;
@@ -89,7 +90,7 @@ impl TableReader {
     }
 
     #[inline]
-    fn section(&self, choose: impl FnOnce(&Footer) -> &super::format::Section) -> &[u8] {
+    fn section(&self, choose: impl FnOnce(&Footer) -> &Section) -> &[u8] {
         choose(&self.footer).slice(self.mapping.bytes()).unwrap_or_default()
     }
 

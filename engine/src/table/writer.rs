@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::TableError;
 use super::block::BlockBuilder;
 use super::compression::{BLOCK_BYTES_MAX, Compression};
+use super::error::TableError;
 use super::filter::{self, LINE_BYTES};
 use super::format::{FOOTER_BYTES, Footer, Section, VERSION, put_block};
 use super::index::{LEAF_ENTRIES_MAX, NodeBuilder, Target, separator};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
+use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
 use crate::io::random::SplitMix64;
 
 #[derive(Debug, Clone)]

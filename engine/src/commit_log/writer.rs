@@ -6,28 +6,112 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{Either, select};
+use futures::future::{Either, select, try_join};
 
-use super::{ClosedGroup, CommitLog, PERIODIC_WRITE_BYTES, PERIODIC_WRITE_INTERVAL};
-use crate::commit_log::format::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::commit_log::segments::OpenSegment;
-use crate::commit_log::{CommitLogError, LogPosition, SyncMode, format};
+use super::error::CommitLogError;
+use super::format::{self, GROUP_HEADER_BYTES, GroupHeader};
+use super::log::{ClosedGroup, CommitLog};
+use super::options::SyncMode;
+use super::position::LogPosition;
+use super::segments::{Files, OpenSegment};
 use crate::io::{DiskError, yield_now};
 
+/// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
+const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);
+const PERIODIC_WRITE_BYTES: usize = 64 << 10;
+
+impl CommitLog {
+    /// The log's task: writes groups until the log is closed or fails. To be spawned once, beside its users.
+    pub async fn run(self: Rc<Self>) -> Result<(), CommitLogError> {
+        // Whoever still waits when the task is dropped must hear of it.
+        let _guard = StopGuard { log: Rc::clone(&self) };
+        let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
+        let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
+        match outcome {
+            Ok(_) => {
+                self.finished.set(true);
+                self.space.notify();
+                Ok(())
+            }
+            Err(error) => {
+                let failure = CommitLogError::Poisoned(error);
+                self.fail(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn write_groups(&self) -> Result<(), DiskError> {
+        let mut writer = Writer {
+            log: self,
+            segment: None,
+            next_sequence: self.next_sequence,
+            durable_sequence: self.next_sequence,
+            segment_first_sequence: self.next_sequence,
+            last_sync: self.clock.monotonic(),
+        };
+        loop {
+            writer.wait_for_work().await?;
+            let group = self.state.borrow_mut().take_group();
+            if let Some(group) = group {
+                writer.write(group).await?;
+            } else if self.is_closing() {
+                writer.sync().await?;
+                self.all_written.set(true);
+                self.segment_wanted.notify();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
+    async fn keep_segments(&self, mut files: Files) -> Result<(), DiskError> {
+        let mut next = self.first_new;
+        loop {
+            let unneeded = || {
+                let state = self.state.borrow();
+                // The last one is being written, whatever the owner says.
+                let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
+                (*oldest < state.needed_from).then_some(*oldest)
+            };
+            self.segment_wanted
+                .wait(|| {
+                    self.all_written.get() || unneeded().is_some() || self.state.borrow().prepared.is_none()
+                })
+                .await;
+            if self.all_written.get() && unneeded().is_none() {
+                return Ok(());
+            }
+            if self.state.borrow().prepared.is_none() && !self.all_written.get() {
+                let first = next == self.first_new;
+                let hurry = || first || self.writer_waits.get() || self.is_closing();
+                let prepared = files.prepare(next, hurry).await?;
+                next += 1;
+                self.state.borrow_mut().prepared = Some(prepared);
+                self.segment_ready.notify();
+            }
+            if let Some(oldest) = unneeded() {
+                files.retire(oldest).await?;
+                self.state.borrow_mut().live.pop_front();
+            }
+        }
+    }
+}
+
 /// The writing half of the log's task.
-pub(super) struct Writer<'a> {
-    pub(super) log: &'a CommitLog,
-    pub(super) segment: Option<OpenSegment>,
-    pub(super) next_sequence: u64,
+struct Writer<'a> {
+    log: &'a CommitLog,
+    segment: Option<OpenSegment>,
+    next_sequence: u64,
     /// Groups below this are durable.
-    pub(super) durable_sequence: u64,
-    pub(super) segment_first_sequence: u64,
-    pub(super) last_sync: Duration,
+    durable_sequence: u64,
+    segment_first_sequence: u64,
+    last_sync: Duration,
 }
 
 impl Writer<'_> {
     /// Returns when there is something to write, or the log is closing. Syncs on time in periodic mode.
-    pub(super) async fn wait_for_work(&mut self) -> Result<(), DiskError> {
+    async fn wait_for_work(&mut self) -> Result<(), DiskError> {
         let log = self.log;
         let wait = || log.work.wait(|| log.has_work() || log.is_closing());
         log.wake_at_bytes.set(0);
@@ -68,7 +152,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    pub(super) async fn write(&mut self, group: ClosedGroup) -> Result<(), DiskError> {
+    async fn write(&mut self, group: ClosedGroup) -> Result<(), DiskError> {
         let log = self.log;
         if self.segment.as_ref().is_none_or(|segment| segment.number != group.segment) {
             self.sync().await?;
@@ -111,7 +195,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    pub(super) async fn sync(&mut self) -> Result<(), DiskError> {
+    async fn sync(&mut self) -> Result<(), DiskError> {
         if let Some(segment) = &self.segment
             && self.durable_sequence < self.next_sequence
         {
@@ -126,8 +210,8 @@ impl Writer<'_> {
 }
 
 /// Fails the log when its task ends in any way but a proper close.
-pub(super) struct StopGuard {
-    pub(super) log: Rc<CommitLog>,
+struct StopGuard {
+    log: Rc<CommitLog>,
 }
 
 impl Drop for StopGuard {

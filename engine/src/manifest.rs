@@ -43,7 +43,7 @@ pub enum ManifestError {
 
 /// A file of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ManifestFile {
+pub(crate) struct ManifestFile {
     pub generation: u64,
     pub level: u32,
     /// Seconds since the epoch.
@@ -52,7 +52,7 @@ pub(super) struct ManifestFile {
 
 /// A table of the shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ManifestTable {
+pub(crate) struct ManifestTable {
     pub id: TableId,
     /// Log records of this table before this position are in the files (or were truncated).
     pub flushed_to: LogPosition,
@@ -61,14 +61,14 @@ pub(super) struct ManifestTable {
 
 /// The whole content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     /// Larger than any generation ever given to a file.
     pub next_generation: u64,
     pub tables: Vec<ManifestTable>,
 }
 
 /// How far a failed replacement got.
-pub(super) enum ReplaceError {
+pub(crate) enum ReplaceError {
     /// The old manifest is in force.
     Unchanged(DiskError),
     /// The old or the new one is; nobody can say before the next start.

@@ -1,0 +1,248 @@
+//! A memtable: its partitions by token, each with its rows and deletions.
+
+use hashbrown::HashTable;
+
+use super::arena::{Arena, Location};
+use super::rows::{Entry, Rows};
+use super::tails::{Tail, belongs_into_tail};
+use crate::cell::{Deletion, TimestampRange};
+use crate::codec::DecodeError;
+use crate::commit_log::LogPosition;
+use crate::key;
+use crate::mutation::{Operation, ValidMutation};
+use crate::reconcile::{Purpose, merge_rows};
+use crate::row::RowRef;
+use crate::span::SpanSet;
+
+/// Memory that an empty partition takes besides the arena: itself, its hash slot with the table's slack, and
+/// its place in the order.
+const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<Slot>() + 16;
+
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) token: i64,
+    pub(super) prefix: Location,
+    pub(super) rows: Rows,
+    pub(super) spans: Option<Box<SpanSet>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    token: i64,
+    partition: u32,
+}
+
+/// The memtable of one table. Mutable while it is the active one, frozen for the flush.
+#[derive(Debug, Default)]
+pub struct Memtable {
+    pub(super) arena: Arena,
+    pub(super) partitions: Vec<Partition>,
+    by_token: HashTable<Slot>,
+    /// Partition numbers in key order; those from `ordered.len()` on are not in yet.
+    pub(super) ordered: Vec<u32>,
+    /// Counts changes, so that cursors notice them.
+    pub(super) version: u64,
+    side_bytes: usize,
+    pub(super) tails: Vec<Tail>,
+    tail_bytes: usize,
+    /// What [`Memtable::size_bytes`] says: the most that was taken so far.
+    counted_bytes: usize,
+    row_count: usize,
+    pub(super) has_spans: bool,
+    timestamps: TimestampRange,
+    lowest_position: Option<LogPosition>,
+    scratch: Vec<u8>,
+}
+
+/// Spreads tokens, whose upper bits are alike within a shard, over the hash table.
+#[inline]
+fn spread(token: i64) -> u64 {
+    let mixed = (token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 32)
+}
+
+impl Memtable {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
+    /// Memory taken, in bytes: the sum of what [`Memtable::apply`] returned.
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        self.counted_bytes
+    }
+
+    pub fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// The oldest timestamp of anything inside, deletions included.
+    pub fn min_timestamp(&self) -> Option<i64> {
+        self.timestamps.oldest()
+    }
+
+    /// The newest timestamp of anything inside, deletions included.
+    pub fn max_timestamp(&self) -> Option<i64> {
+        self.timestamps.newest()
+    }
+
+    /// The first commit-log position whose mutation is in here.
+    pub fn lowest_position(&self) -> Option<LogPosition> {
+        self.lowest_position
+    }
+
+    /// Applies a mutation; returns by how many bytes the memtable has grown.
+    /// `position` is where the commit log has it, if it is logged.
+    pub fn apply(
+        &mut self,
+        mutation: &ValidMutation<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<usize, DecodeError> {
+        self.timestamps.include_all(mutation.timestamps());
+        let mutation = mutation.view();
+        let id = self.partition_for(mutation.token, mutation.partition_key)?;
+        self.version += 1;
+        self.lowest_position = self.lowest_position.into_iter().chain(position).min();
+        for operation in mutation.operations() {
+            match operation? {
+                Operation::Row { position, row } => self.put_row(id, position, row)?,
+                Operation::Span { start, end, deletion } => self.put_span(id, start, end, deletion),
+            }
+        }
+        let taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
+        let grown = taken.saturating_sub(self.counted_bytes);
+        self.counted_bytes += grown;
+        Ok(grown)
+    }
+
+    #[inline]
+    pub(super) fn find_partition(&self, token: i64, partition_key: &[u8]) -> Option<u32> {
+        self.by_token
+            .find(spread(token), |slot| {
+                slot.token == token && self.partition_key(slot.partition) == partition_key
+            })
+            .map(|slot| slot.partition)
+    }
+
+    #[inline]
+    fn partition_key(&self, id: u32) -> &[u8] {
+        self.prefix(id).get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn prefix(&self, id: u32) -> &[u8] {
+        self.partitions.get(id as usize).map_or(&[], |partition| self.arena.get(partition.prefix))
+    }
+
+    fn partition_for(&mut self, token: i64, partition_key: &[u8]) -> Result<usize, DecodeError> {
+        if let Some(id) = self.find_partition(token, partition_key) {
+            return Ok(id as usize);
+        }
+        let mut prefix = std::mem::take(&mut self.scratch);
+        prefix.clear();
+        let put = key::put_partition_prefix(&mut prefix, token, partition_key);
+        let location = self.arena.put([&prefix, &[]]);
+        self.scratch = prefix;
+        put.map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
+        let id = self.partitions.len();
+        self.partitions.push(Partition { token, prefix: location, rows: Rows::Empty, spans: None });
+        let slot = Slot { token, partition: id as u32 };
+        self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
+        self.side_bytes += PARTITION_BYTES;
+        Ok(id)
+    }
+
+    fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), DecodeError> {
+        if row.is_empty() {
+            return Ok(());
+        }
+        let Some(partition) = self.partitions.get_mut(id) else { return Ok(()) };
+        match partition.rows.find(&self.arena, position) {
+            Err(index) => {
+                let entry = Entry::store(&mut self.arena, position, row.bytes);
+                // An approximation that never runs behind: capacities of vectors double.
+                self.side_bytes +=
+                    if matches!(partition.rows, Rows::Empty) { 0 } else { 2 * size_of::<Entry>() };
+                partition.rows.insert(index, entry);
+                self.row_count += 1;
+            }
+            Ok(index) => {
+                let Some(entry) = partition.rows.get_mut(index) else { return Ok(()) };
+                let mut tail = match entry.tail() {
+                    Some(number) => self.tails.get_mut(number),
+                    None if belongs_into_tail(entry.row_bytes(), row.bytes.len()) => {
+                        entry.set_tail(self.tails.len());
+                        self.tails.push(Tail::default());
+                        self.side_bytes += 2 * size_of::<Tail>();
+                        self.tails.last_mut()
+                    }
+                    None => None,
+                };
+                let merged_tail;
+                let mut change = row;
+                if let Some(tail) = &mut tail {
+                    let bytes_before = tail.size_bytes();
+                    tail.push(row.bytes)?;
+                    let is_due = tail.is_due(entry.row_bytes());
+                    if is_due {
+                        merged_tail = tail.merged()?;
+                        change = RowRef::new(&merged_tail, 0);
+                        tail.clear();
+                    }
+                    self.tail_bytes = (self.tail_bytes + tail.size_bytes()).saturating_sub(bytes_before);
+                    if !is_due {
+                        return Ok(());
+                    }
+                }
+                self.scratch.clear();
+                let present = RowRef::new(entry.row(&self.arena), 0);
+                merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)?;
+                entry.rewrite(&mut self.arena, position, &self.scratch);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_span(&mut self, id: usize, start: &[u8], end: &[u8], deletion: Deletion) {
+        self.has_spans = true;
+        let Some(partition) = self.partitions.get_mut(id) else { return };
+        let spans = partition.spans.get_or_insert_default();
+        let before = spans.as_slice().len();
+        spans.add(start, end, deletion);
+        let added = spans.as_slice().len().saturating_sub(before);
+        self.side_bytes += added * (size_of::<crate::span::Span>() + start.len() + end.len());
+    }
+
+    /// Whether the order of partitions covers them all.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.len() == self.partitions.len()
+    }
+
+    /// Brings the order of partitions up to date.
+    pub fn order_partitions(&mut self) {
+        if self.is_ordered() {
+            return;
+        }
+        let (partitions, arena) = (&self.partitions, &self.arena);
+        let compare = |left: &u32, right: &u32| {
+            let of =
+                |id: &u32| partitions.get(*id as usize).map(|partition| (partition.token, partition.prefix));
+            let (left, right) = (of(left), of(right));
+            left.map(|entry| entry.0).cmp(&right.map(|entry| entry.0)).then_with(|| {
+                left.map(|entry| arena.get(entry.1)).cmp(&right.map(|entry| arena.get(entry.1)))
+            })
+        };
+        let first_new = self.ordered.len() as u32;
+        self.ordered.extend(first_new..partitions.len() as u32);
+        // The stable sort finds the sorted run in front and merges the rest into it.
+        self.ordered.sort_by(compare);
+    }
+}

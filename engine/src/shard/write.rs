@@ -1,0 +1,101 @@
+//! Writing: commit log, then memtable, in one turn.
+
+use std::sync::atomic::Ordering;
+
+use super::state::Shard;
+use crate::commit_log::LogPosition;
+use crate::error::EngineError;
+use crate::mutation::MutationRef;
+
+/// Where [`Shard::load`] puts a mutation besides the memtable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Into the commit log, where its table is logged.
+    Logged,
+    /// Nowhere.
+    PastLog,
+}
+
+impl Shard {
+    /// Appends the mutation to the commit log (buffered) and applies it to the memtable. Readers see it at once;
+    /// [`Shard::durable`] of the result says when it may be acknowledged. Call [`Shard::admit`] before.
+    pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
+        Ok(self.load(mutation, Load::Logged)?.unwrap_or_default())
+    }
+
+    /// As [`Shard::apply`] for data that can be had again. `None`: the commit log does not have it (nor those of a table that is
+    /// not logged). Then it is durable when it is in files, which [`Shard::flush`] brings about and [`Shard::in_files`] waits
+    /// for; a crash before may leave any part of it.
+    #[inline]
+    pub fn load(&self, mutation: &MutationRef<'_>, load: Load) -> Result<Option<LogPosition>, EngineError> {
+        if let Some(failure) = &*self.failure.borrow() {
+            return Err(EngineError::Refusing(failure.clone()));
+        }
+        if self.is_closed.get() {
+            return Err(EngineError::Closed);
+        }
+        let tables = self.tables.borrow();
+        let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
+        let valid = mutation.validate().map_err(EngineError::Mutation)?;
+        let is_logged = load == Load::Logged && table.is_logged.get();
+        let position = if is_logged {
+            Some(self.log.append(mutation.bytes)?)
+        } else if let Some(failure) = self.log.failure() {
+            return Err(EngineError::Refusing(failure.to_string()));
+        } else {
+            None
+        };
+        let grown = table.apply(&valid, position).map_err(EngineError::Mutation)?;
+        let bytes = self.memtable_bytes.get() + grown;
+        self.memtable_bytes.set(bytes);
+        let segment = position.unwrap_or_default().segment;
+        let is_new_segment = segment > self.last_segment.replace(segment.max(self.last_segment.get()));
+        if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
+            if self.is_flush_urgent() {
+                self.flush_hurries.store(true, Ordering::Relaxed);
+            }
+            self.signals.flush_wanted.notify_one();
+        }
+        Ok(position)
+    }
+
+    /// Resolves when everything up to and including the mutation at `position` is durable (in periodic mode at
+    /// once), or can no longer become so.
+    pub fn durable(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let durable = self.log.durable(position);
+        async move { durable.await.map_err(EngineError::from) }
+    }
+
+    /// What [`Shard::durable`] would say at once, if it need not wait.
+    #[inline]
+    pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), EngineError>> {
+        Some(self.log.durable_at_once(position)?.map_err(EngineError::from))
+    }
+
+    /// Resolves when everything up to and including the mutation at `position` is on disk, in every mode, or can no
+    /// longer come there.
+    pub fn on_disk(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let on_disk = self.log.on_disk(position);
+        async move { on_disk.await.map_err(EngineError::from) }
+    }
+
+    /// Waits while the memtable budget is spent or the log has too much to write. An error means that waiting
+    /// longer would not help.
+    pub async fn admit(&self) -> Result<(), EngineError> {
+        while self.memtable_bytes.get() > self.options.memtable_bytes_max {
+            if let Some(failure) = &*self.failure.borrow() {
+                return Err(EngineError::Refusing(failure.clone()));
+            }
+            if let Some(failure) = &*self.flush_failure.borrow() {
+                return Err(EngineError::FlushFailed(failure.clone()));
+            }
+            if self.is_closed.get() {
+                return Err(EngineError::Closed);
+            }
+            let space = self.signals.space.notified();
+            self.signals.flush_wanted.notify_one();
+            space.await;
+        }
+        Ok(self.log.admit().await?)
+    }
+}
