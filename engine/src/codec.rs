@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
                 let pairs = groups & 0x007F_007F_007F_007F | (groups & 0x7F00_7F00_7F00_7F00) >> 1;
                 let fours = pairs & 0x0000_3FFF_0000_3FFF | (pairs & 0x3FFF_0000_3FFF_0000) >> 2;
                 let value = fours & 0x0FFF_FFFF | (fours & 0x0FFF_FFFF_0000_0000) >> 4;
-                self.rest = self.rest.get(end_bit as usize / 8 + 1..).unwrap_or_default();
+                self.rest = &self.rest[end_bit as usize / 8 + 1..];
                 return Ok(value);
             }
         }
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
             }
             value |= u64::from(byte & 0x7F) << (7 * index);
             if byte < 0x80 {
-                self.rest = self.rest.get(index + 1..).unwrap_or_default();
+                self.rest = &self.rest[index + 1..];
                 return Ok(value);
             }
         }

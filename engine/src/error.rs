@@ -4,13 +4,14 @@ use thiserror::Error;
 
 use crate::codec::DecodeError;
 use crate::commit_log::CommitLogError;
+use crate::invariant::BrokenInvariant;
 use crate::io::{BackgroundError, DiskError};
 use crate::manifest::ManifestError;
 use crate::mutation::TableId;
 use crate::table::TableError;
 
-/// Why the engine did not do what it was asked. Nothing is half done when one of these is returned; after
-/// [`EngineError::Refusing`] the shard must be opened anew.
+/// Why the engine did not do what it was asked. Nothing is half done when one of these is returned. After
+/// [`EngineError::Refusing`] and [`EngineError::BrokenInvariant`] the shard must be opened anew.
 #[derive(Debug, Clone, Error)]
 pub enum EngineError {
     #[error("the shard has no table {0}")]
@@ -37,6 +38,9 @@ pub enum EngineError {
     SnapshotName(String),
     #[error("the table has a snapshot named {0:?} already")]
     SnapshotExists(String),
+    /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
     #[error("the shard is closed")]
     Closed,
 }

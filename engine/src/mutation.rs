@@ -24,6 +24,9 @@ use crate::row_writer::{RowBuilder, RowWriter};
 
 /// The version of the encoding that is written.
 pub const MUTATION_VERSION: u8 = 1;
+/// The largest mutation. Everything behind it addresses the bytes of a row with 32 bits.
+pub const MUTATION_BYTES_MAX: usize = 1 << 30;
+const _: () = assert!(MUTATION_BYTES_MAX < u32::MAX as usize / 2);
 const ROW: u8 = 1;
 const SPAN: u8 = 2;
 
@@ -131,9 +134,7 @@ impl MutationBuilder {
             let row_end = self.out.len();
             put_unsigned(&mut self.out, (row_end - row_start) as u64);
             let length_bytes = self.out.len() - row_end;
-            if let Some(row) = self.out.get_mut(row_start..) {
-                row.rotate_right(length_bytes);
-            }
+            self.out[row_start..].rotate_right(length_bytes);
         } else {
             self.out.truncate(start);
         }
@@ -214,6 +215,9 @@ impl<'a> MutationRef<'a> {
     /// Parses the head; the operations are checked while they are iterated, or by [`MutationRef::validate`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > MUTATION_BYTES_MAX {
+            return Err(DecodeError::Overflow { what: "a mutation" });
+        }
         let mut reader = Reader::new(bytes);
         let version = reader.byte("a mutation")?;
         if version != MUTATION_VERSION {

@@ -158,9 +158,7 @@ impl<'o> RowWriter<'o> {
             self.out.truncate(self.start);
             return false;
         }
-        if let Some(first) = self.out.get_mut(self.start) {
-            *first = self.flags;
-        }
+        self.out[self.start] = self.flags;
         true
     }
 }
@@ -193,7 +191,7 @@ struct PendingCell {
 impl PendingCell {
     #[inline]
     fn view<'a>(&self, data: &'a [u8]) -> Cell<'a> {
-        let part = |range: &Range<usize>| data.get(range.clone()).unwrap_or_default();
+        let part = |range: &Range<usize>| &data[range.clone()];
         Cell {
             column: self.column,
             path: part(&self.path),

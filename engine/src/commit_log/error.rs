@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::invariant::BrokenInvariant;
 use crate::io::DiskError;
 
 /// Why the log could not do what it was asked.
@@ -22,4 +23,6 @@ pub enum CommitLogError {
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
 }

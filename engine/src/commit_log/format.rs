@@ -15,6 +15,8 @@
 //! payload := records x (length u32 | bytes)
 //! ```
 
+use crate::invariant::{BrokenInvariant, broken};
+
 /// First bytes of a group: "HLG1" read as a little-endian number.
 pub const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"HLG1");
 
@@ -28,6 +30,8 @@ pub const RECORD_HEADER_BYTES: usize = 4;
 pub const GROUP_ALIGNMENT: usize = 8;
 
 const CRC_FROM: usize = 8;
+const _: () =
+    assert!(GROUP_HEADER_BYTES == 4 * 4 + 4 * 8 && GROUP_HEADER_BYTES.is_multiple_of(GROUP_ALIGNMENT));
 
 /// The fields of a group before its payload (magic and checksum are implied).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +50,9 @@ pub fn align(length: usize) -> usize {
 }
 
 /// Fills in the header of a group whose payload already stands behind `GROUP_HEADER_BYTES` bytes of room.
-pub fn seal(group: &mut [u8], header: &GroupHeader) {
+pub fn seal(group: &mut [u8], header: &GroupHeader) -> Result<(), BrokenInvariant> {
     let Some((head, _)) = group.split_first_chunk_mut::<GROUP_HEADER_BYTES>() else {
-        debug_assert!(false, "a group has room for its header");
-        return;
+        return Err(broken!("a group has room for its header"));
     };
     head[0..4].copy_from_slice(&GROUP_MAGIC.to_le_bytes());
     head[8..12].copy_from_slice(&header.payload_length.to_le_bytes());
@@ -58,10 +61,9 @@ pub fn seal(group: &mut [u8], header: &GroupHeader) {
     head[24..32].copy_from_slice(&header.sequence.to_le_bytes());
     head[32..40].copy_from_slice(&header.durable_sequence.to_le_bytes());
     head[40..48].copy_from_slice(&header.segment_first_sequence.to_le_bytes());
-    let crc = crc32fast::hash(group.get(CRC_FROM..).unwrap_or_default());
-    if let Some(field) = group.get_mut(4..CRC_FROM) {
-        field.copy_from_slice(&crc.to_le_bytes());
-    }
+    let crc = crc32fast::hash(&group[CRC_FROM..]);
+    group[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_le_bytes());
+    Ok(())
 }
 
 fn number32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -112,7 +114,7 @@ mod tests {
     fn group() -> Vec<u8> {
         let mut group = vec![0; GROUP_HEADER_BYTES];
         group.extend_from_slice(&[3, 0, 0, 0, b'a', b'b', b'c']);
-        seal(&mut group, &header());
+        seal(&mut group, &header()).unwrap();
         group
     }
 

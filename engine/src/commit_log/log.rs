@@ -24,8 +24,14 @@ use crate::io::Clock;
 /// Smaller segments would hold too little beside the headers.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
 
+/// Larger segments could hold groups whose payload's length does not fit its 32 bits.
+pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 31;
+const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
+const _: () = assert!(SEGMENT_BYTES_MIN / 2 > (GROUP_HEADER_BYTES + RECORD_HEADER_BYTES) as u64);
+
 /// A group is closed when it reaches this size, so that the buffers stay small; one record may exceed it.
 const GROUP_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(GROUP_BYTES_MAX as u64 <= SEGMENT_BYTES_MAX);
 
 /// What replay found: where appending goes on.
 pub(super) struct Start {
@@ -291,8 +297,7 @@ impl CommitLog {
         if durable {
             state.durable_end = written_end;
             // Waiters come nearly in the order of their positions; the few that wait for more go to the back.
-            for _ in 0..state.waiters.len() {
-                let Some(waiter) = state.waiters.pop_front() else { break };
+            for waiter in std::mem::take(&mut state.waiters) {
                 if waiter.position < written_end {
                     woken.push(waiter.waker);
                 } else {

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::error::CommitLogError;
 use super::format::{self, GROUP_ALIGNMENT, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES};
-use super::log::{CommitLog, SEGMENT_BYTES_MIN, Start};
+use super::log::{CommitLog, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Start};
 use super::options::{CommitLogOptions, DamagePolicy};
 use super::position::LogPosition;
 use super::segments::{Files, Role, file_path, list};
@@ -261,7 +261,7 @@ impl Replay {
             directory: self.directory,
             spares: self.spares,
             spares_max: self.options.spare_segments_max,
-            segment_bytes: self.options.segment_bytes.max(SEGMENT_BYTES_MIN),
+            segment_bytes: self.options.segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         };
         for segment in self.without_groups.into_iter().rev() {
             files.retire(segment).await?;
@@ -295,7 +295,7 @@ mod tests {
             durable_sequence: 0,
             segment_first_sequence: u64::MAX,
         };
-        seal(&mut group, &header);
+        seal(&mut group, &header).unwrap();
         let read = read_segment(&Bytes::from(group), 1).unwrap();
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].1[..], *b"abc");

@@ -14,6 +14,7 @@ use super::log::{ClosedGroup, CommitLog};
 use super::options::SyncMode;
 use super::position::LogPosition;
 use super::segments::{Files, OpenSegment};
+use crate::invariant::{broken, invariant};
 use crate::io::{DiskError, yield_now};
 
 /// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
@@ -34,14 +35,17 @@ impl CommitLog {
                 Ok(())
             }
             Err(error) => {
-                let failure = CommitLogError::Poisoned(error);
+                let failure = match error {
+                    CommitLogError::Disk(error) => CommitLogError::Poisoned(error),
+                    other => other,
+                };
                 self.fail(&failure);
                 Err(failure)
             }
         }
     }
 
-    async fn write_groups(&self) -> Result<(), DiskError> {
+    async fn write_groups(&self) -> Result<(), CommitLogError> {
         let mut writer = Writer {
             log: self,
             segment: None,
@@ -65,7 +69,7 @@ impl CommitLog {
     }
 
     /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
-    async fn keep_segments(&self, mut files: Files) -> Result<(), DiskError> {
+    async fn keep_segments(&self, mut files: Files) -> Result<(), CommitLogError> {
         let mut next = self.first_new;
         loop {
             let unneeded = || {
@@ -152,26 +156,30 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn write(&mut self, group: ClosedGroup) -> Result<(), DiskError> {
+    async fn write(&mut self, group: ClosedGroup) -> Result<(), CommitLogError> {
         let log = self.log;
         if self.segment.as_ref().is_none_or(|segment| segment.number != group.segment) {
             self.sync().await?;
             self.segment = Some(log.next_segment().await);
             self.segment_first_sequence = self.next_sequence;
         }
-        let Some(segment) = &self.segment else { return Ok(()) };
-        debug_assert_eq!(segment.number, group.segment, "segments are made ready in order");
+        let Some(segment) = self.segment.as_ref().filter(|segment| segment.number == group.segment) else {
+            return Err(broken!("segments are made ready in the order of their groups").into());
+        };
         let mut bytes = group.bytes;
+        let payload_bytes = bytes.len().saturating_sub(GROUP_HEADER_BYTES);
+        let Ok(payload_length) = u32::try_from(payload_bytes) else {
+            return Err(broken!("a group is no larger than a segment").into());
+        };
         let header = GroupHeader {
-            payload_length: (bytes.len() - GROUP_HEADER_BYTES) as u32,
+            payload_length,
             records: group.records,
             segment: group.segment,
             sequence: self.next_sequence,
             durable_sequence: self.durable_sequence,
             segment_first_sequence: self.segment_first_sequence,
         };
-        format::seal(&mut bytes, &header);
-        let payload_length = header.payload_length as usize;
+        format::seal(&mut bytes, &header)?;
         bytes.resize(format::align(bytes.len()), 0);
         let bytes: Bytes = bytes.freeze();
         let end = LogPosition { segment: group.segment, offset: group.offset + bytes.len() as u64 };
@@ -186,7 +194,8 @@ impl Writer<'_> {
             self.durable_sequence = self.next_sequence;
         }
         let mut state = log.state.borrow_mut();
-        state.unwritten_bytes = state.unwritten_bytes.saturating_sub(payload_length);
+        invariant!(state.unwritten_bytes >= payload_bytes, "bytes that wait to be written are counted");
+        state.unwritten_bytes -= payload_bytes;
         if let Ok(buffer) = bytes.try_into_mut() {
             state.spare_buffer = buffer;
         }

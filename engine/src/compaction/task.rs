@@ -10,8 +10,10 @@ use smallvec::SmallVec;
 
 use super::dropped::DroppedRanges;
 use super::pace::Pace;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{JobContext, yield_now};
 use crate::key;
+use crate::merge::KWayMerge;
 use crate::reconcile::{Purge, Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
 use crate::span::SpanSet;
@@ -59,9 +61,8 @@ impl CompactionTask {
         let mut cursors = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let mut cursor = TableCursor::new(Arc::clone(input), None);
-            if cursor.seek_first()? {
-                cursors.push(cursor);
-            }
+            cursor.seek_first()?;
+            cursors.push(cursor);
         }
         // Where nothing is deleted and nothing expires, nothing can be forgotten, and the other files need not be asked.
         self.purge = self.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
@@ -82,37 +83,52 @@ impl CompactionTask {
     }
 }
 
-/// Moves every cursor to its first row at or behind `key`; those that have none are done.
-fn skip_to(cursors: &mut Vec<TableCursor>, key: &[u8]) -> Result<(), TableError> {
-    let mut index = 0;
-    while let Some(cursor) = cursors.get_mut(index) {
-        if cursor.key() < key && !cursor.seek(key)? {
-            cursors.swap_remove(index);
-        } else {
-            index += 1;
+/// The key of the row that a cursor is on; `None` behind the last.
+#[inline]
+fn key_of(cursor: &TableCursor) -> Option<&[u8]> {
+    cursor.is_valid().then(|| cursor.key())
+}
+
+/// Moves every cursor to its first row at or behind `key`.
+fn skip_to(cursors: &mut [TableCursor], key: &[u8]) -> Result<(), TableError> {
+    for cursor in cursors {
+        if key_of(cursor).is_some_and(|present| present < key) {
+            cursor.seek(key)?;
         }
     }
     Ok(())
 }
 
+#[cold]
+fn no_cursor() -> BrokenInvariant {
+    broken!("the current sources of a merge are cursors of the compaction")
+}
+
 impl Merge {
-    async fn merge(&mut self, cursors: &mut Vec<TableCursor>) -> Result<(), TableError> {
+    async fn merge(&mut self, cursors: &mut [TableCursor]) -> Result<(), TableError> {
+        let mut merge = KWayMerge::default();
         let mut merged = Vec::new();
         let mut key = Vec::new();
         let mut row_count = 0_u32;
-        while let Some(least) = cursors.iter().map(TableCursor::key).min() {
+        while merge.next(cursors, key_of)? {
+            let Some(first) = merge.first().and_then(|index| cursors.get(index)) else {
+                return Err(no_cursor().into());
+            };
             key.clear();
-            key.extend_from_slice(least);
+            key.extend_from_slice(first.key());
             if let Some(end) = self.task.dropped.end_of(&key) {
                 skip_to(cursors, end)?;
+                merge.forget();
                 continue;
             }
             if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
                 self.enter_partition(&key).await?;
             }
             let shadow = self.task.inputs.iter().filter_map(|input| input.spans().covering(&key)).max();
-            let versions: SmallVec<[RowRef<'_>; 8]> =
-                cursors.iter().filter(|cursor| cursor.key() == key).map(TableCursor::row).collect();
+            let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
+            for &index in merge.current() {
+                versions.push(cursors.get(index as usize).ok_or_else(no_cursor)?.row());
+            }
             if let [only] = versions.as_slice()
                 && is_passthrough(*only, shadow)
             {
@@ -125,13 +141,8 @@ impl Merge {
                 }
             }
             drop(versions);
-            let mut index = 0;
-            while let Some(cursor) = cursors.get_mut(index) {
-                if cursor.key() == key && !cursor.next()? {
-                    cursors.swap_remove(index);
-                } else {
-                    index += 1;
-                }
+            for &index in merge.current() {
+                cursors.get_mut(index as usize).ok_or_else(no_cursor)?.next()?;
             }
             row_count += 1;
             let written = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
@@ -154,7 +165,7 @@ impl Merge {
     async fn enter_partition(&mut self, key: &[u8]) -> Result<(), TableError> {
         let length = key::prefix_length(key).ok_or(TableError::InvalidKey)?;
         self.prefix.clear();
-        self.prefix.extend_from_slice(key.get(..length).unwrap_or_default());
+        self.prefix.extend_from_slice(&key[..length]);
         let prefix = self.prefix.clone();
         self.write_spans(Some(&prefix)).await?;
         self.split_if_full().await?;
@@ -189,8 +200,11 @@ impl Merge {
     async fn finish_output(&mut self) -> Result<(), TableError> {
         if let Some(writer) = self.writer.take() {
             writer.finish().await?;
-            let generation = self.task.outputs.get(self.next_output.saturating_sub(1)).map(|output| output.0);
-            self.written.extend(generation);
+            let output = self.next_output.checked_sub(1).and_then(|index| self.task.outputs.get(index));
+            let Some((generation, _)) = output else {
+                return Err(broken!("a compaction writes to an output that was reserved").into());
+            };
+            self.written.push(*generation);
             self.paced_bytes = 0;
         }
         Ok(())
@@ -198,12 +212,15 @@ impl Merge {
 
     async fn writer(&mut self) -> Result<&mut TableWriter, TableError> {
         if self.writer.is_none() {
-            let (_, path) = self.task.outputs.get(self.next_output).ok_or(TableError::InvalidKey)?;
+            let Some((_, path)) = self.task.outputs.get(self.next_output) else {
+                return Err(broken!("as many outputs are reserved as a compaction needs").into());
+            };
             let options = self.task.file_options.clone();
-            self.writer = Some(TableWriter::create(&*self.context.disk, path, options).await?);
+            let writer = TableWriter::create(&*self.context.disk, path, options).await?;
             self.next_output += 1;
+            return Ok(self.writer.insert(writer));
         }
-        self.writer.as_mut().ok_or(TableError::InvalidKey)
+        self.writer.as_mut().ok_or_else(|| broken!("a compaction that writes has a writer").into())
     }
 
     async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
@@ -212,14 +229,14 @@ impl Merge {
 
     /// Writes the span deletions of all partitions up to and including `prefix` (`None`: all that are left).
     async fn write_spans(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
-        while let Some(next) = self.next_span_prefix() {
+        while let Some(next) = self.next_span_prefix()? {
             if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
                 return Ok(());
             }
             if prefix.is_none_or(|prefix| next.as_slice() < prefix) {
                 self.split_if_full().await?;
             }
-            let mut spans = self.take_spans(&next);
+            let mut spans = self.take_spans(&next)?;
             if self.task.dropped.end_of(&next).is_some() {
                 continue;
             }
@@ -236,25 +253,31 @@ impl Merge {
     }
 
     /// The least partition that has spans which were not written yet.
-    fn next_span_prefix(&self) -> Option<Vec<u8>> {
+    fn next_span_prefix(&self) -> Result<Option<Vec<u8>>, BrokenInvariant> {
         let inputs = self.task.inputs.iter().zip(&self.next_span);
         let starts = inputs.filter_map(|(input, &next)| Some(input.spans().get(next)?.start));
-        let least = starts.min()?;
-        least.get(..key::prefix_length(least)?).map(<[u8]>::to_vec)
+        let Some(least) = starts.min() else { return Ok(None) };
+        match key::prefix_length(least).and_then(|length| least.get(..length)) {
+            Some(prefix) => Ok(Some(prefix.to_vec())),
+            None => Err(broken!("the span deletions of an open table have whole prefixes")),
+        }
     }
 
     /// Unites the spans of a partition.
-    fn take_spans(&mut self, prefix: &[u8]) -> SpanSet {
+    fn take_spans(&mut self, prefix: &[u8]) -> Result<SpanSet, BrokenInvariant> {
         let mut spans = SpanSet::default();
         for (input, next) in self.task.inputs.iter().zip(&mut self.next_span) {
             let all = input.spans();
             while let Some(span) = all.get(*next).filter(|span| span.start.starts_with(prefix)) {
-                if let Some(end) = span.end.get(prefix.len()..) {
-                    spans.add(span.start.get(prefix.len()..).unwrap_or_default(), end, span.deletion);
-                }
+                let (Some(start), Some(end)) =
+                    (span.start.strip_prefix(prefix), span.end.strip_prefix(prefix))
+                else {
+                    return Err(broken!("a span deletion lies within one partition"));
+                };
+                spans.add(start, end, span.deletion);
                 *next += 1;
             }
         }
-        spans
+        Ok(spans)
     }
 }

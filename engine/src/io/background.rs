@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::clock::Clock;
 use super::disk::Disk;
+use crate::invariant::{self, BrokenInvariant};
 
 /// What a job may use on the thread that runs it.
 pub struct JobContext {
@@ -44,6 +45,8 @@ pub enum BackgroundError {
     Stopped,
     #[error("a background job returned a value of an unexpected type")]
     UnexpectedType,
+    #[error(transparent)]
+    BrokenInvariant(BrokenInvariant),
 }
 
 /// Runs jobs away from the shard.
@@ -51,6 +54,9 @@ pub trait Background {
     /// Starts `job`. Await the answer: an implementation may make progress only while it is polled.
     fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
 }
+
+/// What a job has reported on the thread that ran it.
+type Reported = Option<&'static BrokenInvariant>;
 
 /// Runs `job` in the background and returns what it returns.
 pub async fn run_in_background<T, F>(
@@ -64,10 +70,22 @@ where
 {
     let boxed: Job = Box::new(move |context| {
         let future = job(context);
-        Box::pin(async move { Box::new(future.await) as JobOutput })
+        Box::pin(async move {
+            let value = future.await;
+            Box::new((value, invariant::take())) as JobOutput
+        })
     });
     let output = background.spawn(kind, boxed).await?;
-    output.downcast::<T>().map(|value| *value).map_err(|_| BackgroundError::UnexpectedType)
+    let output = output.downcast::<(T, Reported)>().map_err(|_| BackgroundError::UnexpectedType)?;
+    let (value, reported) = *output;
+    match reported {
+        None => Ok(value),
+        Some(site) => {
+            // Whatever the job has made is not to be used, and the shard has to stop.
+            invariant::carry_over(site);
+            Err(BackgroundError::BrokenInvariant(*site))
+        }
+    }
 }
 
 /// Runs each job inside the task that awaits it.

@@ -10,6 +10,7 @@ use super::shared::SharedMemtable;
 use super::store::Memtable;
 use super::tails::Tail;
 use crate::cell::Deletion;
+use crate::invariant::broken;
 use crate::key;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
@@ -114,7 +115,7 @@ impl MemtableCursor {
             let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
             let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
             let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
-            memtable.partitions.get(id as usize)?.spans.as_ref()?.covering(position)
+            memtable.partition(id)?.spans.as_ref()?.covering(position)
         })
     }
 
@@ -130,7 +131,12 @@ impl MemtableCursor {
         }
         let memtable = Rc::clone(&self.memtable);
         memtable.read(|memtable| {
-            let rows = memtable.rows_of(self.partition(memtable).unwrap_or(u32::MAX));
+            let Some(id) = self.partition(memtable) else {
+                broken!("a cursor on a row is in a partition");
+                self.is_valid = false;
+                return;
+            };
+            let rows = memtable.rows_of(id);
             // Counted from the row that is left.
             rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD + 1, self.reversed);
             if self.reversed {
@@ -182,7 +188,10 @@ impl MemtableCursor {
                 let Some(id) = *id else { return };
                 let rows = memtable.rows_of(id);
                 let bound = if self.reversed { end } else { start };
-                let bound = bound.get(self.prefix_length..).unwrap_or_default();
+                let Some(bound) = bound.get(self.prefix_length..) else {
+                    broken!("the bounds of a range within a partition begin with its prefix");
+                    return;
+                };
                 self.index = rows.lower_bound(&memtable.arena, bound);
                 let first = if self.reversed { rows.before(self.index) } else { Some(self.index) };
                 if let Some(first) = first.filter(|_| !key::is_one_key(start, end)) {
@@ -285,13 +294,14 @@ impl MemtableCursor {
     }
 }
 
-/// Appends a row merged with its tail. Both were written here: if they are damaged all the same, the view of what is appended
-/// ends early, as that of any damaged row.
+/// Appends a row merged with its tail.
 fn merge_tail(stored: &[u8], tail: &Tail, out: &mut Vec<u8>) {
-    let changes = tail.merged().unwrap_or_default();
-    let versions = [RowRef::new(stored, 0), RowRef::new(&changes, 0)];
-    let merged = merge_rows(&versions, None, Purpose::Keep, 0, out);
-    debug_assert!(merged.is_ok(), "{merged:?}");
+    let merged = tail.merged().and_then(|changes| {
+        merge_rows(&[RowRef::new(stored, 0), RowRef::new(&changes, 0)], None, Purpose::Keep, 0, out)
+    });
+    if merged.is_err() {
+        broken!("a row of a memtable and its tail can be merged");
+    }
 }
 
 impl Memtable {

@@ -4,6 +4,7 @@ use super::rows::{Entry, ROWS_AHEAD, RowIndex, Rows};
 use super::store::{Memtable, Partition};
 use super::tails::Tail;
 use crate::cell::Deletion;
+use crate::invariant::broken;
 use crate::key;
 use crate::prefetch::prefetch;
 use crate::row::RowRef;
@@ -52,7 +53,10 @@ impl<'a> PartitionView<'a> {
 impl Memtable {
     /// The partitions in key order. Complete for a frozen memtable.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
-        let partition = |rank: usize| self.partitions.get(*self.ordered.get(rank)? as usize);
+        if !self.is_ordered() {
+            broken!("partitions are put in order before a walk over them");
+        }
+        let partition = |rank: usize| self.partition(*self.ordered.get(rank)?);
         (0..self.ordered.len()).filter_map(move |rank| {
             // In the order of keys they lie anywhere in memory.
             if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
@@ -73,11 +77,14 @@ impl Memtable {
     }
 
     pub(super) fn rows_of(&self, id: u32) -> &Rows {
-        self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
+        self.partition(id).map_or(&Rows::Empty, |partition| &partition.rows)
     }
 
     pub(super) fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
-        let parsed = key::KeyRef::parse(prefix).ok()?;
+        let Ok(parsed) = key::KeyRef::parse(prefix) else {
+            broken!("a partition is looked for by a whole prefix");
+            return None;
+        };
         self.find_partition(parsed.token, parsed.partition_key)
     }
 }

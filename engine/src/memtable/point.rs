@@ -18,7 +18,7 @@ impl Memtable {
     #[inline]
     pub fn row(&self, key: &KeyRef<'_>) -> Held<'_> {
         let found = self.find_partition(key.token, key.partition_key);
-        let Some(partition) = found.and_then(|id| self.partitions.get(id as usize)) else {
+        let Some(partition) = found.and_then(|id| self.partition(id)) else {
             return Held::Nothing;
         };
         if partition.spans.as_ref().is_some_and(|spans| spans.covering(key.position).is_some()) {

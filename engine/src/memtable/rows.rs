@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use super::arena::Arena;
+use crate::invariant::broken;
 use crate::key::REGULAR_TAG;
 use crate::prefetch::prefetch_bytes;
 
@@ -219,7 +220,10 @@ impl Rows {
                         }
                     })
                     .saturating_sub(1);
-                let entries = chunks.get(chunk).map_or(&[][..], |chunk| &chunk.entries);
+                let Some(Chunk { entries, .. }) = chunks.get(chunk) else {
+                    broken!("a partition of many rows has chunks");
+                    return Err(RowIndex::default());
+                };
                 let place = |entry: usize| RowIndex { chunk: chunk as u32, entry: entry as u32 };
                 if entries.last().is_some_and(|last| last.compare(arena, head, position).is_lt()) {
                     return Err(place(entries.len()));

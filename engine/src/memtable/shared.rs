@@ -4,8 +4,8 @@ use std::cell::{Ref, RefCell};
 use std::sync::Arc;
 
 use super::store::Memtable;
-use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::mutation::ValidMutation;
 
 #[derive(Debug)]
@@ -47,10 +47,10 @@ impl SharedMemtable {
         &self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
+    ) -> Result<usize, BrokenInvariant> {
         match &mut *self.state.borrow_mut() {
             State::Active(memtable) => memtable.apply(mutation, position),
-            State::Frozen(_) => Err(DecodeError::Invalid { what: "mutation of a frozen memtable", value: 0 }),
+            State::Frozen(_) => Err(broken!("a frozen memtable is not written to")),
         }
     }
 

@@ -13,7 +13,7 @@ impl Memtable {
     /// The spans of the partition with this prefix, fragmented, by position.
     pub fn spans_of(&self, prefix: &[u8]) -> &[Span] {
         self.find_by_prefix(prefix)
-            .and_then(|id| self.partitions.get(id as usize)?.spans.as_ref())
+            .and_then(|id| self.partition(id)?.spans.as_ref())
             .map_or(&[], |spans| spans.as_slice())
     }
 
@@ -46,7 +46,7 @@ impl Memtable {
         ids.map(|&id| (id, self.prefix(id)))
             .take_while(|(_, prefix)| is_wanted(prefix))
             .find(|(id, _)| {
-                let partition = self.partitions.get(*id as usize);
+                let partition = self.partition(*id);
                 partition.is_some_and(|partition| partition.spans.as_ref().is_some_and(|it| !it.is_empty()))
             })
             .map(|(_, prefix)| prefix)

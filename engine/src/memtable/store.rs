@@ -1,13 +1,15 @@
 //! A memtable: its partitions by token, each with its rows and deletions.
 
+use std::cmp::Ordering;
+
 use hashbrown::HashTable;
 
 use super::arena::{Arena, Location};
 use super::rows::{Entry, Rows};
 use super::tails::{Tail, belongs_into_tail};
 use crate::cell::{Deletion, TimestampRange};
-use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
+use crate::invariant::{BrokenInvariant, broken, invariant};
 use crate::key;
 use crate::mutation::{Operation, ValidMutation};
 use crate::reconcile::{Purpose, merge_rows};
@@ -105,16 +107,17 @@ impl Memtable {
         &mut self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
+    ) -> Result<usize, BrokenInvariant> {
         self.timestamps.include_all(mutation.timestamps());
         let mutation = mutation.view();
         let id = self.partition_for(mutation.token, mutation.partition_key)?;
         self.version += 1;
         self.lowest_position = self.lowest_position.into_iter().chain(position).min();
         for operation in mutation.operations() {
-            match operation? {
-                Operation::Row { position, row } => self.put_row(id, position, row)?,
-                Operation::Span { start, end, deletion } => self.put_span(id, start, end, deletion),
+            match operation {
+                Ok(Operation::Row { position, row }) => self.put_row(id, position, row)?,
+                Ok(Operation::Span { start, end, deletion }) => self.put_span(id, start, end, deletion)?,
+                Err(_) => return Err(broken!("the operations of a valid mutation can be read")),
             }
         }
         let taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
@@ -134,15 +137,29 @@ impl Memtable {
 
     #[inline]
     fn partition_key(&self, id: u32) -> &[u8] {
-        self.prefix(id).get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default()
+        let Some(partition_key) = self.prefix(id).get(key::PREFIX_OVERHEAD_BYTES..) else {
+            broken!("a partition of a memtable has a whole prefix");
+            return &[];
+        };
+        partition_key
     }
 
     #[inline]
     pub(super) fn prefix(&self, id: u32) -> &[u8] {
-        self.partitions.get(id as usize).map_or(&[], |partition| self.arena.get(partition.prefix))
+        self.partition(id).map_or(&[], |partition| self.arena.get(partition.prefix))
     }
 
-    fn partition_for(&mut self, token: i64, partition_key: &[u8]) -> Result<usize, DecodeError> {
+    /// The partition with a number that this memtable gave; `None` only after a report.
+    #[inline]
+    pub(super) fn partition(&self, id: u32) -> Option<&Partition> {
+        let partition = self.partitions.get(id as usize);
+        if partition.is_none() {
+            broken!("the number of a partition is one of the memtable");
+        }
+        partition
+    }
+
+    fn partition_for(&mut self, token: i64, partition_key: &[u8]) -> Result<usize, BrokenInvariant> {
         if let Some(id) = self.find_partition(token, partition_key) {
             return Ok(id as usize);
         }
@@ -151,20 +168,26 @@ impl Memtable {
         let put = key::put_partition_prefix(&mut prefix, token, partition_key);
         let location = self.arena.put([&prefix, &[]]);
         self.scratch = prefix;
-        put.map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
         let id = self.partitions.len();
+        let (Ok(()), Ok(number)) = (put, u32::try_from(id)) else {
+            return Err(broken!(
+                "a valid mutation's partition key fits a key, and partitions are counted in 32 bits"
+            ));
+        };
         self.partitions.push(Partition { token, prefix: location, rows: Rows::Empty, spans: None });
-        let slot = Slot { token, partition: id as u32 };
+        let slot = Slot { token, partition: number };
         self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
         self.side_bytes += PARTITION_BYTES;
         Ok(id)
     }
 
-    fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), DecodeError> {
+    fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), BrokenInvariant> {
         if row.is_empty() {
             return Ok(());
         }
-        let Some(partition) = self.partitions.get_mut(id) else { return Ok(()) };
+        let Some(partition) = self.partitions.get_mut(id) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
         match partition.rows.find(&self.arena, position) {
             Err(index) => {
                 let entry = Entry::store(&mut self.arena, position, row.bytes);
@@ -175,7 +198,9 @@ impl Memtable {
                 self.row_count += 1;
             }
             Ok(index) => {
-                let Some(entry) = partition.rows.get_mut(index) else { return Ok(()) };
+                let Some(entry) = partition.rows.get_mut(index) else {
+                    return Err(broken!("the place of a row that was found has an entry"));
+                };
                 let mut tail = match entry.tail() {
                     Some(number) => self.tails.get_mut(number),
                     None if belongs_into_tail(entry.row_bytes(), row.bytes.len()) => {
@@ -190,35 +215,47 @@ impl Memtable {
                 let mut change = row;
                 if let Some(tail) = &mut tail {
                     let bytes_before = tail.size_bytes();
-                    tail.push(row.bytes)?;
+                    tail.push(row.bytes).map_err(|_| broken!("the changes of a row can be merged"))?;
                     let is_due = tail.is_due(entry.row_bytes());
                     if is_due {
-                        merged_tail = tail.merged()?;
+                        merged_tail =
+                            tail.merged().map_err(|_| broken!("the changes of a row can be merged"))?;
                         change = RowRef::new(&merged_tail, 0);
                         tail.clear();
                     }
-                    self.tail_bytes = (self.tail_bytes + tail.size_bytes()).saturating_sub(bytes_before);
+                    invariant!(self.tail_bytes >= bytes_before, "the tails of a memtable are counted");
+                    self.tail_bytes = self.tail_bytes - bytes_before + tail.size_bytes();
                     if !is_due {
                         return Ok(());
                     }
                 }
                 self.scratch.clear();
                 let present = RowRef::new(entry.row(&self.arena), 0);
-                merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)?;
+                merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)
+                    .map_err(|_| broken!("a row of a memtable can be merged"))?;
                 entry.rewrite(&mut self.arena, position, &self.scratch);
             }
         }
         Ok(())
     }
 
-    fn put_span(&mut self, id: usize, start: &[u8], end: &[u8], deletion: Deletion) {
+    fn put_span(
+        &mut self,
+        id: usize,
+        start: &[u8],
+        end: &[u8],
+        deletion: Deletion,
+    ) -> Result<(), BrokenInvariant> {
         self.has_spans = true;
-        let Some(partition) = self.partitions.get_mut(id) else { return };
+        let Some(partition) = self.partitions.get_mut(id) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
         let spans = partition.spans.get_or_insert_default();
         let before = spans.as_slice().len();
         spans.add(start, end, deletion);
         let added = spans.as_slice().len().saturating_sub(before);
         self.side_bytes += added * (size_of::<crate::span::Span>() + start.len() + end.len());
+        Ok(())
     }
 
     /// Whether the order of partitions covers them all.
@@ -233,12 +270,12 @@ impl Memtable {
         }
         let (partitions, arena) = (&self.partitions, &self.arena);
         let compare = |left: &u32, right: &u32| {
-            let of =
-                |id: &u32| partitions.get(*id as usize).map(|partition| (partition.token, partition.prefix));
-            let (left, right) = (of(left), of(right));
-            left.map(|entry| entry.0).cmp(&right.map(|entry| entry.0)).then_with(|| {
-                left.map(|entry| arena.get(entry.1)).cmp(&right.map(|entry| arena.get(entry.1)))
-            })
+            let of = |id: &u32| partitions.get(*id as usize);
+            let (Some(left), Some(right)) = (of(left), of(right)) else {
+                broken!("the number of a partition is one of the memtable");
+                return Ordering::Equal;
+            };
+            left.token.cmp(&right.token).then_with(|| arena.get(left.prefix).cmp(arena.get(right.prefix)))
         };
         let first_new = self.ordered.len() as u32;
         self.ordered.extend(first_new..partitions.len() as u32);

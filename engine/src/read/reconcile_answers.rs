@@ -10,10 +10,13 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use thiserror::Error;
 
 use super::difference::{missing_parts, missing_spans};
 use crate::codec::DecodeError;
-use crate::key::{self, KeyRef};
+use crate::invariant::{BrokenInvariant, broken};
+use crate::key::{self, PartitionKeyTooLong};
+use crate::merge::KWayMerge;
 use crate::mutation::{Mutation, MutationBuilder, MutationRef, Operation};
 use crate::reconcile::{Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
@@ -53,7 +56,7 @@ pub struct SeenRowRef<'a> {
 
 impl<'a> SeenRowRef<'a> {
     pub fn partition_key(&self) -> &'a [u8] {
-        self.prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default()
+        &self.prefix[key::PREFIX_OVERHEAD_BYTES..]
     }
 }
 
@@ -67,7 +70,7 @@ impl SeenRows {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = SeenRowRef<'_>> {
-        let part = |range: &Range<usize>| self.bytes.get(range.clone()).unwrap_or_default();
+        let part = |range: &Range<usize>| &self.bytes[range.clone()];
         self.rows.iter().map(move |row| SeenRowRef {
             prefix: part(&row.prefix),
             position: part(&row.position),
@@ -92,12 +95,22 @@ pub struct Reconciled {
     pub resume: Option<Vec<u8>>,
 }
 
+/// Why answers could not be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReconcileError {
+    /// An answer is not what a replica sends.
+    #[error(transparent)]
+    Malformed(#[from] DecodeError),
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
+}
+
 /// Merges the answers. `reversed` and `now_seconds` are those of the request.
 pub fn reconcile_answers(
     answers: &[Answer<'_>],
     reversed: bool,
     now_seconds: u32,
-) -> Result<Reconciled, DecodeError> {
+) -> Result<Reconciled, ReconcileError> {
     let bounds = answers.iter().filter_map(|answer| answer.resume);
     let resume = if reversed { bounds.max() } else { bounds.min() };
     let mut sources = Vec::with_capacity(answers.len());
@@ -116,12 +129,9 @@ pub fn reconcile_answers(
             resume: resume.map(<[u8]>::to_vec),
         },
     };
-    loop {
-        let heads = sources.iter().filter_map(PartitionSource::prefix);
-        let next = if reversed { heads.max() } else { heads.min() };
-        let Some(prefix) = next.map(<[u8]>::to_vec) else { break };
-        let parts: SmallVec<[Option<MutationRef<'_>>; 4]> =
-            sources.iter_mut().map(|source| source.take(&prefix)).collect();
+    let mut partitions = KWayMerge::new(reversed);
+    while partitions.next(&sources, PartitionSource::prefix)? {
+        let (prefix, parts) = take_partition(&mut sources, partitions.current())?;
         if !merge.partition(&prefix, &parts)? {
             break;
         }
@@ -140,8 +150,7 @@ impl<'a> PartitionSource<'a> {
         let mut partitions: Vec<(Vec<u8>, MutationRef<'a>)> = Vec::with_capacity(mutations.len());
         for mutation in mutations {
             let view = mutation.view()?;
-            let prefix = key::full_key(view.token, view.partition_key, &[])
-                .map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
+            let prefix = key::full_key(view.token, view.partition_key, &[]).map_err(too_long)?;
             if let Some((last, _)) = partitions.last() {
                 let is_in_order = if reversed { prefix < *last } else { prefix > *last };
                 if !is_in_order {
@@ -157,14 +166,34 @@ impl<'a> PartitionSource<'a> {
         self.partitions.get(self.next).map(|(prefix, _)| prefix.as_slice())
     }
 
-    fn take(&mut self, prefix: &[u8]) -> Option<MutationRef<'a>> {
-        let (own, view) = self.partitions.get(self.next)?;
-        if own != prefix {
-            return None;
-        }
+    fn take(&mut self) -> Option<&(Vec<u8>, MutationRef<'a>)> {
+        let taken = self.partitions.get(self.next)?;
         self.next += 1;
-        Some(*view)
+        Some(taken)
     }
+}
+
+/// What each answer says about a partition.
+type PartsOf<'a> = SmallVec<[Option<MutationRef<'a>>; 4]>;
+
+/// Takes the next partition of these sources; its prefix, and what each of all sources says about it.
+fn take_partition<'a>(
+    sources: &mut [PartitionSource<'a>],
+    current: &[u32],
+) -> Result<(Vec<u8>, PartsOf<'a>), BrokenInvariant> {
+    let mut parts: PartsOf<'a> = SmallVec::from_elem(None, sources.len());
+    let mut partition = None;
+    for &index in current {
+        let index = index as usize;
+        let taken = sources.get_mut(index).and_then(PartitionSource::take);
+        let (Some((prefix, view)), Some(part)) = (taken, parts.get_mut(index)) else {
+            return Err(broken!("the current sources of a merge have a partition"));
+        };
+        *part = Some(*view);
+        partition.get_or_insert_with(|| prefix.clone());
+    }
+    let partition = partition.ok_or_else(|| broken!("the current sources of a merge have a partition"))?;
+    Ok((partition, parts))
 }
 
 /// One answer's part of a partition.
@@ -210,14 +239,33 @@ impl<'a> Part<'a> {
         self.rows.get(self.next).map(|row| row.0)
     }
 
-    fn take(&mut self, position: &[u8]) -> Option<RowRef<'a>> {
-        let (own, row) = *self.rows.get(self.next)?;
-        if own != position {
-            return None;
-        }
+    fn take(&mut self) -> Option<(&'a [u8], RowRef<'a>)> {
+        let taken = *self.rows.get(self.next)?;
         self.next += 1;
-        Some(row)
+        Some(taken)
     }
+}
+
+/// The version that each answer has of a row.
+type RowVersions<'a> = SmallVec<[Option<RowRef<'a>>; 4]>;
+
+/// Takes the next row of these parts; its position, and the version that each of all parts has of it.
+fn take_row<'a>(
+    parts: &mut [Part<'a>],
+    current: &[u32],
+) -> Result<(&'a [u8], RowVersions<'a>), BrokenInvariant> {
+    let mut versions = SmallVec::from_elem(None, parts.len());
+    let mut position: &[u8] = &[];
+    for &index in current {
+        let index = index as usize;
+        let taken = parts.get_mut(index).and_then(Part::take);
+        let (Some((own, row)), Some(version)) = (taken, versions.get_mut(index)) else {
+            return Err(broken!("the current sources of a merge have a row"));
+        };
+        *version = Some(row);
+        position = own;
+    }
+    Ok((position, versions))
 }
 
 struct Merge<'b> {
@@ -246,7 +294,7 @@ impl Merge<'_> {
         &mut self,
         prefix: &[u8],
         mutations: &[Option<MutationRef<'_>>],
-    ) -> Result<bool, DecodeError> {
+    ) -> Result<bool, ReconcileError> {
         let Some((low, high)) = self.extent(prefix) else { return Ok(false) };
         let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for mutation in mutations {
@@ -256,14 +304,11 @@ impl Merge<'_> {
         for span in parts.iter().flat_map(|part| part.spans.as_slice()) {
             spans.add(&span.start, &span.end, span.deletion);
         }
-        let mut repairs = Repairs::new(prefix, mutations);
+        let mut repairs = Repairs::new(mutations)?;
         let mut prefix_in_rows: Option<Range<usize>> = None;
-        loop {
-            let positions = parts.iter().filter_map(Part::position);
-            let next = if self.reversed { positions.max() } else { positions.min() };
-            let Some(position) = next else { break };
-            let versions: SmallVec<[Option<RowRef<'_>>; 4]> =
-                parts.iter_mut().map(|part| part.take(position)).collect();
+        let mut rows = KWayMerge::new(self.reversed);
+        while rows.next(&parts, Part::position)? {
+            let (position, versions) = take_row(&mut parts, rows.current())?;
             self.row(position, &versions, &spans, &mut repairs)?;
             if !self.seen.is_empty() {
                 let rows = &mut self.out.rows;
@@ -294,8 +339,8 @@ impl Merge<'_> {
         position: &[u8],
         versions: &[Option<RowRef<'_>>],
         spans: &SpanSet,
-        repairs: &mut Repairs,
-    ) -> Result<(), DecodeError> {
+        repairs: &mut Repairs<'_>,
+    ) -> Result<(), ReconcileError> {
         self.seen.clear();
         self.merged.clear();
         let shadow = spans.covering(position);
@@ -336,32 +381,33 @@ impl Merge<'_> {
 }
 
 /// What each answer lacks of a partition.
-struct Repairs {
-    head: Option<(crate::mutation::TableId, i64)>,
-    partition_key: Vec<u8>,
+struct Repairs<'a> {
+    /// Any answer's part of it: all have the same table, token and key.
+    partition: MutationRef<'a>,
     builders: SmallVec<[Option<MutationBuilder>; 4]>,
 }
 
-impl Repairs {
-    fn new(prefix: &[u8], mutations: &[Option<MutationRef<'_>>]) -> Self {
-        let table = mutations.iter().flatten().next().map(|mutation| mutation.table);
-        let key = KeyRef::parse(prefix).ok();
-        Self {
-            head: table.zip(key.map(|key| key.token)),
-            partition_key: key.map_or_else(Vec::new, |key| key.partition_key.to_vec()),
-            builders: mutations.iter().map(|_| None).collect(),
-        }
+impl<'a> Repairs<'a> {
+    fn new(mutations: &[Option<MutationRef<'a>>]) -> Result<Self, BrokenInvariant> {
+        let Some(&partition) = mutations.iter().flatten().next() else {
+            return Err(broken!("a partition that is merged is in one of the answers"));
+        };
+        Ok(Self { partition, builders: mutations.iter().map(|_| None).collect() })
     }
 
-    fn of(&mut self, index: usize) -> Result<&mut MutationBuilder, DecodeError> {
-        const UNKNOWN: DecodeError = DecodeError::Truncated { what: "an answer" };
-        let (table, token) = self.head.ok_or(UNKNOWN)?;
-        let slot = self.builders.get_mut(index).ok_or(UNKNOWN)?;
+    fn of(&mut self, index: usize) -> Result<&mut MutationBuilder, ReconcileError> {
+        let MutationRef { table, token, partition_key, .. } = self.partition;
+        let Some(slot) = self.builders.get_mut(index) else {
+            return Err(broken!("there is a repair for each answer").into());
+        };
         let builder = match slot.take() {
             Some(builder) => builder,
-            None => MutationBuilder::new(table, token, &self.partition_key)
-                .map_err(|_| DecodeError::Overflow { what: "a partition key" })?,
+            None => MutationBuilder::new(table, token, partition_key).map_err(too_long)?,
         };
         Ok(slot.insert(builder))
     }
+}
+
+fn too_long(_: PartitionKeyTooLong) -> DecodeError {
+    DecodeError::Overflow { what: "a partition key" }
 }

@@ -9,7 +9,6 @@
 //! source, where any source has some, which bounds the work however many there are.
 
 use std::cell::RefCell;
-use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
@@ -18,8 +17,10 @@ use super::source::{Bounds, Source, TableSourceBuffers};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
+use crate::invariant::{BrokenInvariant, Watch, broken};
 use crate::key;
 use crate::memtable::CursorBuffers;
+use crate::merge::KWayMerge;
 use crate::mutation::TableId;
 use crate::reconcile::{self, Purpose};
 use crate::row::RowRef;
@@ -87,6 +88,7 @@ impl BufferPool {
 /// that are written while it is open and that it has not passed.
 pub struct Scan<'s> {
     pool: &'s RefCell<BufferPool>,
+    watch: &'s Watch,
     buffers: ScanBuffers,
     table: TableId,
     reversed: bool,
@@ -96,10 +98,8 @@ pub struct Scan<'s> {
     has_progressed: bool,
     /// The columns that the reader wants of each row, ordered by id; `None`: all there are.
     wanted: Option<&'s [u32]>,
-    /// The sources whose present rows make up the row handed out last.
-    current: SmallVec<[u32; 8]>,
-    /// Whose key follows that of the only current source.
-    runner_up: RunnerUp,
+    /// Its current sources are those whose present rows make up the row handed out last.
+    merge: KWayMerge,
     /// Where the row handed out last lies.
     place: Place,
     /// Whether any source has span deletions.
@@ -117,19 +117,9 @@ pub(super) struct MergedVersions {
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// In the source of this number.
-    Source(u32),
+    Source(usize),
     /// In the buffer of merged rows.
     Merged,
-}
-
-/// The source that is next in turn after the only current one, as long as the others stay where they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunnerUp {
-    /// Also while not exactly one source is current.
-    Unknown,
-    /// The others have nothing more.
-    None,
-    Source(u32),
 }
 
 enum Found {
@@ -142,6 +132,7 @@ impl<'s> Scan<'s> {
     /// A scan of the sources in `buffers`, which go back to `pool` with it.
     pub(crate) fn new(
         pool: &'s RefCell<BufferPool>,
+        watch: &'s Watch,
         mut buffers: ScanBuffers,
         request: &ScanRequest<'_>,
         wanted: Option<&'s [u32]>,
@@ -153,6 +144,7 @@ impl<'s> Scan<'s> {
         let has_spans = buffers.sources.iter().any(Source::has_spans);
         Self {
             pool,
+            watch,
             buffers,
             table: request.table,
             reversed: request.reversed,
@@ -161,8 +153,7 @@ impl<'s> Scan<'s> {
             wanted,
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
-            current: SmallVec::new(),
-            runner_up: RunnerUp::Unknown,
+            merge: KWayMerge::new(request.reversed),
             place: Place::Merged,
             has_spans,
         }
@@ -172,7 +163,9 @@ impl<'s> Scan<'s> {
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "a step borrows from the scan and may be an error")]
     pub fn next(&mut self) -> Result<Step<'_>, EngineError> {
-        match self.find_next()? {
+        let found = self.find_next();
+        self.watch.check()?;
+        match found? {
             Found::Exhausted => return Ok(Step::Exhausted),
             Found::End => return Ok(Step::End),
             Found::Row => {}
@@ -180,11 +173,11 @@ impl<'s> Scan<'s> {
         let ScanBuffers { start, sources, merged, .. } = &self.buffers;
         let source = match self.place {
             Place::Source(index) => Some(index),
-            Place::Merged => self.current.first().copied(),
+            Place::Merged => self.merge.first(),
         };
-        let source = source.and_then(|index| sources.get(index as usize));
+        let source = source.and_then(|index| sources.get(index));
         let Some((source, key)) = source.and_then(|source| Some((source, source.key(start)?))) else {
-            return Ok(Step::End);
+            return Err(broken!("a row that was found has a source, which stands on its key").into());
         };
         let row = match self.place {
             Place::Source(_) => source.row(),
@@ -222,7 +215,7 @@ impl<'s> Scan<'s> {
             self.refresh();
             return self.gather();
         }
-        if self.runner_up == RunnerUp::Unknown {
+        if !self.merge.has_runner_up() {
             self.leave_current()?;
             return self.gather();
         }
@@ -233,31 +226,32 @@ impl<'s> Scan<'s> {
     #[inline]
     fn advance_only(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
-        let Some(only) = self.current.first().map(|&index| index as usize) else { return Ok(false) };
-        let Some(source) = sources.get_mut(only) else { return Ok(false) };
+        let only = self.merge.first();
+        let Some(source) = only.and_then(|only| sources.get_mut(only)) else {
+            return Err(no_source().into());
+        };
         if let Err(error) = source.advance(Bounds { start, end, reversed: self.reversed }) {
-            self.forget_current();
+            self.merge.forget();
             return Err(error.into());
         }
-        let Some(key) = sources.get(only).and_then(|source| source.key(start)) else { return Ok(false) };
-        let runner_up = match self.runner_up {
-            RunnerUp::Source(index) => sources.get(index as usize).and_then(|source| source.key(start)),
-            RunnerUp::Unknown | RunnerUp::None => None,
+        let Some(key) = only.and_then(|only| sources.get(only)).and_then(|source| source.key(start)) else {
+            return Ok(false);
         };
-        Ok(runner_up.is_none_or(|runner_up| is_before(key, runner_up, self.reversed)))
+        Ok(self.merge.stays(key, |runner_up| sources.get(runner_up).and_then(|source| source.key(start)))?)
     }
 
     /// Moves on the sources of the row handed out last.
     #[inline]
     fn leave_current(&mut self) -> Result<(), EngineError> {
-        self.runner_up = RunnerUp::Unknown;
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
-        for index in self.current.drain(..) {
-            if let Some(source) = sources.get_mut(index as usize) {
-                source.advance(Bounds { start, end, reversed: self.reversed })?;
-            }
-        }
-        Ok(())
+        let bounds = Bounds { start, end, reversed: self.reversed };
+        let advanced =
+            self.merge.current().iter().try_for_each(|&index| match sources.get_mut(index as usize) {
+                Some(source) => source.advance(bounds),
+                None => Err(no_source().into()),
+            });
+        self.merge.forget();
+        Ok(advanced?)
     }
 
     /// Takes in what was written since the last step.
@@ -278,25 +272,23 @@ impl<'s> Scan<'s> {
         self.has_spans = self.buffers.sources.iter().any(Source::has_spans);
     }
 
-    fn forget_current(&mut self) {
-        self.current.clear();
-        self.runner_up = RunnerUp::Unknown;
-    }
-
     /// Finds the sources with the next key; false at the end of all. Opens those that waited for the scan to come so far.
     #[inline]
     fn gather(&mut self) -> Result<bool, EngineError> {
-        while self.find_current() {
+        loop {
+            let ScanBuffers { start, sources, .. } = &self.buffers;
+            if !self.merge.select(sources.iter().map(|source| source.key(start))) {
+                return Ok(false);
+            }
             match self.open_waiting() {
                 Ok(false) => return Ok(true),
                 Ok(true) => {}
                 Err(error) => {
-                    self.forget_current();
+                    self.merge.forget();
                     return Err(error.into());
                 }
             }
         }
-        Ok(false)
     }
 
     /// Opens those of the current sources that wait; whether there was any.
@@ -304,10 +296,9 @@ impl<'s> Scan<'s> {
     fn open_waiting(&mut self) -> Result<bool, TableError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         let mut any = false;
-        for &index in &self.current {
-            if let Some(source) = sources.get_mut(index as usize)
-                && source.is_waiting()
-            {
+        for &index in self.merge.current() {
+            let Some(source) = sources.get_mut(index as usize) else { return Err(no_source().into()) };
+            if source.is_waiting() {
                 source.seek(Bounds { start, end, reversed: self.reversed })?;
                 any = true;
             }
@@ -315,51 +306,16 @@ impl<'s> Scan<'s> {
         Ok(any)
     }
 
-    /// Finds the sources with the least key as they stand; false when none has any.
-    #[inline]
-    fn find_current(&mut self) -> bool {
-        self.current.clear();
-        let (mut best, mut second): (Option<&[u8]>, Option<&[u8]>) = (None, None);
-        self.runner_up = RunnerUp::None;
-        for (index, source) in self.buffers.sources.iter().enumerate() {
-            let Some(key) = source.key(&self.buffers.start) else { continue };
-            let ordering = best.map(|best| if self.reversed { best.cmp(key) } else { key.cmp(best) });
-            match ordering {
-                Some(Ordering::Greater) => {
-                    if second.is_none_or(|second| is_before(key, second, self.reversed)) {
-                        second = Some(key);
-                        self.runner_up = RunnerUp::Source(index as u32);
-                    }
-                    continue;
-                }
-                Some(Ordering::Equal) => {}
-                None | Some(Ordering::Less) => {
-                    if let Some(&former) = self.current.first() {
-                        second = best;
-                        self.runner_up = RunnerUp::Source(former);
-                    }
-                    self.current.clear();
-                    best = Some(key);
-                }
-            }
-            self.current.push(index as u32);
-        }
-        if self.current.len() != 1 {
-            self.runner_up = RunnerUp::Unknown;
-        }
-        !self.current.is_empty()
-    }
-
     /// Makes the row a reader sees out of the versions found; false when there is none.
     #[inline]
     fn reconcile(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
-        let first = self.current.first().and_then(|&index| Some((index, sources.get(index as usize)?)));
-        let Some((index, first)) = first else { return Ok(false) };
+        let first = self.merge.first().and_then(|index| Some((index, sources.get(index)?)));
+        let Some((index, first)) = first else { return Err(no_source().into()) };
         let covering = |key| sources.iter().filter_map(|source| source.covering(key)).max();
         let shadow = if self.has_spans { first.key(start).and_then(covering) } else { None };
         merged.clear();
-        if self.current.len() > 1 {
+        if self.merge.current().len() > 1 {
             return self.reconcile_versions(shadow);
         }
         let row = first.row();
@@ -376,14 +332,13 @@ impl<'s> Scan<'s> {
     /// As [`Scan::reconcile`], of a row that several sources have.
     #[inline(never)]
     fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
-        let is_first_complete = self.is_first_complete(shadow);
+        let is_first_complete = self.is_first_complete(shadow)?;
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
-        let versions: SmallVec<[RowRef<'_>; 8]> =
-            self.current.iter().filter_map(|&index| sources.get(index as usize).map(Source::row)).collect();
+        let versions = versions_of(&self.merge, sources)?;
         self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
         let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
-        if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
-            self.place = Place::Source(source);
+        if let Some(&source) = dominant.and_then(|version| self.merge.current().get(version)) {
+            self.place = Place::Source(source as usize);
             return Ok(true);
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
@@ -395,17 +350,19 @@ impl<'s> Scan<'s> {
     /// Whether the first source that has the row (mostly the newest) has all that the reader wants of it, and all of it newer than
     /// anything in the others: then these are not looked into.
     #[inline]
-    fn is_first_complete(&self, shadow: Option<Deletion>) -> bool {
-        let (Some(wanted), None) = (self.wanted, shadow) else { return false };
-        let source = |index: &u32| self.buffers.sources.get(*index as usize);
-        let Some((first, others)) = self.current.split_first() else { return false };
-        let newest = others.iter().filter_map(|index| source(index)?.max_timestamp()).max();
-        source(first).map(Source::row).is_some_and(|row| {
-            // The liveness is found at once: mostly it decides against a row that is not complete.
-            row.is_plain()
-                && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
-                && row.complete_since(wanted) > newest
-        })
+    fn is_first_complete(&self, shadow: Option<Deletion>) -> Result<bool, BrokenInvariant> {
+        let (Some(wanted), None) = (self.wanted, shadow) else { return Ok(false) };
+        let source = |index: &u32| self.buffers.sources.get(*index as usize).ok_or_else(no_source);
+        let Some((first, others)) = self.merge.current().split_first() else { return Err(no_source()) };
+        let mut newest: Option<i64> = None;
+        for other in others {
+            newest = newest.max(source(other)?.max_timestamp());
+        }
+        let row = source(first)?.row();
+        // The liveness is found at once: mostly it decides against a row that is not complete.
+        Ok(row.is_plain()
+            && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
+            && row.complete_since(wanted) > newest)
     }
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
@@ -419,15 +376,16 @@ impl<'s> Scan<'s> {
     /// Leaves out the rest of the partition of the row handed out last.
     pub fn skip_partition(&mut self) -> Result<(), EngineError> {
         let ScanBuffers { start, end, sources, merged, .. } = &mut self.buffers;
-        let first = self.current.first().and_then(|&index| sources.get(index as usize));
+        let first = self.merge.first().and_then(|index| sources.get(index));
         let Some(key) = first.and_then(|source| source.key(start)) else { return Ok(()) };
+        let Some(present) = key::prefix_length(key).and_then(|length| key.get(..length)) else {
+            let reason = DecodeError::Truncated { what: "a row key" };
+            return Err(EngineError::Row { table: self.table, reason });
+        };
         let prefix = merged;
         prefix.clear();
-        prefix.extend_from_slice(
-            key::prefix_length(key).and_then(|length| key.get(..length)).unwrap_or_default(),
-        );
-        self.current.clear();
-        self.runner_up = RunnerUp::Unknown;
+        prefix.extend_from_slice(present);
+        self.merge.forget();
         let is_inside: SmallVec<[bool; 8]> = sources
             .iter()
             .map(|source| source.key(start).is_some_and(|key| key.starts_with(prefix)))
@@ -454,23 +412,20 @@ impl<'s> Scan<'s> {
         if !self.gather()? {
             return Ok(None);
         }
-        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
-        let bound = first.and_then(|source| source.key(&self.buffers.start)).map(|key| {
-            let mut bound = key.to_vec();
-            if self.reversed {
-                // The end is exclusive: the least key behind.
-                bound.push(0);
-            }
-            bound
-        });
-        self.forget_current();
+        let Some(mut bound) = self.key().map(<[u8]>::to_vec) else { return Err(no_source().into()) };
+        if self.reversed {
+            // The end is exclusive: the least key behind.
+            bound.push(0);
+        }
+        self.merge.forget();
         self.look_for_spans();
-        Ok(bound)
+        self.watch.check()?;
+        Ok(Some(bound))
     }
 
     /// The full key of the row that [`Scan::step`] went to.
     pub(super) fn key(&self) -> Option<&[u8]> {
-        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize))?;
+        let first = self.merge.first().and_then(|index| self.buffers.sources.get(index))?;
         first.key(&self.buffers.start)
     }
 
@@ -481,11 +436,7 @@ impl<'s> Scan<'s> {
         purpose: Purpose,
         out: &mut Vec<u8>,
     ) -> Result<MergedVersions, EngineError> {
-        let versions: SmallVec<[RowRef<'_>; 8]> = self
-            .current
-            .iter()
-            .filter_map(|&index| self.buffers.sources.get(index as usize).map(Source::row))
-            .collect();
+        let versions = versions_of(&self.merge, &self.buffers.sources)?;
         let scanned_bytes = versions.iter().map(|row| row.bytes.len() as u64).sum();
         let is_written = match versions.as_slice() {
             [only] if reconcile::is_passthrough(*only, shadow) => {
@@ -505,10 +456,22 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// Whether a scan comes to `key` first.
+/// The rows of the current sources.
 #[inline]
-fn is_before(key: &[u8], other: &[u8], reversed: bool) -> bool {
-    if reversed { other < key } else { key < other }
+fn versions_of<'a>(
+    merge: &KWayMerge,
+    sources: &'a [Source],
+) -> Result<SmallVec<[RowRef<'a>; 8]>, BrokenInvariant> {
+    let mut versions = SmallVec::new();
+    for &index in merge.current() {
+        versions.push(sources.get(index as usize).ok_or_else(no_source)?.row());
+    }
+    Ok(versions)
+}
+
+#[cold]
+fn no_source() -> BrokenInvariant {
+    broken!("the current sources of a merge are among the scan's, and there is one where a row was found")
 }
 
 impl Drop for Scan<'_> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cell::Deletion;
+use crate::invariant::broken;
 use crate::key::STATIC_POSITION;
 use crate::memtable::MemtableCursor;
 use crate::row::RowRef;
@@ -68,8 +69,11 @@ impl<'a> Reach<'a> {
     /// By what the statistics say of positions. `prefix_length`: that of the partition prefix, which both bounds share.
     pub fn of(positions: Option<&'a Positions>, bounds: Bounds<'_>, prefix_length: usize) -> Self {
         let Some(Positions { has_static, first, last }) = positions else { return Self::Whole };
-        let low = bounds.start.get(prefix_length..).unwrap_or_default();
-        let high = bounds.end.get(prefix_length..).unwrap_or_default();
+        let (Some(low), Some(high)) = (bounds.start.get(prefix_length..), bounds.end.get(prefix_length..))
+        else {
+            broken!("the bounds of a range within a partition begin with its prefix");
+            return Self::Whole;
+        };
         if *has_static && low <= STATIC_POSITION && STATIC_POSITION < high {
             return Self::Whole;
         }
@@ -176,7 +180,13 @@ impl Source {
         match self {
             Self::Memtable(cursor) => cursor.row(),
             Self::Table(source) => source.cursor.row(),
-            Self::Point { row, .. } => row.as_ref().map_or(RowRef::new(&[], 0), TableRow::row),
+            Self::Point { row, .. } => row.as_ref().map_or_else(
+                || {
+                    broken!("a source that is asked for its row has one");
+                    RowRef::new(&[], 0)
+                },
+                TableRow::row,
+            ),
         }
     }
 

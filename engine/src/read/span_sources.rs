@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::source::Bounds;
+use crate::invariant::broken;
 use crate::key;
 use crate::memtable::SharedMemtable;
 use crate::span::{Span, SpanSet};
@@ -82,7 +83,11 @@ impl SpanSource {
                     };
                     spans.get(after)
                 };
-                let prefix = prefix_of(found?.start)?;
+                let prefix = prefix_of(found?.start);
+                if prefix.is_none() {
+                    broken!("the span deletions of an open table have whole prefixes");
+                }
+                let prefix = prefix?;
                 search.is_wanted(prefix).then(|| prefix.to_vec())
             }
         }
@@ -105,11 +110,13 @@ impl SpanSource {
                     .map_while(|index| spans.get(index))
                     .take_while(|span| span.start < end.as_slice());
                 for span in overlapping {
-                    if let (Some(start), Some(end)) =
+                    let (Some(start), Some(end)) =
                         (span.start.strip_prefix(prefix), span.end.strip_prefix(prefix))
-                    {
-                        into.add(start, end, span.deletion);
-                    }
+                    else {
+                        broken!("a span deletion that overlaps a partition lies within it");
+                        return;
+                    };
+                    into.add(start, end, span.deletion);
                 }
             }
         }

@@ -16,6 +16,7 @@ use super::source::Bounds;
 use super::span_sources::{SpanSearch, SpanSource, cut};
 use crate::codec::DecodeError;
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::key::{self, KeyRef};
 use crate::mutation::{Mutation, MutationBuilder, TableId};
 use crate::reconcile::Purpose;
@@ -244,7 +245,10 @@ impl<'r, 's> VersionScan<'r, 's> {
                 self.out.tombstones += 1;
                 self.out.bytes += span.map_or(0, Span::key_bytes) + OVERHEAD_BYTES;
                 partition.passed += 1;
-            } else if let Some(position) = position.take() {
+            } else {
+                let Some(position) = position.take() else {
+                    return Err(broken!("a read of versions takes a row or a span").into());
+                };
                 self.take_row(partition, &position, &merged)?;
                 self.has_row = self.scan.step()?;
             }
@@ -288,7 +292,9 @@ impl<'r, 's> VersionScan<'r, 's> {
             present
         } else {
             self.out.bytes += prefix.len() as u64 + OVERHEAD_BYTES;
-            let key = prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default();
+            let Some(key) = prefix.get(key::PREFIX_OVERHEAD_BYTES..) else {
+                return Err(broken!("a partition that is read has a whole prefix").into());
+            };
             MutationBuilder::new(self.request.table, *token, key)
                 .map_err(|_| self.invalid(DecodeError::Overflow { what: "a partition key" }))?
         };

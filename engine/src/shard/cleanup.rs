@@ -11,6 +11,7 @@ use super::compact::Busy;
 use super::state::Shard;
 use crate::compaction::{Choice, DroppedRanges};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
 use crate::mutation::TableId;
 
@@ -45,7 +46,10 @@ impl Shard {
         // All are taken now: those that wait for their turn must not be merged with what is written meanwhile.
         let taken: Vec<Busy> = idle.into_iter().map(|file| Busy::new(vec![file])).collect();
         for busy in taken {
-            let Some(file) = busy.files.first().map(Rc::clone) else { continue };
+            let [file] = busy.files.as_slice() else {
+                return Err(broken!("a file that is cleaned up is taken alone").into());
+            };
+            let file = Rc::clone(file);
             let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
             let is_touched = run_in_background(&*self.environment.background, JobKind::Long, move |_| {
                 Box::pin(async move { looked.touch(&reader) })

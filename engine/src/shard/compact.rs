@@ -8,6 +8,7 @@ use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
 use crate::error::EngineError;
+use crate::invariant::invariant;
 use crate::io::{JobKind, run_in_background};
 use crate::manifest::ManifestFile;
 use crate::mutation::TableId;
@@ -74,6 +75,10 @@ impl Shard {
     async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
         let is_input = |file: &&Rc<LiveFile>| choice.inputs.contains(&file.place.generation);
         let busy = Busy::new(table.files.borrow().iter().filter(is_input).cloned().collect());
+        invariant!(
+            busy.files.len() == choice.inputs.len(),
+            "a compaction chooses from the files of the table"
+        );
         self.rewrite(table, &choice, busy, DroppedRanges::default()).await
     }
 

@@ -81,6 +81,17 @@ impl Shard {
         request: &RowRequest<'_>,
         read: impl FnOnce(RowView<'_>) -> R,
     ) -> Result<Lookup<R>, EngineError> {
+        let found = self.find_row(request, read);
+        self.watch.check()?;
+        found
+    }
+
+    #[inline]
+    fn find_row<R>(
+        &self,
+        request: &RowRequest<'_>,
+        read: impl FnOnce(RowView<'_>) -> R,
+    ) -> Result<Lookup<R>, EngineError> {
         let RowRequest { table: id, key, columns, now_seconds } = *request;
         let parsed = KeyRef::parse(key).map_err(|reason| EngineError::Row { table: id, reason })?;
         let tables = self.tables.borrow();

@@ -29,6 +29,8 @@ mod snapshot;
 mod state;
 mod table_state;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod versions;
 mod write;
 

@@ -17,6 +17,7 @@ use super::table_state::{LiveFile, TableState, file_name};
 use super::tasks::{keep_compacting, keep_flushing};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
+use crate::invariant::{Watch, broken};
 use crate::io::Environment;
 use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
@@ -64,6 +65,7 @@ impl Shard {
             manifest: Mutex::new(manifest),
             memtable_bytes: Cell::new(memtable_bytes),
             flush_hurries: Arc::default(),
+            watch: Watch::default(),
             failure: RefCell::default(),
             flush_failure: RefCell::default(),
             is_closing: Cell::new(false),
@@ -170,7 +172,7 @@ impl Recovery {
             if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
                 continue;
             }
-            memtable_bytes += table.apply(&valid, Some(position)).map_err(EngineError::Mutation)?;
+            memtable_bytes += table.apply(&valid, Some(position))?;
             if memtable_bytes > self.options.memtable_bytes_max {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;
                 memtable_bytes = 0;
@@ -191,7 +193,9 @@ impl Recovery {
             let built =
                 build_table(&self.environment, &table, memtable, generation, Arc::new(AtomicBool::new(true)))
                     .await?;
-            let Some(entry) = self.manifest.table(table.id) else { continue };
+            let Some(entry) = self.manifest.table(table.id) else {
+                return Err(broken!("a table that is recovered is in the manifest").into());
+            };
             entry.flushed_to = flushed_to;
             if let Some(reader) = built {
                 let created_seconds = self.environment.clock.now_seconds();

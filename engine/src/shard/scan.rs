@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::state::Shard;
 use super::table_state::{TableState, shared_prefix_length};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
@@ -71,6 +72,7 @@ impl Shard {
         wanted: Option<&'s [u32]>,
         is_long: bool,
     ) -> Result<Scan<'s>, EngineError> {
+        self.watch.check()?;
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
         let mut pool = self.scan_buffers.borrow_mut();
@@ -96,7 +98,7 @@ impl Shard {
             }
         }
         drop(pool);
-        Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
+        Ok(Scan::new(&self.scan_buffers, &self.watch, buffers, request, wanted))
     }
 
     /// Opens the files of a scan, behind the memtables that are in `sources`. `wanted` is given for a row of which only these columns
@@ -173,7 +175,11 @@ impl Shard {
         };
         Ok(Some(Source::Table(match (reach, partition) {
             (Reach::From(position), Some((_, prefix_length))) => {
-                let prefix = bounds.start.get(..prefix_length).unwrap_or_default();
+                let Some(prefix) = bounds.start.get(..prefix_length) else {
+                    return Err(
+                        broken!("the bounds of a range within a partition begin with its prefix").into()
+                    );
+                };
                 TableSource::waiting(cursor, bound, prefix, position)
             }
             _ => TableSource::open(cursor, bound, bounds)?,

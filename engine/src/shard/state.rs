@@ -15,6 +15,7 @@ use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
 use crate::error::EngineError;
+use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
 use crate::manifest::{Manifest, ManifestError, ReplaceError};
 use crate::memtable::Memtable;
@@ -38,6 +39,8 @@ pub struct Shard {
     pub(super) memtable_bytes: Cell<usize>,
     /// A flush is to be as fast as it goes: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
+    /// Stops the shard when an invariant is broken.
+    pub(super) watch: Watch,
     /// Why no write is accepted any more.
     pub(super) failure: RefCell<Option<String>>,
     /// Why the last flush did not succeed.
@@ -95,10 +98,14 @@ impl Shard {
 
     /// Why the shard accepts no writes, if so.
     pub fn failure(&self) -> Option<String> {
-        self.failure.borrow().clone().or_else(|| self.log.failure().map(|failure| failure.to_string()))
+        let broken = self.watch.broken().map(|broken| broken.to_string());
+        broken
+            .or_else(|| self.failure.borrow().clone())
+            .or_else(|| self.log.failure().map(|failure| failure.to_string()))
     }
 
     pub(super) fn check_open(&self) -> Result<(), EngineError> {
+        self.watch.check()?;
         if self.is_closed.get() {
             return Err(EngineError::Closed);
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use futures::lock::Mutex;
 
 use super::options::{TableOptions, TableStatistics};
-use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
+use crate::invariant::BrokenInvariant;
 use crate::key;
 use crate::manifest::ManifestFile;
 use crate::memtable::SharedMemtable;
@@ -95,7 +95,7 @@ impl TableState {
         &self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
+    ) -> Result<usize, BrokenInvariant> {
         // The active memtable is replaced in the turn in which it is frozen, so it is never a frozen one.
         self.active.borrow().apply(mutation, position)
     }

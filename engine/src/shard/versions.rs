@@ -41,6 +41,8 @@ impl Shard {
             }
         }
         let scan = self.open_scan(&request.scan_request(), None, request.is_long)?;
-        VersionScan::new(request, scan, spans, purpose, only).run()
+        let versions = VersionScan::new(request, scan, spans, purpose, only).run();
+        self.watch.check()?;
+        versions
     }
 }

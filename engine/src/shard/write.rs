@@ -28,12 +28,7 @@ impl Shard {
     /// for; a crash before may leave any part of it.
     #[inline]
     pub fn load(&self, mutation: &MutationRef<'_>, load: Load) -> Result<Option<LogPosition>, EngineError> {
-        if let Some(failure) = &*self.failure.borrow() {
-            return Err(EngineError::Refusing(failure.clone()));
-        }
-        if self.is_closed.get() {
-            return Err(EngineError::Closed);
-        }
+        self.check_open()?;
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         let valid = mutation.validate().map_err(EngineError::Mutation)?;
@@ -45,7 +40,9 @@ impl Shard {
         } else {
             None
         };
-        let grown = table.apply(&valid, position).map_err(EngineError::Mutation)?;
+        let grown = table.apply(&valid, position);
+        self.watch.check()?;
+        let grown = grown?;
         let bytes = self.memtable_bytes.get() + grown;
         self.memtable_bytes.set(bytes);
         let segment = position.unwrap_or_default().segment;
@@ -82,7 +79,9 @@ impl Shard {
     /// Waits while the memtable budget is spent or the log has too much to write. An error means that waiting
     /// longer would not help.
     pub async fn admit(&self) -> Result<(), EngineError> {
+        self.watch.check()?;
         while self.memtable_bytes.get() > self.options.memtable_bytes_max {
+            self.watch.check()?;
             if let Some(failure) = &*self.failure.borrow() {
                 return Err(EngineError::Refusing(failure.clone()));
             }

@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::codec::{DecodeError, put_unsigned};
+use crate::invariant::broken;
 use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
@@ -102,7 +103,7 @@ impl BlockBuilder {
         transcode(row, self.base, &mut self.rows)?;
         let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
-        let suffix = key.get(shared..).unwrap_or_default();
+        let suffix = &key[shared..];
         let same = !restart && key.len() == self.last_key.len();
         if restart {
             self.restarts.push(place);
@@ -321,13 +322,21 @@ impl<'a> BlockView<'a> {
     /// The bytes of an entry's key that it does not share.
     #[inline]
     pub fn suffix(&self, entry: &EntryRef) -> &'a [u8] {
-        self.keys.get(entry.suffix.clone()).unwrap_or_default()
+        let Some(suffix) = self.keys.get(entry.suffix.clone()) else {
+            broken!("an entry lies in its block");
+            return &[];
+        };
+        suffix
     }
 
     /// The row at these offsets among the rows.
     #[inline]
     pub fn row(&self, range: Range<usize>) -> RowRef<'a> {
-        RowRef::new(self.rows.get(range).unwrap_or_default(), self.base)
+        let row = self.rows.get(range).unwrap_or_else(|| {
+            broken!("a row lies in its block");
+            &[]
+        });
+        RowRef::new(row, self.base)
     }
 
     /// Where the rows begin in the body.
@@ -370,7 +379,10 @@ impl<'a> BlockView<'a> {
                 return Ok(Found::Greater { place, entry });
             }
             if entry.shared == matched {
-                let rest = target.get(matched..).unwrap_or_default();
+                let Some(rest) = target.get(matched..) else {
+                    broken!("no more of a key matches than there is");
+                    return Err(MALFORMED);
+                };
                 let suffix = self.suffix(&entry);
                 let common = common_prefix(suffix, rest);
                 match suffix.get(common).cmp(&rest.get(common)) {

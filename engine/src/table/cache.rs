@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use crate::invariant::broken;
 use crate::io::Mapping;
 
 /// A verified block body: unpacked, or where it lies in the file.
@@ -29,7 +30,13 @@ impl BlockData {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Unpacked(bytes) => bytes,
-            Self::Mapped { mapping, start, end } => mapping.bytes().get(*start..*end).unwrap_or_default(),
+            Self::Mapped { mapping, start, end } => {
+                let Some(bytes) = mapping.bytes().get(*start..*end) else {
+                    broken!("a block lies in its file's mapping");
+                    return &[];
+                };
+                bytes
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use crate::codec::DecodeError;
 
 /// No block is larger than this when unpacked; a larger claim is damage. Bounds what a bad length can allocate.
 pub const BLOCK_BYTES_MAX: usize = 256 << 20;
+const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as usize, "lengths and offsets in a block take 32 bits");
 
 /// How the blocks of a table are compressed. A block that does not shrink is stored as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +28,7 @@ pub fn compress(compression: Compression, body: &[u8], out: &mut Vec<u8>) -> u8 
         Compression::None => kind::NONE,
         Compression::Lz4 => {
             out.resize(start + lz4_flex::block::get_maximum_output_size(body.len()), 0);
-            let room = out.get_mut(start..).unwrap_or_default();
-            match lz4_flex::block::compress_into(body, room) {
+            match lz4_flex::block::compress_into(body, &mut out[start..]) {
                 Ok(length) => {
                     out.truncate(start + length);
                     kind::LZ4

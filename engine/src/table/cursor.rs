@@ -12,6 +12,7 @@ use super::cache::{BlockCache, BlockData};
 use super::error::TableError;
 use super::index::Target;
 use super::reader::{BlockPlace, TableReader};
+use crate::invariant::broken;
 use crate::row::RowRef;
 
 /// A cursor that reads on for long asks for file pages so far ahead, in steps of `PREFETCH_STEP_BYTES`.
@@ -124,6 +125,9 @@ impl TableCursor {
     pub fn row(&self) -> RowRef<'_> {
         let block = self.block.as_ref().filter(|_| self.on_row);
         let bytes = block.and_then(|block| block.data.bytes().get(self.row.clone()));
+        if bytes.is_none() && self.on_row {
+            broken!("the row of a cursor lies in its block");
+        }
         RowRef::new(bytes.unwrap_or_default(), self.base)
     }
 
@@ -142,8 +146,7 @@ impl TableCursor {
             let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
             self.enter(place, target)?;
         }
-        let block = self.block.as_ref();
-        let Some(block) = block else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         self.interval.clear();
         let found = view.search(key).map_err(|_| self.table.malformed_block(block.target))?;
@@ -151,7 +154,12 @@ impl TableCursor {
             Found::Exact { place, entry } | Found::Greater { place, entry } => {
                 let rows_start = view.rows_start();
                 self.key.clear();
-                self.key.extend_from_slice(key.get(..entry.shared).unwrap_or_default());
+                let Some(shared) = key.get(..entry.shared) else {
+                    return Err(
+                        broken!("an entry that was found shares no more with the key than that has").into()
+                    );
+                };
+                self.key.extend_from_slice(shared);
                 self.key.extend_from_slice(view.suffix(&entry));
                 self.stand_on(place.key, &entry, rows_start);
                 Ok(true)
@@ -164,7 +172,7 @@ impl TableCursor {
     pub fn seek_before(&mut self, key: &[u8]) -> Result<bool, TableError> {
         let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let end = view.key_offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
         self.interval.clear();
@@ -195,7 +203,7 @@ impl TableCursor {
             return Ok(false);
         }
         self.interval.clear();
-        let Some(block) = self.block.as_ref() else { return Ok(false) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         if self.entry_end.key >= view.end() {
             return self.next_block();
@@ -270,7 +278,7 @@ impl TableCursor {
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_after(place)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let entry =
             view.entry(Place::default(), 0).ok_or_else(|| self.table.malformed_block(block.target))?;
@@ -286,14 +294,14 @@ impl TableCursor {
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_before(place)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let end = view(&self.table, block)?.end();
         self.step_back_from(end)
     }
 
     /// Moves to the last entry of the current block whose key begins before `end`, decoding its interval up to there.
     fn step_back_from(&mut self, end: usize) -> Result<bool, TableError> {
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let Some(interval) = view.interval_before(end) else { return self.previous_block() };
         self.interval.clear();
@@ -323,15 +331,25 @@ impl TableCursor {
     }
 
     fn take_step(&mut self) -> bool {
-        let Some(step) = self.interval.pop() else { return self.leave() };
+        let step = self.interval.pop();
+        let key = step.as_ref().and_then(|step| self.interval_keys.get(step.key.clone()));
+        let (Some(step), Some(key)) = (&step, key) else {
+            broken!("a step backwards is one of the interval's");
+            return self.leave();
+        };
         self.key.clear();
-        self.key.extend_from_slice(self.interval_keys.get(step.key).unwrap_or_default());
+        self.key.extend_from_slice(key);
         self.key_offset = step.key_offset;
         self.entry_end = step.end;
-        self.row = step.row;
+        self.row = step.row.clone();
         self.on_row = true;
         true
     }
+}
+
+#[cold]
+fn no_block() -> TableError {
+    broken!("a cursor that moves within a block has one").into()
 }
 
 #[inline]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::codec::DecodeError;
+use crate::invariant::BrokenInvariant;
 use crate::io::DiskError;
 
 /// Why a table could not be written or read.
@@ -22,8 +23,12 @@ pub enum TableError {
     InvalidKey,
     #[error("a row given to the table writer cannot be read: {0}")]
     InvalidRow(#[from] DecodeError),
+    #[error("the {what} of a table are larger than the format has room for")]
+    TooLarge { what: &'static str },
     #[error("a row of {bytes} bytes is larger than the limit of {limit}")]
     RowTooLarge { bytes: usize, limit: usize },
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
 }
 
 impl TableError {

@@ -18,6 +18,8 @@ const TRAILER_BYTES: usize = 8;
 const PROBES_PER_WORD: u32 = 7;
 const PROBES_MAX: u32 = 14;
 const BITS_PER_KEY_MAX: u32 = 32;
+const _: () = assert!(LINE_BITS == 8 * LINE_BYTES as u64 && LINE_BITS == 1 << 9);
+const _: () = assert!(PROBES_PER_WORD * 9 <= u64::BITS && PROBES_MAX <= 2 * PROBES_PER_WORD);
 
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const SEED: u64 = 0xA076_1D64_78BD_642F;
@@ -137,15 +139,11 @@ pub fn build(hashes: &[u64], false_positive_chance: f64) -> Vec<u8> {
     for hash in hashes {
         let start = line_of(*hash, lines) * LINE_BYTES;
         all_bits(*hash, probes, |bit| {
-            if let Some(byte) = filter.get_mut(start + (bit / 8) as usize) {
-                *byte |= 1 << (bit % 8);
-            }
+            filter[start + (bit / 8) as usize] |= 1 << (bit % 8);
             true
         });
     }
-    if let Some(field) = filter.get_mut(lines * LINE_BYTES) {
-        *field = probes as u8;
-    }
+    filter[lines * LINE_BYTES] = probes as u8;
     filter
 }
 

@@ -112,7 +112,7 @@ impl Footer {
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.file_bytes.to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
-        hasher.update(out.get(start..).unwrap_or_default());
+        hasher.update(&out[start..]);
         hasher.update(&self.version.to_le_bytes());
         hasher.update(MAGIC);
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
@@ -185,7 +185,7 @@ pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     let kind = compression::compress(compression, bytes, out);
     out.push(kind | if is_packed { KIND_PACKED } else { 0 });
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
+    let crc = crc32fast::hash(&out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
 }
 

@@ -17,6 +17,7 @@ use super::format::{
 use super::index::{Node, Target};
 use super::spans::Spans;
 use super::statistics::TableStatistics;
+use crate::invariant::broken;
 use crate::io::{Disk, Mapping};
 use crate::row::RowRef;
 
@@ -46,7 +47,11 @@ pub struct TableRow {
 impl TableRow {
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
-        RowRef::new(self.block.bytes().get(self.start..self.end).unwrap_or_default(), self.base)
+        let Some(bytes) = self.block.bytes().get(self.start..self.end) else {
+            broken!("a row that was found lies in its block");
+            return RowRef::new(&[], self.base);
+        };
+        RowRef::new(bytes, self.base)
     }
 }
 
@@ -91,7 +96,11 @@ impl TableReader {
 
     #[inline]
     fn section(&self, choose: impl FnOnce(&Footer) -> &Section) -> &[u8] {
-        choose(&self.footer).slice(self.mapping.bytes()).unwrap_or_default()
+        let Some(bytes) = choose(&self.footer).slice(self.mapping.bytes()) else {
+            broken!("the sections of an open table lie in its mapping");
+            return &[];
+        };
+        bytes
     }
 
     pub(super) fn damaged(&self, offset: u64, reason: &'static str) -> TableError {
@@ -143,7 +152,11 @@ impl TableReader {
     /// The span deletions.
     #[inline]
     pub fn spans(&self) -> Spans<'_> {
-        Spans::new(self.section(|footer| &footer.spans)).unwrap_or_default()
+        let Some(spans) = Spans::new(self.section(|footer| &footer.spans)) else {
+            broken!("the span deletions of an open table can be read");
+            return Spans::default();
+        };
+        spans
     }
 
     /// The row with exactly this key. Ask the filter first.

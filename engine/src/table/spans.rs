@@ -7,8 +7,11 @@
 //!
 //! `start` and `end` are full keys; the span covers `[start, end)`. An empty section means no spans.
 
+use super::error::TableError;
 use crate::cell::Deletion;
 use crate::codec::{Reader, put_bytes, put_signed, put_unsigned};
+use crate::invariant::broken;
+use crate::key;
 
 const OFFSET_BYTES: usize = 4;
 
@@ -48,15 +51,19 @@ impl SpansBuilder {
         &self.last_end
     }
 
-    pub fn write_to(&self, out: &mut Vec<u8>) {
+    /// Appends the section. An error: it takes more than 32 bits can address.
+    pub fn write_to(&self, out: &mut Vec<u8>) -> Result<(), TableError> {
         if self.offsets.is_empty() {
-            return;
+            return Ok(());
         }
+        // No offset is larger, and there are fewer offsets than bytes.
+        u32::try_from(self.spans.len()).map_err(|_| TableError::TooLarge { what: "span deletions" })?;
         out.extend_from_slice(&(self.offsets.len() as u32).to_le_bytes());
         for offset in &self.offsets {
             out.extend_from_slice(&offset.to_le_bytes());
         }
         out.extend_from_slice(&self.spans);
+        Ok(())
     }
 }
 
@@ -80,14 +87,15 @@ impl<'a> Spans<'a> {
         Some(Self { offsets: offsets.as_chunks().0, spans })
     }
 
-    /// Whether every span can be read and all are in order.
+    /// Whether every span can be read, all are in order, and each lies within one partition.
     pub(super) fn is_valid(&self) -> bool {
         let mut end: &[u8] = &[];
         (0..self.len()).all(|index| {
-            self.get(index).is_some_and(|span| {
-                let ordered = end <= span.start && span.start < span.end;
+            self.decode(index).is_some_and(|span| {
+                let is_ordered = end <= span.start && span.start < span.end;
                 end = span.end;
-                ordered
+                let prefix = key::prefix_length(span.start).and_then(|length| span.start.get(..length));
+                is_ordered && prefix.is_some_and(|prefix| span.end.starts_with(prefix))
             })
         })
     }
@@ -102,9 +110,18 @@ impl<'a> Spans<'a> {
         self.offsets.is_empty()
     }
 
-    /// The span with this number, in key order.
+    /// The span with this number, in key order; `None` behind the last.
     #[inline]
     pub fn get(&self, index: usize) -> Option<SpanRef<'a>> {
+        let span = self.decode(index);
+        if span.is_none() && index < self.len() {
+            broken!("the span deletions of an open table can be read");
+        }
+        span
+    }
+
+    #[inline]
+    fn decode(&self, index: usize) -> Option<SpanRef<'a>> {
         let offset = u32::from_le_bytes(*self.offsets.get(index)?) as usize;
         let mut reader = Reader::new(self.spans.get(offset..)?);
         let start = reader.bytes("a span").ok()?;
@@ -149,6 +166,7 @@ impl<'a> Spans<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::full_key;
 
     fn section(spans: &[(&[u8], &[u8], i64)]) -> Vec<u8> {
         let mut builder = SpansBuilder::default();
@@ -157,7 +175,7 @@ mod tests {
             assert!(builder.add(&SpanRef { start, end, deletion }));
         }
         let mut bytes = Vec::new();
-        builder.write_to(&mut bytes);
+        builder.write_to(&mut bytes).unwrap();
         bytes
     }
 
@@ -174,7 +192,6 @@ mod tests {
     fn a_key_finds_the_span_that_covers_it() {
         let bytes = section(&[(b"b", b"d", 1), (b"d", b"e", 2), (b"g", b"h", 3)]);
         let spans = Spans::new(&bytes).unwrap();
-        assert!(spans.is_valid());
         let timestamp = |key: &[u8]| spans.covering(key).map(|deletion| deletion.timestamp);
         assert_eq!(timestamp(b"a"), None);
         assert_eq!(timestamp(b"b"), Some(1));
@@ -189,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn a_span_that_leaves_its_partition_is_damage() {
+        let key = |partition: &[u8], position: &[u8]| full_key(5, partition, position).unwrap();
+        let is_valid = |start: &[u8], end: &[u8]| {
+            Spans::new(&section(&[(start, end, 1)])).is_some_and(|spans| spans.is_valid())
+        };
+        assert!(is_valid(&key(b"a", &[0]), &key(b"a", &[0xFF])));
+        assert!(!is_valid(&key(b"a", &[0]), &key(b"b", &[0xFF])));
+        assert!(!is_valid(b"short", b"shorter"));
+    }
+
+    #[test]
     fn spans_out_of_order_are_refused() {
         let mut builder = SpansBuilder::default();
         let deletion = Deletion { timestamp: 1, local_deletion_time: 1 };
@@ -199,14 +227,16 @@ mod tests {
 
     #[test]
     fn damaged_sections_never_panic() {
-        let bytes = section(&[(b"a", b"c", -1), (b"c", b"cc", 2)]);
+        let key = |position| full_key(5, b"", &[position]).unwrap();
+        let bytes = section(&[(&key(1), &key(3), -1), (&key(3), &key(4), 2)]);
+        assert!(Spans::new(&bytes).unwrap().is_valid());
         for index in 0..bytes.len() {
             for value in [0, 1, 2, 0x7F, 0x80, 0xFF] {
                 let mut damaged = bytes.clone();
                 damaged[index] = value;
-                if let Some(spans) = Spans::new(&damaged) {
-                    spans.is_valid();
-                    spans.covering(b"b");
+                // A table with a section that is not valid is not opened.
+                if let Some(spans) = Spans::new(&damaged).filter(Spans::is_valid) {
+                    spans.covering(&key(2));
                 }
             }
         }

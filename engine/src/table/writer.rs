@@ -26,6 +26,10 @@ const WRITE_BYTES: usize = 256 << 10;
 /// The largest row: a block may hold little else.
 const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
 
+/// Blocks are closed at this size at the latest, so that one fits its limit also with the overhead of its last row.
+const BLOCK_BYTES_CLOSED: usize = BLOCK_BYTES_MAX / 2;
+const _: () = assert!(BLOCK_BYTES_CLOSED <= BLOCK_BYTES_MAX && ROW_BYTES_MAX < BLOCK_BYTES_MAX);
+
 /// How a table is laid out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableOptions {
@@ -78,7 +82,7 @@ impl Output {
     async fn aligned_section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
         if !bytes.is_empty() {
             let padding = self.position().next_multiple_of(LINE_BYTES as u64) - self.position();
-            self.append([0; LINE_BYTES].get(..padding as usize).unwrap_or_default()).await?;
+            self.append(&[0; LINE_BYTES][..padding as usize]).await?;
         }
         self.section(bytes).await
     }
@@ -113,9 +117,10 @@ impl TableWriter {
     /// Creates the file, which must not exist.
     pub async fn create(disk: &dyn Disk, path: &Path, options: TableOptions) -> Result<Self, TableError> {
         let file = disk.create(path).await?;
+        let block_bytes = options.block_bytes.min(BLOCK_BYTES_CLOSED);
         Ok(Self {
             path: path.to_path_buf(),
-            options,
+            options: TableOptions { block_bytes, ..options },
             output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
             block: BlockBuilder::new(),
             scratch: Vec::new(),
@@ -171,7 +176,7 @@ impl TableWriter {
         }
         let base = self.statistics.add_row(full_key, row)?.unwrap_or(0);
         if let Some(positions) = &mut self.statistics.positions {
-            positions.add(full_key.get(self.partition_length..).unwrap_or_default());
+            positions.add(&full_key[self.partition_length..]);
         }
         self.block.add(full_key, row, base)?;
         self.row_hashes.push(filter::row_hash(full_key));
@@ -232,23 +237,27 @@ impl TableWriter {
         let (compression, scratch) = (self.options.compression, &mut self.scratch);
         scratch.clear();
         self.block.finish(|body| put_block(compression, body, scratch));
-        self.leaf.add(&self.block_separator, Target { offset, length: scratch.len() as u32 });
+        let length =
+            u32::try_from(self.scratch.len()).map_err(|_| TableError::TooLarge { what: "blocks" })?;
+        self.leaf.add(&self.block_separator, Target { offset, length });
         if self.leaf.len() == LEAF_ENTRIES_MAX {
-            self.end_leaf();
+            self.end_leaf()?;
         }
         self.output.append(&self.scratch).await?;
         Ok(())
     }
 
-    fn end_leaf(&mut self) {
+    fn end_leaf(&mut self) -> Result<(), TableError> {
         if self.leaf.is_empty() {
-            return;
+            return Ok(());
         }
         let first_key = self.leaf.first_key().to_vec();
         let offset = self.leaves.len();
-        self.leaf.write_to(&mut self.leaves);
-        let target = Target { offset: offset as u64, length: (self.leaves.len() - offset) as u32 };
-        self.root.push((first_key, target));
+        self.leaf.write_to(&mut self.leaves)?;
+        let length = u32::try_from(self.leaves.len() - offset)
+            .map_err(|_| TableError::TooLarge { what: "index nodes" })?;
+        self.root.push((first_key, Target { offset: offset as u64, length }));
+        Ok(())
     }
 
     /// Writes what is left and syncs the file. Its name is durable only after the caller has synced the directory.
@@ -256,7 +265,7 @@ impl TableWriter {
         if !self.block.is_empty() {
             self.end_block().await?;
         }
-        self.end_leaf();
+        self.end_leaf()?;
         self.end_partition();
         let data_bytes = self.output.position();
         let statistics = &mut self.statistics;
@@ -267,7 +276,7 @@ impl TableWriter {
 
         let mut section = std::mem::take(&mut self.scratch);
         section.clear();
-        self.spans.write_to(&mut section);
+        self.spans.write_to(&mut section)?;
         let spans = self.output.section(&section).await?;
 
         let chance = self.options.bloom_filter_fp_chance;
@@ -283,7 +292,7 @@ impl TableWriter {
             root.add(first_key, Target { offset: index_leaves.offset + leaf.offset, length: leaf.length });
         }
         section.clear();
-        root.write_to(&mut section);
+        root.write_to(&mut section)?;
         let index_root = self.output.section(&section).await?;
 
         section.clear();
