@@ -21,27 +21,37 @@ use std::cell::Cell;
 
 use thiserror::Error;
 
-/// A statement about the engine's own state that turned out false.
+/// A statement about the engine's own state that turned out false. One word wide, so that results on hot paths stay small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("broken invariant at {file}:{line}: {what}; the shard has stopped")]
-pub struct BrokenInvariant {
-    /// The statement that should hold.
+#[error("broken invariant at {}:{}: {}; the shard has stopped", self.0.file, self.0.line, self.0.what)]
+pub struct BrokenInvariant(pub(crate) &'static Site);
+
+/// A place in the engine's code that checks an invariant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Site {
     pub what: &'static str,
     pub file: &'static str,
     pub line: u32,
 }
 
+impl BrokenInvariant {
+    /// The statement that should hold.
+    pub fn what(&self) -> &'static str {
+        self.0.what
+    }
+}
+
 thread_local! {
     /// The first report on this thread that no [`Watch`] has taken over yet.
-    static REPORTED: Cell<Option<&'static BrokenInvariant>> = const { Cell::new(None) };
+    static REPORTED: Cell<Option<BrokenInvariant>> = const { Cell::new(None) };
 }
 
 /// Reports that an invariant is broken and evaluates to the [`BrokenInvariant`]. The argument is the statement that should
 /// hold.
 macro_rules! broken {
     ($what:literal) => {{
-        static SITE: $crate::invariant::BrokenInvariant =
-            $crate::invariant::BrokenInvariant { what: $what, file: file!(), line: line!() };
+        static SITE: $crate::invariant::Site =
+            $crate::invariant::Site { what: $what, file: file!(), line: line!() };
         $crate::invariant::report(&SITE)
     }};
 }
@@ -60,28 +70,29 @@ pub(crate) use {broken, invariant};
 /// The function behind `broken!`.
 #[cold]
 #[inline(never)]
-pub(crate) fn report(site: &'static BrokenInvariant) -> BrokenInvariant {
+pub(crate) fn report(site: &'static Site) -> BrokenInvariant {
+    let broken = BrokenInvariant(site);
     tracing::error!(what = site.what, file = site.file, line = site.line, "an invariant is broken");
-    assert!(!panics(), "{site}");
-    carry_over(site);
-    *site
+    assert!(!panics(), "{broken}");
+    carry_over(broken);
+    broken
 }
 
 /// Makes a report of another thread one of this thread.
-pub(crate) fn carry_over(site: &'static BrokenInvariant) {
-    REPORTED.set(REPORTED.get().or(Some(site)));
+pub(crate) fn carry_over(broken: BrokenInvariant) {
+    REPORTED.set(REPORTED.get().or(Some(broken)));
 }
 
 /// Takes the report of this thread, if there is one.
 #[inline]
-pub(crate) fn take() -> Option<&'static BrokenInvariant> {
+pub(crate) fn take() -> Option<BrokenInvariant> {
     REPORTED.take()
 }
 
-/// What one shard knows about broken invariants.
+/// The broken invariant that has stopped a shard, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    broken: Cell<Option<&'static BrokenInvariant>>,
+    broken: Cell<Option<BrokenInvariant>>,
 }
 
 impl Watch {
@@ -98,7 +109,7 @@ impl Watch {
     fn refuse(&self) -> Result<(), BrokenInvariant> {
         let broken = self.broken.get().or(take());
         self.broken.set(broken);
-        broken.map_or(Ok(()), |broken| Err(*broken))
+        broken.map_or(Ok(()), Err)
     }
 
     /// The broken invariant that has stopped the shard.
@@ -154,7 +165,7 @@ mod tests {
             assert_eq!(halve(4), Ok(2));
             assert_eq!(watch.check(), Ok(()));
             let broken = halve(3).unwrap_err();
-            assert_eq!((broken.what, broken.file), ("the number is even", file!()));
+            assert_eq!((broken.what(), broken.0.file), ("the number is even", file!()));
             let _second = broken!("the first report counts");
             assert_eq!(watch.check(), Err(broken));
             assert_eq!(watch.check(), Err(broken), "for good");
@@ -167,10 +178,10 @@ mod tests {
     fn a_report_that_a_job_brings_back_stops_the_shard() {
         let (pool, watch) = (BackgroundPool::start(1).unwrap(), Watch::default());
         let outcome = futures::executor::block_on(run_in_background(&pool, JobKind::Soon, |_context| {
-            Box::pin(async { as_in_release(|| broken!("a job works")).line })
+            Box::pin(async { as_in_release(|| broken!("a job works")).0.line })
         }));
         let broken = watch.check().unwrap_err();
-        assert_eq!(broken.what, "a job works");
+        assert_eq!(broken.what(), "a job works");
         assert_eq!(outcome, Err(BackgroundError::BrokenInvariant(broken)));
     }
 }

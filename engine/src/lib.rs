@@ -1,8 +1,8 @@
 //! The storage engine of one shard: rows of cells with timestamps, kept by partition and position.
 //!
-//! It knows bytes, tokens and timestamps only; what a column means is the caller's business. A [`Shard`] lives on
-//! one thread (a tokio `LocalSet`), owns a directory, and survives `kill -9` at any moment with every write whose
-//! durability it has acknowledged.
+//! It knows bytes, tokens and timestamps only. The meaning of a column is the caller's business. A [`Shard`] lives on one
+//! thread (a tokio `LocalSet`) and owns a directory. It survives `kill -9` at any moment: every write whose durability it
+//! has acknowledged is there after a restart.
 //!
 //! # Using it without a server
 //!
@@ -11,21 +11,21 @@
 //! 1. Make an [`io::Environment`]: a disk, background threads, a clock. [`io::ThreadedDisk`],
 //!    [`io::BackgroundPool`] and [`io::RealClock`] are the real ones; [`io::SimulatedDisk`],
 //!    [`io::InlineBackground`] and [`io::ManualClock`] make a test deterministic.
-//! 2. [`Shard::open`] it and [`Shard::create_table`] every table (also after a restart: tables are remembered,
-//!    their options are not).
-//! 3. To write, collect the changes to one partition in a [`MutationBuilder`] with a [`RowBuilder`] a row, wait for
-//!    [`Shard::admit`], [`Shard::apply`] it, and acknowledge when [`Shard::durable`] resolves. All of a mutation
-//!    becomes visible and durable, or nothing.
-//! 4. To read, open a [`Scan`] over a half-open range of full keys ([`key`]) and call [`Scan::next`] until it says
-//!    [`Step::End`], or [`Step::Exhausted`] when the [`Budget`] is spent; [`Scan::resume_bound`] is where the next
-//!    page goes on. [`Shard::look_up`] is the short way to one row. Neither they nor `apply` are async: a read and a write
-//!    that depends on it, in one turn, are atomic.
+//! 2. [`Shard::open`] it and [`Shard::create_table`] every table (also after a restart: the shard remembers its tables,
+//!    but not their options).
+//! 3. To write, collect the changes to one partition in a [`MutationBuilder`] and one
+//!    [`RowBuilder`] per row. Wait for [`Shard::admit`], call [`Shard::apply`], and acknowledge when [`Shard::durable`]
+//!    resolves. A mutation becomes visible and durable as a whole.
+//! 4. To read, open a [`Scan`] over a half-open range of full keys ([`key`]) and call [`Scan::next`] until it returns
+//!    [`Step::End`], or [`Step::Exhausted`] when the [`Budget`] is spent. [`Scan::resume_bound`] is the start of the next
+//!    page. [`Shard::look_up`] reads one row by its key and costs less. None of these calls is async, and neither is
+//!    `apply`: a read and a write that depends on it are atomic if nothing is awaited between them (a critical section).
 //!
 //! # Inside
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`key`] [`cell`] [`row`] [`row_writer`] [`mutation`] [`counter`] [`span`] | what is stored, and its one encoding |
+//! | [`key`] [`cell`] [`row`] [`row_writer`] [`mutation`] [`counter`] [`range_tombstone`] | what is stored, and its one encoding |
 //! | [`reconcile`] | how versions of a row become one |
 //! | [`commit_log`] | every mutation on disk before it is acknowledged |
 //! | [`memtable`] | the newest rows, by partition |
@@ -33,7 +33,9 @@
 //! | [`read`] | the bounded merge of all of these |
 //! | [`compaction`] | which files to merge, and the merge |
 //! | [`shard`] | the owner that joins them |
-//! | [`io`] | disk, clock, randomness, threads: everything from outside |
+//! | [`io`] | disk, clock, randomness, threads: everything that comes from outside |
+//!
+//! `invariant` and `decisions/0010` of the project's documentation say what a defect in the engine's own state does.
 
 pub mod cell;
 pub mod codec;
@@ -49,12 +51,12 @@ pub mod memtable;
 mod merge;
 pub mod mutation;
 mod prefetch;
+pub mod range_tombstone;
 pub mod read;
 pub mod reconcile;
 pub mod row;
 pub mod row_writer;
 pub mod shard;
-pub mod span;
 pub mod table;
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};

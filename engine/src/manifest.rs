@@ -1,9 +1,9 @@
-//! The manifest: which tables a shard has, which files each consists of, and up to where the commit log is
-//! contained in those files.
+//! The manifest: the tables of a shard, the files of each table, and the log position up to which those files contain the
+//! commit log.
 //!
-//! It is one small file that is replaced as a whole: written under a temporary name, synced, renamed, and the
-//! directory synced. So there is always exactly one valid manifest, and its replacement is the moment at which
-//! a flush, a compaction, a truncation or a drop has happened.
+//! The manifest is one small file that is replaced as a whole: written under a temporary name, synced, renamed, and the
+//! directory synced. So there is always exactly one valid manifest. A flush, compaction, truncation or drop takes effect at the
+//! moment of the replacement.
 //!
 //! ```text
 //! magic "HLMF" | version u8 (1) | CRC32 of the rest, u32 little endian
@@ -37,7 +37,7 @@ pub enum ManifestError {
     Disk(#[from] DiskError),
     #[error("manifest {}: {reason}", path.display())]
     Damaged { path: PathBuf, reason: DecodeError },
-    #[error("manifest {}: the checksum does not fit", path.display())]
+    #[error("manifest {}: the checksum is wrong", path.display())]
     Checksum { path: PathBuf },
 }
 
@@ -59,19 +59,19 @@ pub(crate) struct ManifestTable {
     pub files: Vec<ManifestFile>,
 }
 
-/// The whole content.
+/// The contents of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Manifest {
-    /// Larger than any generation ever given to a file.
+    /// Greater than the generation of any file so far.
     pub next_generation: u64,
     pub tables: Vec<ManifestTable>,
 }
 
-/// How far a failed replacement got.
+/// The effect of a failed replacement.
 pub(crate) enum ReplaceError {
-    /// The old manifest is in force.
+    /// The old manifest is valid.
     Unchanged(DiskError),
-    /// The old or the new one is; nobody can say before the next start.
+    /// The old or the new manifest is valid. It is not known before the next start.
     Unknown(DiskError),
 }
 
@@ -140,7 +140,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The manifest of the shard in `directory`; an empty one if there is none yet.
+    /// Reads the manifest of the shard in `directory`. It is empty if there is no file yet.
     pub async fn read(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Self, ManifestError> {
         let path = directory.join(FILE_NAME);
         match disk.read(&path).await {

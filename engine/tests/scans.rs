@@ -130,7 +130,7 @@ fn a_row_is_looked_up_where_one_version_is_all_that_counts() {
         apply(&shard, &put_cells(3, 30, false, &[(1, None)]));
         insert(5, 30, b"new");
         let mut deletion = MutationBuilder::new(TABLE, 1, b"key").unwrap();
-        deletion.delete_span(&[2, 5], &[2, 6], Deletion { timestamp: 40, local_deletion_time: NOW });
+        deletion.delete_range(&[2, 5], &[2, 6], Deletion { timestamp: 40, local_deletion_time: NOW });
         apply(&shard, &deletion.build());
 
         let look_up = |position: &[u8], columns| {
@@ -220,7 +220,7 @@ fn a_scan_over_deleted_rows_pauses_and_can_be_resumed() {
         }
         shard.flush(TABLE).await.unwrap();
         let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
-        builder.delete_span(&[2], &[2, 91], Deletion { timestamp: 2, local_deletion_time: NOW });
+        builder.delete_range(&[2], &[2, 91], Deletion { timestamp: 2, local_deletion_time: NOW });
         apply(&shard, &builder.build());
         let budget = Budget { bytes: u64::MAX, tombstones: 10 };
         let (mut pages, mut rows) = (0, 0);

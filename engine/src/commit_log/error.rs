@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::invariant::BrokenInvariant;
 use crate::io::DiskError;
 
-/// Why the log could not do what it was asked.
+/// Why an operation of the log failed.
 #[derive(Debug, Clone, Error)]
 pub enum CommitLogError {
     #[error("commit log: {0}")]

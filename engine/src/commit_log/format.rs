@@ -26,14 +26,14 @@ pub const GROUP_HEADER_BYTES: usize = 48;
 /// Bytes of a record before its content.
 pub const RECORD_HEADER_BYTES: usize = 4;
 
-/// Groups begin at multiples of this, which makes looking for one after damage cheap.
+/// Groups begin at multiples of this, which makes the search for a group after damage cheap.
 pub const GROUP_ALIGNMENT: usize = 8;
 
 const CRC_FROM: usize = 8;
 const _: () =
     assert!(GROUP_HEADER_BYTES == 4 * 4 + 4 * 8 && GROUP_HEADER_BYTES.is_multiple_of(GROUP_ALIGNMENT));
 
-/// The fields of a group before its payload (magic and checksum are implied).
+/// The header fields of a group, without magic and checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupHeader {
     pub payload_length: u32,
@@ -44,12 +44,12 @@ pub struct GroupHeader {
     pub segment_first_sequence: u64,
 }
 
-/// `length` rounded up to where the next group may begin.
+/// `length` rounded up to the alignment of groups.
 pub fn align(length: usize) -> usize {
     length.next_multiple_of(GROUP_ALIGNMENT)
 }
 
-/// Fills in the header of a group whose payload already stands behind `GROUP_HEADER_BYTES` bytes of room.
+/// Writes the header of a group into the first `GROUP_HEADER_BYTES` bytes of `group`. The payload must follow them.
 pub fn seal(group: &mut [u8], header: &GroupHeader) -> Result<(), BrokenInvariant> {
     let Some((head, _)) = group.split_first_chunk_mut::<GROUP_HEADER_BYTES>() else {
         return Err(broken!("a group has room for its header"));
@@ -74,7 +74,7 @@ fn number64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// The group at the start of `bytes` if it is whole and belongs to `segment`.
+/// The header of the group at the start of `bytes`, if the group is complete and belongs to `segment`.
 pub fn open(bytes: &[u8], segment: u64) -> Option<GroupHeader> {
     if number32(bytes, 0)? != GROUP_MAGIC || number64(bytes, 16)? != segment {
         return None;

@@ -1,8 +1,8 @@
 //! Appending to the log: one open group in memory, one writer task, waiters for durability.
 //!
-//! `append` only copies into the open group. The task made by [`CommitLog::run`] takes the open group, writes it (and
-//! syncs it), wakes those who wait for it, and takes whatever was appended meanwhile. A second part of the same task
-//! keeps the next segment ready and takes segments out of the log that are not needed any more.
+//! `append` only copies into the open group. The task of [`CommitLog::run`] takes the open group, writes and syncs it, and wakes
+//! the tasks that wait for it. Then it takes the group that was filled meanwhile. A second part of the same task prepares the
+//! next segment and takes released segments out of the log.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,19 +21,19 @@ use super::segments::{Files, OpenSegment};
 use super::signal::Signal;
 use crate::io::Clock;
 
-/// Smaller segments would hold too little beside the headers.
+/// The smallest segment size. Smaller segments would consist mostly of headers.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
 
-/// Larger segments could hold groups whose payload's length does not fit its 32 bits.
+/// The largest segment size. A larger segment could hold a group whose payload length exceeds 32 bits.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(SEGMENT_BYTES_MIN / 2 > (GROUP_HEADER_BYTES + RECORD_HEADER_BYTES) as u64);
 
-/// A group is closed when it reaches this size, so that the buffers stay small; one record may exceed it.
+/// A group is closed at this size, so that buffers stay small. A single record may exceed it.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(GROUP_BYTES_MAX as u64 <= SEGMENT_BYTES_MAX);
 
-/// What replay found: where appending goes on.
+/// The end of the log as replay found it: appending continues there.
 pub(super) struct Start {
     /// Segments with records, ascending.
     pub live: VecDeque<u64>,
@@ -41,7 +41,7 @@ pub(super) struct Start {
     pub next_sequence: u64,
 }
 
-/// A group with all its records, waiting for the writer.
+/// A complete group that waits for the writer.
 pub(super) struct ClosedGroup {
     pub(super) segment: u64,
     pub(super) offset: u64,
@@ -73,9 +73,9 @@ pub(super) struct State {
     durable_end: LogPosition,
     pub(super) waiters: VecDeque<Waiter>,
     next_ticket: u64,
-    /// Segments of the log, ascending; the last one is being written.
+    /// The segments of the log, ascending. The last one is being written.
     pub(super) live: VecDeque<u64>,
-    /// Segments before this one are not needed any more.
+    /// Segments before this one are released.
     pub(super) needed_from: u64,
     pub(super) prepared: Option<OpenSegment>,
     failure: Option<CommitLogError>,
@@ -91,7 +91,7 @@ pub struct CommitLog {
     pub(super) files: RefCell<Option<Files>>,
     pub(super) first_new: u64,
     pub(super) next_sequence: u64,
-    /// The open group wakes the writer when it has at least this many bytes.
+    /// The writer is woken when at least this many bytes are unwritten.
     pub(super) wake_at_bytes: Cell<usize>,
     pub(super) work: Signal,
     pub(super) space: Signal,
@@ -147,7 +147,7 @@ impl CommitLog {
         })
     }
 
-    /// The largest record that can be appended: about half of a segment.
+    /// The largest record, in bytes: about half of a segment.
     pub fn record_bytes_max(&self) -> usize {
         self.segment_bytes as usize / 2 - GROUP_HEADER_BYTES - RECORD_HEADER_BYTES
     }
@@ -185,14 +185,14 @@ impl CommitLog {
         Ok(position)
     }
 
-    /// Resolves when everything up to and including the record at `position` is durable (in periodic mode at once),
-    /// or the log has failed.
+    /// Resolves when all records up to and including the one at `position` are durable (in periodic mode immediately), or when
+    /// the log has failed.
     pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
         let at_once = self.is_periodic();
         Durable { log: Rc::clone(self), position, at_once, ticket: None }
     }
 
-    /// What [`CommitLog::durable`] would say at once, if it need not wait.
+    /// The result of [`CommitLog::durable`], if it is known without waiting.
     pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), CommitLogError>> {
         self.state.borrow().known_outcome(position, self.is_periodic())
     }
@@ -201,13 +201,13 @@ impl CommitLog {
         matches!(self.options.sync, SyncMode::Periodic { .. })
     }
 
-    /// Resolves when everything up to and including the record at `position` is on disk, in every mode, or the log has
+    /// Resolves when all records up to and including the one at `position` are on disk, in every mode, or when the log has
     /// failed.
     pub fn on_disk(self: &Rc<Self>, position: LogPosition) -> Durable {
         Durable { log: Rc::clone(self), position, at_once: false, ticket: None }
     }
 
-    /// Waits while too much is appended but not written: call it before work that will append.
+    /// Back-pressure: waits while too many appended bytes are unwritten. Call it before work that appends.
     pub async fn admit(&self) -> Result<(), CommitLogError> {
         self.space
             .wait(|| {
@@ -218,7 +218,7 @@ impl CommitLog {
         self.state.borrow().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Declares that no record before `position` is needed any more; whole segments before it leave the log soon.
+    /// Releases all records before `position`. Whole segments before it leave the log soon.
     pub fn discard_before(&self, position: LogPosition) {
         let mut state = self.state.borrow_mut();
         state.needed_from = state.needed_from.max(position.segment);
@@ -226,32 +226,32 @@ impl CommitLog {
         self.segment_wanted.notify();
     }
 
-    /// Bytes of the files of the log, to be compared with its cap.
+    /// Bytes of the log's files, released ones not counted.
     pub fn total_bytes(&self) -> u64 {
         let state = self.state.borrow();
         let discarded = state.live.iter().filter(|segment| **segment < state.needed_from).count();
         (state.live.len() - discarded) as u64 * self.segment_bytes
     }
 
-    /// Where the oldest segment that is still needed begins; `None` while nothing was written.
+    /// The start of the oldest segment that is not released; `None` while there is no segment.
     pub fn oldest_position(&self) -> Option<LogPosition> {
         let state = self.state.borrow();
         let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
         Some(LogPosition { segment: oldest, offset: 0 })
     }
 
-    /// Where the next record will be or a later place: everything appended so far is before it.
+    /// A position behind all records appended so far.
     pub fn end_position(&self) -> LogPosition {
         let state = self.state.borrow();
         LogPosition { segment: state.segment, offset: state.offset + state.open.len() as u64 }
     }
 
-    /// Why the log takes no more records, if so.
+    /// The failure after which the log accepts no more records, if there was one.
     pub fn failure(&self) -> Option<CommitLogError> {
         self.state.borrow().failure.clone()
     }
 
-    /// Stops appending, writes and syncs everything, ends the task of `run`.
+    /// Stops appending, writes and syncs all records, and ends the task of `run`.
     pub async fn close(&self) -> Result<(), CommitLogError> {
         self.state.borrow_mut().closing = true;
         self.wake_at_bytes.set(0);
@@ -280,7 +280,7 @@ impl CommitLog {
         state.records > 0 || !state.closed.is_empty()
     }
 
-    /// Whether anybody waits for records to be on disk.
+    /// Whether any task waits for records to be on disk.
     pub(super) fn has_waiters(&self) -> bool {
         !self.state.borrow().waiters.is_empty()
     }
@@ -289,14 +289,14 @@ impl CommitLog {
         self.state.borrow().closing
     }
 
-    /// Publishes progress of the writer and wakes whom it concerns.
+    /// Publishes the writer's progress and wakes the tasks that waited for it.
     pub(super) fn progress(&self, written_end: LogPosition, durable: bool) {
         let mut state = self.state.borrow_mut();
         state.written_end = written_end;
         let mut woken = Vec::new();
         if durable {
             state.durable_end = written_end;
-            // Waiters come nearly in the order of their positions; the few that wait for more go to the back.
+            // Waiters are nearly ordered by position. The few that wait for a later one are put at the back.
             for waiter in std::mem::take(&mut state.waiters) {
                 if waiter.position < written_end {
                     woken.push(waiter.waker);
@@ -330,7 +330,8 @@ impl CommitLog {
 }
 
 impl State {
-    /// Whether the record at `position` is durable (`at_once`: is to be taken for it), or will never be, if that is known.
+    /// Whether the record at `position` is durable or never will be, if that is known. `at_once`: every record that the log has
+    /// accepted counts as durable.
     fn known_outcome(&self, position: LogPosition, at_once: bool) -> Option<Result<(), CommitLogError>> {
         if position < self.durable_end {
             return Some(Ok(()));
@@ -341,7 +342,7 @@ impl State {
         }
     }
 
-    /// Makes sure that a record of `length` bytes (with its header) fits into the open group and its segment.
+    /// Makes room for a record of `length` bytes (with its header) in the open group and its segment.
     fn make_room(&mut self, length: usize, segment_bytes: u64) {
         let fits = |offset: u64, used: usize| offset + (used + length) as u64 <= segment_bytes;
         let full = self.records > 0 && self.open.len() + length > GROUP_BYTES_MAX;
@@ -354,7 +355,7 @@ impl State {
         }
     }
 
-    /// Moves the open group, if it has records, to those that wait for the writer.
+    /// Closes the open group, if it has records: it then waits for the writer.
     fn close_group(&mut self) {
         if self.records == 0 {
             return;
@@ -386,7 +387,7 @@ impl State {
 pub struct Durable {
     log: Rc<CommitLog>,
     position: LogPosition,
-    /// Not to be waited for, unless the log has failed.
+    /// Resolves immediately unless the log has failed.
     at_once: bool,
     ticket: Option<u64>,
 }
@@ -421,7 +422,7 @@ impl Future for Durable {
 
 #[cfg(test)]
 impl CommitLog {
-    /// Whether `check` holds of the ends of what is written and of what is durable.
+    /// Whether `check` holds for the end of the written records and the end of the durable ones.
     pub(super) fn state_is(&self, check: impl Fn(LogPosition, LogPosition) -> bool) -> bool {
         let state = self.state.borrow();
         check(state.written_end, state.durable_end)

@@ -5,20 +5,20 @@ use std::time::Duration;
 /// When a record counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// After the `fdatasync` of its group; the writer lets ready tasks append first.
+    /// After the `fdatasync` of its group. The writer lets all ready tasks append before it starts.
     Group,
-    /// After the `fdatasync` of its group, which is written as soon as the disk is free.
+    /// After the `fdatasync` of its group. The group is written as soon as the disk is free.
     Batch,
-    /// At once. The log is written every few milliseconds and synced every `period`.
+    /// Immediately. The log is written every few milliseconds and synced every `period`.
     Periodic { period: Duration },
 }
 
-/// What replay does about damage in the middle of the log.
+/// How replay handles damage in the middle of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DamagePolicy {
     /// Refuse to open the log.
     Refuse,
-    /// Log a warning for each damaged place and go on behind it; the records there are lost.
+    /// Log a warning for each damaged place and continue behind it. The records there are lost.
     Skip,
 }
 
@@ -26,9 +26,9 @@ pub enum DamagePolicy {
 #[derive(Debug, Clone)]
 pub struct CommitLogOptions {
     pub sync: SyncMode,
-    /// Size of new segment files; at least 4 KiB.
+    /// Size of new segment files: 4 KiB to 2 GiB.
     pub segment_bytes: u64,
-    /// `admit` waits while more than this is appended but not yet written.
+    /// `admit` waits while more appended bytes than this are unwritten.
     pub unwritten_bytes_max: usize,
     /// Files kept for reuse; further ones are removed.
     pub spare_segments_max: usize,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where a record begins. Ordered as the records are; stable across restarts.
+/// The start of a record. Positions are ordered as the records are, and stay valid across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogPosition {
     /// The number of the segment; the first is 1.

@@ -1,6 +1,6 @@
 //! The task that writes the log: takes closed groups, writes and syncs them, moves on to the next segment.
 //!
-//! Invariant: groups reach the disk in the order of their positions, and a group is told durable only after its sync.
+//! Invariant: groups reach the disk in the order of their positions, and a group is reported durable only after its sync.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::segments::{Files, OpenSegment};
 use crate::invariant::{broken, invariant};
 use crate::io::{DiskError, yield_now};
 
-/// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
+/// In periodic mode the writer waits this long for more records, or until this many bytes are unwritten.
 const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);
 const PERIODIC_WRITE_BYTES: usize = 64 << 10;
 
 impl CommitLog {
-    /// The log's task: writes groups until the log is closed or fails. To be spawned once, beside its users.
+    /// The log's task: writes groups until the log is closed or fails. Spawn it once, on the thread of the log's users.
     pub async fn run(self: Rc<Self>) -> Result<(), CommitLogError> {
-        // Whoever still waits when the task is dropped must hear of it.
+        // Tasks that still wait when this one is dropped are woken with an error.
         let _guard = StopGuard { log: Rc::clone(&self) };
         let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
         let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
@@ -68,13 +68,13 @@ impl CommitLog {
         }
     }
 
-    /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
+    /// Keeps one segment prepared ahead of the writer, and takes released segments out of the log, oldest first.
     async fn keep_segments(&self, mut files: Files) -> Result<(), CommitLogError> {
         let mut next = self.first_new;
         loop {
             let unneeded = || {
                 let state = self.state.borrow();
-                // The last one is being written, whatever the owner says.
+                // The last one is being written and stays.
                 let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
                 (*oldest < state.needed_from).then_some(*oldest)
             };
@@ -114,7 +114,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Returns when there is something to write, or the log is closing. Syncs on time in periodic mode.
+    /// Returns when there are records to write or the log is closing. In periodic mode it syncs when the period has passed.
     async fn wait_for_work(&mut self) -> Result<(), DiskError> {
         let log = self.log;
         let wait = || log.work.wait(|| log.has_work() || log.is_closing());
@@ -218,7 +218,7 @@ impl Writer<'_> {
     }
 }
 
-/// Fails the log when its task ends in any way but a proper close.
+/// Fails the log if its task ends without a proper close.
 struct StopGuard {
     log: Rc<CommitLog>,
 }

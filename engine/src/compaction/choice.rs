@@ -1,6 +1,6 @@
-//! What a compaction strategy is given, and what it answers.
+//! The input and the result of a compaction strategy.
 
-/// What a strategy knows of a table.
+/// The data of a table that strategies use.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableSummary {
     pub generation: u64,
@@ -12,20 +12,20 @@ pub struct TableSummary {
     /// Full keys.
     pub first_key: Vec<u8>,
     pub last_key: Vec<u8>,
-    /// 0 for flushed tables; given by leveled compaction.
+    /// 0 for flushed tables. Leveled compaction assigns the others.
     pub level: u32,
     /// Seconds since the epoch.
     pub created_seconds: u32,
-    /// Estimated share of what is in the table that is deletions past their grace period.
+    /// The estimated share of the table's contents that consists of deletions past their grace period.
     pub droppable_ratio: f64,
 }
 
-/// A compaction worth doing.
+/// A compaction that a strategy asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// Generations.
     pub inputs: Vec<u64>,
     pub output_level: u32,
-    /// Start another output at the first partition after this size.
+    /// A new output is begun at the first partition after this size.
     pub max_output_bytes: Option<u64>,
 }

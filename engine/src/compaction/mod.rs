@@ -1,5 +1,5 @@
-//! Compaction: which tables to merge (pure functions, one file a strategy), the merge itself ([`task`]), and
-//! how fast it may go ([`pace`]).
+//! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), and its rate
+//! ([`pace`]).
 
 mod choice;
 mod dropped;

@@ -7,7 +7,7 @@ use super::choice::{Choice, TableSummary};
 pub struct SizeTiered {
     pub min_threshold: usize,
     pub max_threshold: usize,
-    /// Smaller tables share one bucket whatever their sizes.
+    /// Tables smaller than this share one bucket.
     pub min_table_bytes: u64,
     /// A table joins a bucket when its size lies between these multiples of the bucket's average.
     pub bucket_low: f64,
@@ -32,7 +32,7 @@ struct Bucket<'a> {
 }
 
 impl SizeTiered {
-    /// The bucket of the smallest tables that is full enough.
+    /// Among the buckets with enough tables, the one with the smallest tables.
     pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let bucket = self
             .buckets(tables)

@@ -6,7 +6,7 @@ use super::size_tiered::SizeTiered;
 use super::time_window::TimeWindow;
 use super::unified::Unified;
 
-/// How a table's files are compacted.
+/// The compaction strategy of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Strategy {
     SizeTiered(SizeTiered),
@@ -15,14 +15,14 @@ pub enum Strategy {
     Unified(Unified),
 }
 
-/// When a single table is rewritten to get rid of its deletions.
+/// When a single table is rewritten to purge its deletions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TombstoneOptions {
-    /// Droppable share from which on it is worth it.
+    /// The least droppable share.
     pub threshold: f64,
-    /// The table's least age.
+    /// The least age of the table.
     pub interval_seconds: u32,
-    /// Rewrite even though other tables overlap.
+    /// Rewrite even if other tables overlap.
     pub unchecked: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for TombstoneOptions {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompactionOptions {
     pub strategy: Strategy,
-    /// False: only compactions that are asked for.
+    /// False: no automatic compactions.
     pub enabled: bool,
     pub tombstones: TombstoneOptions,
 }
@@ -52,7 +52,7 @@ impl Default for CompactionOptions {
 }
 
 impl CompactionOptions {
-    /// What is worth doing now with the tables that no compaction is using.
+    /// The next compaction, if one is worthwhile. `tables` are those that no compaction is reading.
     pub fn choose(&self, tables: &[TableSummary], now_seconds: u32) -> Option<Choice> {
         if !self.enabled {
             return None;

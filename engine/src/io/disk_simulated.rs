@@ -1,12 +1,12 @@
-//! An in-memory file system that is as unkind as the contract of `disk` allows, deterministic from a seed.
+//! An in-memory file system that loses as much as the contract of `disk` allows. It is deterministic from a seed.
 //!
-//! * Each file has its durable contents and the writes made since; each directory operation sits in one journal until a
-//!   `sync_directory` of a directory it touches commits the journal up to it.
-//! * A crash keeps some of what was not synced, as its [`CrashStyle`] says: sectors of 512 bytes for data, a prefix of
-//!   the journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
-//! * Every call is numbered. A test runs a history once to learn the count, then once for each number with a crash or
-//!   a [`Fault`] planted there.
-//! * Each call first yields to the executor zero to two times (drawn from the seed), so tasks interleave.
+//! * Each file has its durable contents and the writes since. Directory operations are in one journal. `sync_directory` commits
+//!   the journal up to the last operation on that directory.
+//! * A crash keeps some of the un-synced data, depending on its [`CrashStyle`]: sectors of 512 bytes for data, a prefix of the
+//!   journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
+//! * Every call has a number. A test runs a history once to count the calls, and then once for each number with a crash or a
+//!   [`Fault`] planted there.
+//! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
 mod fault;
 mod state;
@@ -56,7 +56,7 @@ impl SimulatedDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements; a panicking test thread must not hide its own message.
+        // The state is consistent between statements. Panicking here would hide the message of the first panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +85,7 @@ impl SimulatedDisk {
         self.state().faults.insert(operation, fault);
     }
 
-    /// Forgets planted faults that did not happen yet.
+    /// Removes planted faults that did not happen yet.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
@@ -100,8 +100,8 @@ impl SimulatedDisk {
         self.state().capacity_bytes = bytes;
     }
 
-    /// Brings the machine up again (crashing it first if it was running): what was not synced survives as `style` and
-    /// `seed` decide; planted crashes and faults that did not happen are forgotten.
+    /// Restarts the machine, after a crash if it was running. `style` and `seed` decide which un-synced data survives. Planted crashes
+    /// and faults that did not happen are removed.
     pub fn restart(&self, style: CrashStyle, seed: u64) {
         self.state().restart(style, seed);
     }
@@ -135,7 +135,7 @@ impl SimulatedDisk {
         })
     }
 
-    /// Applies `edit` to both the durable and the visible contents; what was pending is taken as written.
+    /// Applies `edit` to both the durable and the visible contents. Pending writes count as durable.
     fn edit_at_rest(&self, path: &Path, edit: impl Fn(&mut Vec<u8>) -> bool) -> bool {
         let mut state = self.state();
         let Some(Entry::File(number)) = state.names.get(path).copied() else { return false };

@@ -1,4 +1,4 @@
-//! Everything that a shard needs from outside.
+//! The environment of a shard.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::background::Background;
 use super::clock::Clock;
 use super::disk::Disk;
 
-/// What a shard needs from outside: its disk, its clock and somewhere to run long work.
+/// The environment of a shard: its disk, its clock and the threads for long work.
 #[derive(Clone)]
 pub struct Environment {
     pub disk: Arc<dyn Disk>,

@@ -1,9 +1,8 @@
-//! Everything the engine takes from outside itself: disk, time, randomness and background threads.
+//! The engine's interface to the outside: disk, time, randomness and background threads.
 //!
-//! The engine never calls the operating system directly. It is handed an [`Environment`]; the real parts live in
-//! one file each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated parts in
-//! `disk_simulated`, `clock` and `background`. Every disk call is a future, so that a simulation can crash,
-//! fail or interleave at each one of them.
+//! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
+//! each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
+//! `background`. Every disk call is a future, so that a simulation can crash, fail or interleave at each of them.
 
 mod background;
 mod background_real;

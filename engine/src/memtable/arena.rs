@@ -1,7 +1,7 @@
 //! A bump allocator of byte strings that are addressed by location.
 //!
-//! Memory is taken in chunks that grow from 4 KiB to 1 MiB and freed all at once with the arena. A location is
-//! only meaningful to the arena that gave it.
+//! Memory is allocated in chunks that grow from 4 KiB to 1 MiB, and freed all at once with the arena. A location is valid only
+//! in the arena that returned it.
 
 use crate::invariant::broken;
 
@@ -9,7 +9,7 @@ const FIRST_CHUNK_BYTES: usize = 4 << 10;
 const MAX_CHUNK_BYTES: usize = 1 << 20;
 const _: () = assert!(FIRST_CHUNK_BYTES << 8 == MAX_CHUNK_BYTES && MAX_CHUNK_BYTES <= u32::MAX as usize);
 
-/// Where a byte string lies in its arena.
+/// The place of a byte string in its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Location {
     pub chunk: u32,
@@ -24,7 +24,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Bytes taken from the system.
+    /// Bytes allocated.
     #[inline]
     pub fn reserved_bytes(&self) -> usize {
         self.reserved_bytes
@@ -110,7 +110,7 @@ mod tests {
         assert!(arena.reserved_bytes() >= strings.iter().map(Vec::len).sum());
         as_in_release(|| {
             assert_eq!(arena.get(Location { chunk: 99, offset: 0, length: 1 }), b"");
-            assert_eq!(Watch::default().check().unwrap_err().what, "a location lies in its arena");
+            assert_eq!(Watch::default().check().unwrap_err().what(), "a location lies in its arena");
         });
     }
 }

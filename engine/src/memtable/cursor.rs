@@ -1,7 +1,7 @@
-//! Reading a memtable that goes on changing: a cursor over a range of full keys, in both directions.
+//! A cursor over a range of full keys in a memtable that keeps changing, in both directions.
 //!
-//! A cursor holds no borrow between steps. It copies the row it stands on, and when the memtable has changed
-//! since the last step it looks its place up again by key. So a scan may stay open across writes.
+//! A cursor holds no borrow between steps. It copies its current row. If the memtable has changed since the last step, it looks
+//! up its place again by key. So a scan can stay open across writes.
 
 use std::rc::Rc;
 
@@ -18,13 +18,13 @@ use crate::row::RowRef;
 /// The partitions that a cursor walks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// One partition; its number once it is known.
+    /// One partition, with its number once it has been looked up.
     One(Option<u32>),
-    /// All in order; the rank of the present one.
+    /// All partitions in key order, with the rank of the current one.
     Many(usize),
 }
 
-/// The buffers of a cursor, reusable.
+/// The reusable buffers of a cursor.
 #[derive(Debug, Default)]
 pub struct CursorBuffers {
     key: Vec<u8>,
@@ -45,8 +45,8 @@ pub struct MemtableCursor {
 }
 
 impl MemtableCursor {
-    /// A cursor on the first row (`reversed`: the last) of `[start, end)`. `prefix_length` is that of the
-    /// partition prefix which both bounds share, if the range lies within one partition.
+    /// A cursor on the first row (`reversed`: the last row) of `[start, end)`. `prefix_length` is the length of the common
+    /// partition prefix of both bounds, if the range lies within one partition.
     #[inline]
     pub fn new(
         memtable: Rc<SharedMemtable>,
@@ -76,19 +76,19 @@ impl MemtableCursor {
         cursor
     }
 
-    /// The full key of the present row; `None` behind the last one.
+    /// The full key of the current row; `None` behind the last row.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
         self.is_valid.then_some(&self.buffers.key)
     }
 
-    /// The present row.
+    /// The current row.
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
         RowRef::new(&self.buffers.row, 0)
     }
 
-    /// Whether the memtable has changed since the cursor last looked.
+    /// Whether the memtable has changed since the cursor last moved.
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.memtable.read(|memtable| memtable.version != self.version)
@@ -100,26 +100,26 @@ impl MemtableCursor {
         self.memtable.read(Memtable::max_timestamp)
     }
 
-    /// Whether the memtable has any span deletions, as it is now.
+    /// Whether the memtable has range tombstones now.
     #[inline]
-    pub fn has_spans(&self) -> bool {
-        self.memtable.read(|memtable| memtable.has_spans)
+    pub fn has_range_tombstones(&self) -> bool {
+        self.memtable.read(|memtable| memtable.has_range_tombstones)
     }
 
-    /// The span deletion that covers a full key, of any partition.
+    /// The range tombstone that covers a full key of any partition.
     pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
         self.memtable.read(|memtable| {
-            if !memtable.has_spans {
+            if !memtable.has_range_tombstones {
                 return None;
             }
             let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
             let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
             let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
-            memtable.partition(id)?.spans.as_ref()?.covering(position)
+            memtable.partition(id)?.range_tombstones.as_ref()?.covering(position)
         })
     }
 
-    /// Goes to the next row (`reversed`: the one before), within `[start, end)`.
+    /// Moves to the next row (`reversed`: the previous row) within `[start, end)`.
     #[inline]
     pub fn advance(&mut self, start: &[u8], end: &[u8]) {
         if !self.is_valid {
@@ -137,7 +137,7 @@ impl MemtableCursor {
                 return;
             };
             let rows = memtable.rows_of(id);
-            // Counted from the row that is left.
+            // The distance is counted from the current row, before the move.
             rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD + 1, self.reversed);
             if self.reversed {
                 self.step_back(memtable, start);
@@ -148,17 +148,17 @@ impl MemtableCursor {
         });
     }
 
-    /// Looks the place up again after changes; the row it stands on is read anew if it is still the present.
+    /// Looks up the current key again after changes, and reads its row again if it still exists.
     pub fn refresh(&mut self, start: &[u8], end: &[u8]) {
         if self.is_valid {
             self.find_again(start, end, true);
         }
     }
 
-    /// Looks up the present key, or what comes after it.
+    /// Moves to the current key (`include_present`) or to the row after it, by a new search.
     fn find_again(&mut self, start: &[u8], end: &[u8], include_present: bool) {
         let mut bound = std::mem::take(&mut self.buffers.key);
-        // The least key behind `bound` is `bound` with a zero byte.
+        // The least key greater than `bound` is `bound` with a zero byte appended.
         if self.reversed == include_present {
             bound.push(0);
         }
@@ -169,7 +169,7 @@ impl MemtableCursor {
         }
     }
 
-    /// Positions the cursor on the first (last) row of `[start, end)`.
+    /// Moves to the first row (`reversed`: the last row) of `[start, end)`.
     pub fn seek(&mut self, start: &[u8], end: &[u8]) {
         let memtable = Rc::clone(&self.memtable);
         if let Extent::Many(_) = self.extent
@@ -228,7 +228,7 @@ impl MemtableCursor {
         }
     }
 
-    /// Takes the row at the present index, or the next there is.
+    /// Loads the row at the current index, or the next existing row.
     fn settle_forward(&mut self, memtable: &Memtable, end: &[u8]) {
         while let Some(id) = self.partition(memtable) {
             if self.load(memtable, id) {
@@ -243,7 +243,7 @@ impl MemtableCursor {
         self.is_valid = false;
     }
 
-    /// Takes the last row before the present index.
+    /// Loads the last row before the current index.
     fn step_back(&mut self, memtable: &Memtable, start: &[u8]) {
         while let Some(id) = self.partition(memtable) {
             let rows = memtable.rows_of(id);
@@ -264,7 +264,7 @@ impl MemtableCursor {
         self.is_valid = false;
     }
 
-    /// Copies the row at the present index; false when there is none.
+    /// Copies the row at the current index; false if there is none.
     #[inline]
     fn load(&mut self, memtable: &Memtable, id: u32) -> bool {
         let Some(entry) = memtable.rows_of(id).get(self.index) else { return false };
@@ -286,7 +286,7 @@ impl MemtableCursor {
         true
     }
 
-    /// Gives the buffers back; that of the row keeps room for `bytes_max`.
+    /// Returns the buffers. The row's buffer keeps a capacity of `bytes_max`.
     pub fn into_buffers(mut self, bytes_max: usize) -> CursorBuffers {
         self.buffers.row.clear();
         self.buffers.row.shrink_to(bytes_max);
@@ -305,7 +305,7 @@ fn merge_tail(stored: &[u8], tail: &Tail, out: &mut Vec<u8>) {
 }
 
 impl Memtable {
-    /// The place of `bound` in the partition of this rank; `None` when the bound lies outside of it.
+    /// The place of `bound` in the partition of this rank; `None` if the bound lies outside the partition.
     fn bound_in(&self, rank: usize, bound: &[u8]) -> Option<RowIndex> {
         let id = *self.ordered.get(rank)?;
         let position = bound.strip_prefix(self.prefix(id))?;

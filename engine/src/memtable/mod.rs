@@ -1,19 +1,18 @@
 //! The newest rows of one table, in memory.
 //!
-//! Partitions are found by a hash of their token; their rows are sorted inside ([`rows`]). Rows are kept merged:
-//! one version per position, encoded with base 0 in a bump arena; large ones have a tail of changes that were not merged
-//! yet ([`tails`]). Deletions of ranges are kept beside the rows
-//! and not applied to them; readers and the flush do that.
+//! Partitions are found by a hash of their token. The rows of a partition are sorted ([`rows`]). Rows are kept merged: one
+//! version per position, encoded with base 0 in a bump arena. A large row has a tail of changes that are not merged with it yet
+//! ([`tails`]). Range tombstones are kept beside the rows and are not applied to them; readers and the flush apply them.
 //!
-//! The order of partitions, needed for scans over tokens and for the flush, is made when it is asked for.
+//! Scans over tokens and the flush need the partitions in key order. The order is built on demand.
 
 mod arena;
 mod cursor;
 mod partitions;
 mod point;
+mod range_tombstones;
 mod rows;
 mod shared;
-mod spans;
 mod store;
 mod tails;
 #[cfg(test)]

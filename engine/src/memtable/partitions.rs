@@ -7,10 +7,10 @@ use crate::cell::Deletion;
 use crate::invariant::broken;
 use crate::key;
 use crate::prefetch::prefetch;
+use crate::range_tombstone::RangeTombstone;
 use crate::row::RowRef;
-use crate::span::Span;
 
-/// How many partitions ahead of a walk over all of them the processor is asked for them.
+/// How many partitions ahead of a walk memory is prefetched.
 const PARTITIONS_AHEAD: usize = 4;
 
 /// One partition of a frozen memtable.
@@ -26,17 +26,20 @@ impl<'a> PartitionView<'a> {
         self.memtable.arena.get(self.partition.prefix)
     }
 
-    /// Fragmented deletions.
-    pub fn spans(&self) -> &'a [Span] {
-        self.partition.spans.as_ref().map_or(&[], |spans| spans.as_slice())
+    /// The fragments of its range tombstones.
+    pub fn range_tombstones(&self) -> &'a [RangeTombstone] {
+        self.partition.range_tombstones.as_ref().map_or(&[], |range_tombstones| range_tombstones.as_slice())
     }
 
-    /// The deletion that covers a position.
+    /// The range tombstone that covers a position.
     pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
-        self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
+        self.partition
+            .range_tombstones
+            .as_ref()
+            .and_then(|range_tombstones| range_tombstones.covering(position))
     }
 
-    /// The rows in order, with their positions; some with changes that are still to be merged with them.
+    /// The rows in order: position, row, and the tail of changes that are not merged with the row yet.
     pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>, Option<&'a Tail>)> + use<'a> {
         let memtable = self.memtable;
         let (rows, arena) = (&self.partition.rows, &memtable.arena);
@@ -51,14 +54,14 @@ impl<'a> PartitionView<'a> {
 }
 
 impl Memtable {
-    /// The partitions in key order. Complete for a frozen memtable.
+    /// The partitions in key order, which must be up to date ([`Memtable::is_ordered`]). It always is in a frozen memtable.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
         if !self.is_ordered() {
             broken!("partitions are put in order before a walk over them");
         }
         let partition = |rank: usize| self.partition(*self.ordered.get(rank)?);
         (0..self.ordered.len()).filter_map(move |rank| {
-            // In the order of keys they lie anywhere in memory.
+            // Neighbours in key order are not neighbours in memory.
             if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
                 prefetch(std::slice::from_ref(later));
             }
@@ -70,7 +73,7 @@ impl Memtable {
         })
     }
 
-    /// The changes that are still to be merged with a row.
+    /// The changes that are not merged with a row yet.
     #[inline]
     pub(super) fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
         self.tails.get(entry.tail()?).filter(|tail| !tail.is_empty())

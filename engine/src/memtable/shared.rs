@@ -1,4 +1,4 @@
-//! A memtable that its shard, its readers and finally its flush share.
+//! Sharing a memtable between its shard, its readers and its flush.
 
 use std::cell::{Ref, RefCell};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ enum State {
     Frozen(Arc<Memtable>),
 }
 
-/// A memtable that its shard, its readers and finally its flush share.
+/// A memtable that the shard, readers and finally the flush share.
 #[derive(Debug)]
 pub struct SharedMemtable {
     state: RefCell<State>,
@@ -27,7 +27,7 @@ impl Default for SharedMemtable {
 }
 
 impl SharedMemtable {
-    /// The memtable as it is now; no change may come while it is borrowed.
+    /// Borrows the memtable. It must not be changed meanwhile.
     #[inline]
     pub fn borrow(&self) -> Ref<'_, Memtable> {
         Ref::map(self.state.borrow(), |state| match state {
@@ -36,13 +36,13 @@ impl SharedMemtable {
         })
     }
 
-    /// Runs `read` on the memtable as it is now.
+    /// Runs `read` on the memtable.
     #[inline]
     pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
         read(&self.borrow())
     }
 
-    /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
+    /// As [`Memtable::apply`]. The memtable must not be frozen.
     pub fn apply(
         &self,
         mutation: &ValidMutation<'_>,
@@ -54,7 +54,7 @@ impl SharedMemtable {
         }
     }
 
-    /// Ends all changes; the memtable can now be read from other threads.
+    /// Freezes the memtable: it never changes again, and other threads can read it.
     pub fn freeze(&self) -> Arc<Memtable> {
         let mut state = self.state.borrow_mut();
         let frozen = match &mut *state {

@@ -12,12 +12,12 @@ use crate::commit_log::LogPosition;
 use crate::invariant::{BrokenInvariant, broken, invariant};
 use crate::key;
 use crate::mutation::{Operation, ValidMutation};
+use crate::range_tombstone::RangeTombstoneSet;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
-use crate::span::SpanSet;
 
-/// Memory that an empty partition takes besides the arena: itself, its hash slot with the table's slack, and
-/// its place in the order.
+/// Memory of an empty partition besides the arena, in bytes: the partition, its hash slot with the hash table's slack, and its
+/// place in the key order.
 const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<Slot>() + 16;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Partition {
     pub(super) token: i64,
     pub(super) prefix: Location,
     pub(super) rows: Rows,
-    pub(super) spans: Option<Box<SpanSet>>,
+    pub(super) range_tombstones: Option<Box<RangeTombstoneSet>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,29 +34,29 @@ struct Slot {
     partition: u32,
 }
 
-/// The memtable of one table. Mutable while it is the active one, frozen for the flush.
+/// The memtable of one table. It is mutable while it is active, and frozen for its flush.
 #[derive(Debug, Default)]
 pub struct Memtable {
     pub(super) arena: Arena,
     pub(super) partitions: Vec<Partition>,
     by_token: HashTable<Slot>,
-    /// Partition numbers in key order; those from `ordered.len()` on are not in yet.
+    /// Partition numbers in key order. Partitions with numbers from `ordered.len()` on are missing.
     pub(super) ordered: Vec<u32>,
-    /// Counts changes, so that cursors notice them.
+    /// The number of changes. Cursors compare it to notice changes.
     pub(super) version: u64,
     side_bytes: usize,
     pub(super) tails: Vec<Tail>,
     tail_bytes: usize,
-    /// What [`Memtable::size_bytes`] says: the most that was taken so far.
+    /// The largest memory use so far, in bytes.
     counted_bytes: usize,
     row_count: usize,
-    pub(super) has_spans: bool,
+    pub(super) has_range_tombstones: bool,
     timestamps: TimestampRange,
     lowest_position: Option<LogPosition>,
     scratch: Vec<u8>,
 }
 
-/// Spreads tokens, whose upper bits are alike within a shard, over the hash table.
+/// The hash of a token. The tokens of a shard have similar upper bits; this spreads them over the hash table.
 #[inline]
 fn spread(token: i64) -> u64 {
     let mixed = (token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -72,7 +72,7 @@ impl Memtable {
         self.partitions.is_empty()
     }
 
-    /// Memory taken, in bytes: the sum of what [`Memtable::apply`] returned.
+    /// Memory use in bytes: the sum of the results of [`Memtable::apply`].
     #[inline]
     pub fn size_bytes(&self) -> usize {
         self.counted_bytes
@@ -86,23 +86,23 @@ impl Memtable {
         self.row_count
     }
 
-    /// The oldest timestamp of anything inside, deletions included.
+    /// The oldest timestamp, deletions included.
     pub fn min_timestamp(&self) -> Option<i64> {
         self.timestamps.oldest()
     }
 
-    /// The newest timestamp of anything inside, deletions included.
+    /// The newest timestamp, deletions included.
     pub fn max_timestamp(&self) -> Option<i64> {
         self.timestamps.newest()
     }
 
-    /// The first commit-log position whose mutation is in here.
+    /// The lowest commit-log position of the mutations in it.
     pub fn lowest_position(&self) -> Option<LogPosition> {
         self.lowest_position
     }
 
-    /// Applies a mutation; returns by how many bytes the memtable has grown.
-    /// `position` is where the commit log has it, if it is logged.
+    /// Applies a mutation. Returns the growth of memory in bytes. `position` is the mutation's position in the commit log, if it
+    /// is logged.
     pub fn apply(
         &mut self,
         mutation: &ValidMutation<'_>,
@@ -116,7 +116,9 @@ impl Memtable {
         for operation in mutation.operations() {
             match operation {
                 Ok(Operation::Row { position, row }) => self.put_row(id, position, row)?,
-                Ok(Operation::Span { start, end, deletion }) => self.put_span(id, start, end, deletion)?,
+                Ok(Operation::RangeTombstone { start, end, deletion }) => {
+                    self.put_range_tombstone(id, start, end, deletion)?
+                }
                 Err(_) => return Err(broken!("the operations of a valid mutation can be read")),
             }
         }
@@ -149,7 +151,7 @@ impl Memtable {
         self.partition(id).map_or(&[], |partition| self.arena.get(partition.prefix))
     }
 
-    /// The partition with a number that this memtable gave; `None` only after a report.
+    /// The partition with a number of this memtable. `None` only for a broken invariant, which is reported.
     #[inline]
     pub(super) fn partition(&self, id: u32) -> Option<&Partition> {
         let partition = self.partitions.get(id as usize);
@@ -174,7 +176,12 @@ impl Memtable {
                 "a valid mutation's partition key fits a key, and partitions are counted in 32 bits"
             ));
         };
-        self.partitions.push(Partition { token, prefix: location, rows: Rows::Empty, spans: None });
+        self.partitions.push(Partition {
+            token,
+            prefix: location,
+            rows: Rows::Empty,
+            range_tombstones: None,
+        });
         let slot = Slot { token, partition: number };
         self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
         self.side_bytes += PARTITION_BYTES;
@@ -191,7 +198,7 @@ impl Memtable {
         match partition.rows.find(&self.arena, position) {
             Err(index) => {
                 let entry = Entry::store(&mut self.arena, position, row.bytes);
-                // An approximation that never runs behind: capacities of vectors double.
+                // An upper bound: capacities of vectors double.
                 self.side_bytes +=
                     if matches!(partition.rows, Rows::Empty) { 0 } else { 2 * size_of::<Entry>() };
                 partition.rows.insert(index, entry);
@@ -239,31 +246,32 @@ impl Memtable {
         Ok(())
     }
 
-    fn put_span(
+    fn put_range_tombstone(
         &mut self,
         id: usize,
         start: &[u8],
         end: &[u8],
         deletion: Deletion,
     ) -> Result<(), BrokenInvariant> {
-        self.has_spans = true;
+        self.has_range_tombstones = true;
         let Some(partition) = self.partitions.get_mut(id) else {
             return Err(broken!("a mutation is put into a partition of the memtable"));
         };
-        let spans = partition.spans.get_or_insert_default();
-        let before = spans.as_slice().len();
-        spans.add(start, end, deletion);
-        let added = spans.as_slice().len().saturating_sub(before);
-        self.side_bytes += added * (size_of::<crate::span::Span>() + start.len() + end.len());
+        let range_tombstones = partition.range_tombstones.get_or_insert_default();
+        let before = range_tombstones.as_slice().len();
+        range_tombstones.add(start, end, deletion);
+        let added = range_tombstones.as_slice().len().saturating_sub(before);
+        self.side_bytes +=
+            added * (size_of::<crate::range_tombstone::RangeTombstone>() + start.len() + end.len());
         Ok(())
     }
 
-    /// Whether the order of partitions covers them all.
+    /// Whether the key order contains all partitions.
     pub fn is_ordered(&self) -> bool {
         self.ordered.len() == self.partitions.len()
     }
 
-    /// Brings the order of partitions up to date.
+    /// Brings the key order of the partitions up to date.
     pub fn order_partitions(&mut self) {
         if self.is_ordered() {
             return;
@@ -279,7 +287,7 @@ impl Memtable {
         };
         let first_new = self.ordered.len() as u32;
         self.ordered.extend(first_new..partitions.len() as u32);
-        // The stable sort finds the sorted run in front and merges the rest into it.
+        // The stable sort recognises the sorted run at the front and merges the rest into it.
         self.ordered.sort_by(compare);
     }
 }

@@ -1,36 +1,36 @@
-//! The merge of what several replicas answered about the same range: what a reader sees, and what each replica lacks.
-//! Pure: answers in, values out.
+//! The merge of several replicas' answers about the same range: the visible rows, and the data that each replica lacks. It is a
+//! pure function.
 //!
 //! Invariants:
-//! * Every answer is [`super::Versions`] of the same request. An answer that stopped early says nothing about what lies behind its
-//!   bound, so the merge ends at the nearest bound of all: rows beyond it are left for the next read. Nobody's silence
-//!   is taken for absence.
-//! * Written to the replica that gave an answer, what the answer lacks makes it equal to the merge.
+//! * Every answer is [`super::Versions`] of the same request. An answer that stopped early contains no information about the
+//!   range behind its bound. So the merge ends at the first bound of any answer, and rows behind it are left for the next read.
+//!   Missing information is never taken for absence of data.
+//! * A replica to which its missing data is written equals the merge.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::difference::{missing_parts, missing_spans};
+use super::difference::{missing_parts, missing_range_tombstones};
 use crate::codec::DecodeError;
 use crate::invariant::{BrokenInvariant, broken};
 use crate::key::{self, PartitionKeyTooLong};
 use crate::merge::KWayMerge;
 use crate::mutation::{Mutation, MutationBuilder, MutationRef, Operation};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
 use crate::reconcile::{Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
-use crate::span::{Span, SpanSet};
 
-/// What one replica said.
+/// The answer of one replica.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
-    /// In the order of the read, as in [`super::Versions`].
+    /// As [`super::Versions::partitions`].
     pub partitions: &'a [Mutation],
     pub resume: Option<&'a [u8]>,
 }
 
-/// The rows that a reader sees, in the order of the read.
+/// The visible rows, in the order of the read.
 #[derive(Debug, Clone, Default)]
 pub struct SeenRows {
     bytes: Vec<u8>,
@@ -44,13 +44,13 @@ struct SeenRow {
     row: Range<usize>,
 }
 
-/// A row that a reader sees.
+/// A visible row.
 #[derive(Debug, Clone, Copy)]
 pub struct SeenRowRef<'a> {
     /// The partition prefix of its key.
     pub prefix: &'a [u8],
     pub position: &'a [u8],
-    /// Base 0.
+    /// Encoded with base 0.
     pub row: RowRef<'a>,
 }
 
@@ -85,27 +85,27 @@ impl SeenRows {
     }
 }
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Clone, Default)]
 pub struct Reconciled {
     pub rows: SeenRows,
-    /// For each answer, in their order, what its replica lacks: one mutation a partition.
+    /// For each answer, the data that its replica lacks: one mutation per partition.
     pub lacking: Vec<Vec<Mutation>>,
-    /// Where another read goes on, as in [`super::Versions`].
+    /// As [`super::Versions::resume`].
     pub resume: Option<Vec<u8>>,
 }
 
 /// Why answers could not be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReconcileError {
-    /// An answer is not what a replica sends.
+    /// An answer cannot be decoded, or is not in order.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
 }
 
-/// Merges the answers. `reversed` and `now_seconds` are those of the request.
+/// Merges the answers to one request, whose `reversed` and `now_seconds` are given.
 pub fn reconcile_answers(
     answers: &[Answer<'_>],
     reversed: bool,
@@ -173,10 +173,10 @@ impl<'a> PartitionSource<'a> {
     }
 }
 
-/// What each answer says about a partition.
+/// Each answer's part of a partition.
 type PartsOf<'a> = SmallVec<[Option<MutationRef<'a>>; 4]>;
 
-/// Takes the next partition of these sources; its prefix, and what each of all sources says about it.
+/// Takes the next partition from the `current` sources. Returns its prefix and the part of each source.
 fn take_partition<'a>(
     sources: &mut [PartitionSource<'a>],
     current: &[u32],
@@ -201,11 +201,11 @@ fn take_partition<'a>(
 struct Part<'a> {
     rows: Vec<(&'a [u8], RowRef<'a>)>,
     next: usize,
-    spans: SpanSet,
+    range_tombstones: RangeTombstoneSet,
 }
 
 impl<'a> Part<'a> {
-    /// Decodes what lies in positions `[low, high)`.
+    /// Decodes the rows and range tombstones in positions `[low, high)`.
     fn new(
         mutation: Option<MutationRef<'a>>,
         low: &[u8],
@@ -227,8 +227,8 @@ impl<'a> Part<'a> {
                         part.rows.push((position, row));
                     }
                 }
-                Operation::Span { start, end, deletion } => {
-                    part.spans.add(start.max(low), end.min(high), deletion);
+                Operation::RangeTombstone { start, end, deletion } => {
+                    part.range_tombstones.add(start.max(low), end.min(high), deletion);
                 }
             }
         }
@@ -246,10 +246,10 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The version that each answer has of a row.
+/// Each answer's version of a row.
 type RowVersions<'a> = SmallVec<[Option<RowRef<'a>>; 4]>;
 
-/// Takes the next row of these parts; its position, and the version that each of all parts has of it.
+/// Takes the next row from the `current` parts. Returns its position and the version of each part.
 fn take_row<'a>(
     parts: &mut [Part<'a>],
     current: &[u32],
@@ -278,7 +278,7 @@ struct Merge<'b> {
 }
 
 impl Merge<'_> {
-    /// The positions of the partition on this side of the bound; `None` when it lies beyond.
+    /// The positions of the partition that lie before the bound; `None` if there are none.
     fn extent(&self, prefix: &[u8]) -> Option<(&[u8], &[u8])> {
         let all = (&[][..], key::PARTITION_END);
         let Some(bound) = self.bound else { return Some(all) };
@@ -289,7 +289,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Merges a partition; false when the bound ends the merge before it.
+    /// Merges a partition; false if it lies behind the bound.
     fn partition(
         &mut self,
         prefix: &[u8],
@@ -300,16 +300,16 @@ impl Merge<'_> {
         for mutation in mutations {
             parts.push(Part::new(*mutation, low, high, self.reversed)?);
         }
-        let mut spans = SpanSet::default();
-        for span in parts.iter().flat_map(|part| part.spans.as_slice()) {
-            spans.add(&span.start, &span.end, span.deletion);
+        let mut range_tombstones = RangeTombstoneSet::default();
+        for range_tombstone in parts.iter().flat_map(|part| part.range_tombstones.as_slice()) {
+            range_tombstones.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
         }
         let mut repairs = Repairs::new(mutations)?;
         let mut prefix_in_rows: Option<Range<usize>> = None;
         let mut rows = KWayMerge::new(self.reversed);
         while rows.next(&parts, Part::position)? {
             let (position, versions) = take_row(&mut parts, rows.current())?;
-            self.row(position, &versions, &spans, &mut repairs)?;
+            self.row(position, &versions, &range_tombstones, &mut repairs)?;
             if !self.seen.is_empty() {
                 let rows = &mut self.out.rows;
                 let prefix = match &prefix_in_rows {
@@ -322,8 +322,10 @@ impl Merge<'_> {
         }
         if parts.len() > 1 {
             for (index, part) in parts.iter().enumerate() {
-                for Span { start, end, deletion } in missing_spans(spans.as_slice(), &part.spans) {
-                    repairs.of(index)?.delete_span(&start, &end, deletion);
+                for RangeTombstone { start, end, deletion } in
+                    missing_range_tombstones(range_tombstones.as_slice(), &part.range_tombstones)
+                {
+                    repairs.of(index)?.delete_range(&start, &end, deletion);
                 }
             }
         }
@@ -333,22 +335,21 @@ impl Merge<'_> {
         Ok(true)
     }
 
-    /// Merges the versions of a row; leaves what a reader sees in `seen` (empty: nothing).
+    /// Merges the versions of a row. Afterwards `seen` holds the visible row; it is empty if the row is not visible.
     fn row(
         &mut self,
         position: &[u8],
         versions: &[Option<RowRef<'_>>],
-        spans: &SpanSet,
+        range_tombstones: &RangeTombstoneSet,
         repairs: &mut Repairs<'_>,
     ) -> Result<(), ReconcileError> {
         self.seen.clear();
         self.merged.clear();
-        let shadow = spans.covering(position);
+        let shadow = range_tombstones.covering(position);
         let present: SmallVec<[RowRef<'_>; 4]> = versions.iter().copied().flatten().collect();
         let are_equal = present.len() == versions.len()
             && present.windows(2).all(|pair| matches!(pair, [left, right] if left == right));
-        // One answer has applied its spans to its rows; so has every one of several that agree, but the others' spans
-        // may be newer.
+        // Each answer has applied its own range tombstones to its rows. Those of another answer may be newer.
         let merged = match present.as_slice() {
             [first, ..] if are_equal && shadow.is_none() => *first,
             present => {
@@ -380,9 +381,9 @@ impl Merge<'_> {
     }
 }
 
-/// What each answer lacks of a partition.
+/// The data of a partition that each answer lacks.
 struct Repairs<'a> {
-    /// Any answer's part of it: all have the same table, token and key.
+    /// The part of any answer: all have the same table, token and partition key.
     partition: MutationRef<'a>,
     builders: SmallVec<[Option<MutationBuilder>; 4]>,
 }

@@ -1,25 +1,25 @@
-//! What a scan is asked, and what it answers.
+//! The request of a scan, and its results.
 
 use crate::codec::DecodeError;
 use crate::key::KeyRef;
 use crate::mutation::TableId;
 use crate::row::RowRef;
 
-/// How much work a scan may do before it pauses.
+/// The work that a scan may do before it pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes of rows read, all their versions counted.
+    /// Bytes of rows read. All versions of a row count.
     pub bytes: u64,
-    /// Deleted and expired rows and cells passed.
+    /// Deleted and expired rows and cells read.
     pub tombstones: u64,
 }
 
 impl Budget {
-    /// No limit at all: for ranges that are known to be small.
+    /// No limit, for ranges that are known to be small.
     pub const UNLIMITED: Self = Self { bytes: u64::MAX, tombstones: u64::MAX };
 }
 
-/// What to read.
+/// The request of a scan.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanRequest<'a> {
     pub table: TableId,
@@ -27,15 +27,15 @@ pub struct ScanRequest<'a> {
     pub start: &'a [u8],
     /// Behind the last full key.
     pub end: &'a [u8],
-    /// From the last row to the first.
+    /// Whether rows are returned from the last to the first.
     pub reversed: bool,
     /// Seconds since the epoch; decides what has expired.
     pub now_seconds: u32,
     pub budget: Budget,
 }
 
-/// A row as a reader sees it: deletions applied, expired cells gone. It has a liveness or a live cell. Of a scan that wants some
-/// columns only ([`crate::Shard::scan_columns`]), this is so of these.
+/// A visible row: deletions are applied and expired cells removed, and it has a liveness or a live cell. For a projected scan
+/// ([`crate::Shard::scan_columns`]) this holds for the projected columns only.
 #[derive(Debug, Clone, Copy)]
 pub struct RowView<'a> {
     /// The full key.
@@ -44,7 +44,7 @@ pub struct RowView<'a> {
     pub partition_key: &'a [u8],
     pub position: &'a [u8],
     pub row: RowRef<'a>,
-    /// The second at which the row is seen.
+    /// The time of the read, in seconds since the epoch.
     pub now_seconds: u32,
 }
 
@@ -56,11 +56,11 @@ impl<'a> RowView<'a> {
     }
 }
 
-/// What a scan came to.
+/// The result of a step of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
     Row(RowView<'a>),
-    /// The budget is spent; [`super::Scan::resume_bound`] says where another scan goes on.
+    /// The budget is spent. [`super::Scan::resume_bound`] is the start of the next scan.
     Exhausted,
     /// There are no more rows in the range.
     End,

@@ -1,12 +1,12 @@
-//! The merge of a scan's sources.
+//! A scan: merges memtables and table files over a range of keys.
 //!
-//! Sources are few, so the next key is a linear minimum over their heads; while it stays with one source, it is compared with
-//! that of the runner-up alone. Files whose rows lie further on are opened when it comes there. A row with a single version that
-//! nothing shadows, or with one that is all that counts, is handed out as it lies in its source; others are merged
-//! into a buffer of the scan. The sources that gave the present row move on only with the next step, so that the row stays readable.
+//! [`KWayMerge`] finds the sources with the next key. A file whose rows begin further on is opened when the scan reaches them. A
+//! row is returned in place, without a copy, if it has a single version that nothing shadows, or a dominant version
+//! ([`reconcile::find_dominant`]). Other rows are merged into a buffer of the scan. The sources of the current row advance only
+//! with the next step, so that the row stays readable.
 //!
-//! Nothing is locked: memtable cursors notice changes. Span deletions are looked up for each row in every
-//! source, where any source has some, which bounds the work however many there are.
+//! A scan holds no lock: memtable cursors notice changes. If any source has range tombstones, each row looks up its tombstone in
+//! every source. This bounds the work, however many tombstones there are.
 
 use std::cell::RefCell;
 
@@ -27,17 +27,17 @@ use crate::row::RowRef;
 use crate::row_writer::transcode;
 use crate::table::TableError;
 
-/// What a scan allocates for itself.
+/// The allocations of a scan.
 #[derive(Default)]
 pub(crate) struct ScanBuffers {
     start: Vec<u8>,
     end: Vec<u8>,
     merged: Vec<u8>,
-    /// Empty before a scan.
+    /// Empty before a scan starts.
     pub sources: Vec<Source>,
 }
 
-/// What finished scans leave for those to come: everything a scan and its cursors allocate.
+/// The allocations of finished scans and their cursors, for reuse.
 #[derive(Default)]
 pub(crate) struct BufferPool {
     scans: Vec<ScanBuffers>,
@@ -45,10 +45,10 @@ pub(crate) struct BufferPool {
     table_sources: Vec<TableSourceBuffers>,
 }
 
-/// Most scans whose buffers are kept; and most cursors of each kind.
+/// The number of scans, and of cursors of each kind, whose buffers are kept.
 const POOLED_SCANS: usize = 16;
 const POOLED_CURSORS: usize = 4 * POOLED_SCANS;
-/// Most that a buffer in the pool holds on to: one large row must not be paid for by each that was open beside it.
+/// The largest capacity of a pooled buffer, so that one large row does not enlarge all buffers for good.
 const POOLED_BYTES: usize = 64 << 10;
 
 impl BufferPool {
@@ -84,8 +84,8 @@ impl BufferPool {
     }
 }
 
-/// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and may see rows
-/// that are written while it is open and that it has not passed.
+/// An open scan; see [`crate::Shard::scan`]. It holds no lock and may be kept across awaits. Rows that are written behind its
+/// current place while it is open may be returned.
 pub struct Scan<'s> {
     pool: &'s RefCell<BufferPool>,
     watch: &'s Watch,
@@ -96,19 +96,19 @@ pub struct Scan<'s> {
     budget: Budget,
     used: Budget,
     has_progressed: bool,
-    /// The columns that the reader wants of each row, ordered by id; `None`: all there are.
+    /// The projected columns, ordered by id; `None`: all columns.
     wanted: Option<&'s [u32]>,
-    /// Its current sources are those whose present rows make up the row handed out last.
+    /// The current sources of the merge are the sources of the row returned last.
     merge: KWayMerge,
-    /// Where the row handed out last lies.
+    /// The place of the row returned last.
     place: Place,
-    /// Whether any source has span deletions.
-    has_spans: bool,
+    /// Whether any source has range tombstones.
+    has_range_tombstones: bool,
 }
 
-/// The merged versions of a row.
+/// The result of merging the versions of a row.
 pub(super) struct MergedVersions {
-    /// False: nothing is left of it.
+    /// False if no part of the row is left.
     pub is_written: bool,
     /// Bytes of all its versions.
     pub scanned_bytes: u64,
@@ -141,7 +141,7 @@ impl<'s> Scan<'s> {
         buffers.start.extend_from_slice(request.start);
         buffers.end.clear();
         buffers.end.extend_from_slice(request.end);
-        let has_spans = buffers.sources.iter().any(Source::has_spans);
+        let has_range_tombstones = buffers.sources.iter().any(Source::has_range_tombstones);
         Self {
             pool,
             watch,
@@ -155,17 +155,20 @@ impl<'s> Scan<'s> {
             has_progressed: false,
             merge: KWayMerge::new(request.reversed),
             place: Place::Merged,
-            has_spans,
+            has_range_tombstones,
         }
     }
 
-    /// Goes to the next row that a reader sees. After [`Step::Exhausted`] further calls say the same.
+    /// Moves to the next visible row. After [`Step::Exhausted`] further calls return the same.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "a step borrows from the scan and may be an error")]
     pub fn next(&mut self) -> Result<Step<'_>, EngineError> {
-        let found = self.find_next();
+        let found = match self.find_next() {
+            Ok(found) => found,
+            Err(error) => return Err(self.failed(error)),
+        };
         self.watch.check()?;
-        match found? {
+        match found {
             Found::Exhausted => return Ok(Step::Exhausted),
             Found::End => return Ok(Step::End),
             Found::Row => {}
@@ -188,12 +191,18 @@ impl<'s> Scan<'s> {
         Ok(Step::Row(view))
     }
 
+    /// The error of a failed step: the broken invariant, if that is its cause.
+    #[cold]
+    fn failed(&self, error: EngineError) -> EngineError {
+        self.watch.check().err().map_or(error, EngineError::from)
+    }
+
     fn find_next(&mut self) -> Result<Found, EngineError> {
         loop {
             let is_spent =
                 self.used.bytes >= self.budget.bytes || self.used.tombstones >= self.budget.tombstones;
             if is_spent && self.has_progressed {
-                // Nothing of it was handed out.
+                // The current row was read, but is not visible.
                 self.leave_current()?;
                 return Ok(Found::Exhausted);
             }
@@ -207,7 +216,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Goes to the next row, whether a reader would see it or not; false at the end.
+    /// Moves to the next row, visible or not; false at the end.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool, EngineError> {
         if self.buffers.sources.iter().any(Source::is_stale) {
@@ -222,7 +231,7 @@ impl<'s> Scan<'s> {
         Ok(self.advance_only()? || self.gather()?)
     }
 
-    /// Moves on the only current source; whether it still has the next key, and it alone.
+    /// Advances the only current source. True if it has the next key, and no other source has it.
     #[inline]
     fn advance_only(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
@@ -240,7 +249,7 @@ impl<'s> Scan<'s> {
         Ok(self.merge.stays(key, |runner_up| sources.get(runner_up).and_then(|source| source.key(start)))?)
     }
 
-    /// Moves on the sources of the row handed out last.
+    /// Advances the sources of the row returned last.
     #[inline]
     fn leave_current(&mut self) -> Result<(), EngineError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
@@ -254,7 +263,7 @@ impl<'s> Scan<'s> {
         Ok(advanced?)
     }
 
-    /// Takes in what was written since the last step.
+    /// Updates memtable cursors after writes.
     fn refresh(&mut self) {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         for source in sources {
@@ -264,15 +273,15 @@ impl<'s> Scan<'s> {
                 cursor.refresh(start, end);
             }
         }
-        self.look_for_spans();
+        self.look_for_range_tombstones();
     }
 
-    /// To be called when memtable cursors may have noticed changes.
-    fn look_for_spans(&mut self) {
-        self.has_spans = self.buffers.sources.iter().any(Source::has_spans);
+    /// Updates `has_range_tombstones`. Call it when memtable cursors may have noticed changes.
+    fn look_for_range_tombstones(&mut self) {
+        self.has_range_tombstones = self.buffers.sources.iter().any(Source::has_range_tombstones);
     }
 
-    /// Finds the sources with the next key; false at the end of all. Opens those that waited for the scan to come so far.
+    /// Finds the sources with the next key, and opens waiting sources that the scan has reached; false at the end.
     #[inline]
     fn gather(&mut self) -> Result<bool, EngineError> {
         loop {
@@ -291,7 +300,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Opens those of the current sources that wait; whether there was any.
+    /// Opens the waiting ones among the current sources. True if there was any.
     #[inline]
     fn open_waiting(&mut self) -> Result<bool, TableError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
@@ -306,14 +315,14 @@ impl<'s> Scan<'s> {
         Ok(any)
     }
 
-    /// Makes the row a reader sees out of the versions found; false when there is none.
+    /// Reconciles the versions of the current row; false if the row is not visible.
     #[inline]
     fn reconcile(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
         let first = self.merge.first().and_then(|index| Some((index, sources.get(index)?)));
         let Some((index, first)) = first else { return Err(no_source().into()) };
         let covering = |key| sources.iter().filter_map(|source| source.covering(key)).max();
-        let shadow = if self.has_spans { first.key(start).and_then(covering) } else { None };
+        let shadow = if self.has_range_tombstones { first.key(start).and_then(covering) } else { None };
         merged.clear();
         if self.merge.current().len() > 1 {
             return self.reconcile_versions(shadow);
@@ -329,7 +338,7 @@ impl<'s> Scan<'s> {
         self.conclude(outcome)
     }
 
-    /// As [`Scan::reconcile`], of a row that several sources have.
+    /// As [`Scan::reconcile`], for a row with several versions.
     #[inline(never)]
     fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
         let is_first_complete = self.is_first_complete(shadow)?;
@@ -347,8 +356,8 @@ impl<'s> Scan<'s> {
         self.conclude(outcome)
     }
 
-    /// Whether the first source that has the row (mostly the newest) has all that the reader wants of it, and all of it newer than
-    /// anything in the others: then these are not looked into.
+    /// Whether the first version (mostly the newest) has all projected columns, all newer than anything in the other sources. Then
+    /// the other versions need not be read.
     #[inline]
     fn is_first_complete(&self, shadow: Option<Deletion>) -> Result<bool, BrokenInvariant> {
         let (Some(wanted), None) = (self.wanted, shadow) else { return Ok(false) };
@@ -359,7 +368,7 @@ impl<'s> Scan<'s> {
             newest = newest.max(source(other)?.max_timestamp());
         }
         let row = source(first)?.row();
-        // The liveness is found at once: mostly it decides against a row that is not complete.
+        // The liveness is checked first: it is cheap, and usually rejects an incomplete version.
         Ok(row.is_plain()
             && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
             && row.complete_since(wanted) > newest)
@@ -368,12 +377,12 @@ impl<'s> Scan<'s> {
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
         let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
         self.place = Place::Merged;
-        // A row that was deleted as a whole counts too.
+        // A row that is deleted as a whole counts as one tombstone.
         self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
         Ok(outcome.is_written)
     }
 
-    /// Leaves out the rest of the partition of the row handed out last.
+    /// Skips the rest of the partition of the row returned last.
     pub fn skip_partition(&mut self) -> Result<(), EngineError> {
         let ScanBuffers { start, end, sources, merged, .. } = &mut self.buffers;
         let first = self.merge.first().and_then(|index| sources.get(index));
@@ -401,12 +410,12 @@ impl<'s> Scan<'s> {
                 source.seek(Bounds { start, end, reversed: self.reversed })?;
             }
         }
-        self.look_for_spans();
+        self.look_for_range_tombstones();
         Ok(())
     }
 
-    /// The bound from which another scan continues behind everything this one has passed: the new start, or
-    /// for a reversed scan the new end. `None` when nothing is left.
+    /// The bound with which another scan continues behind all rows that this one has passed: the new start, or for a reversed scan
+    /// the new end. `None` if no rows are left.
     pub fn resume_bound(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         self.leave_current()?;
         if !self.gather()? {
@@ -414,22 +423,23 @@ impl<'s> Scan<'s> {
         }
         let Some(mut bound) = self.key().map(<[u8]>::to_vec) else { return Err(no_source().into()) };
         if self.reversed {
-            // The end is exclusive: the least key behind.
+            // The end is exclusive: the least key greater than it.
             bound.push(0);
         }
         self.merge.forget();
-        self.look_for_spans();
+        self.look_for_range_tombstones();
         self.watch.check()?;
         Ok(Some(bound))
     }
 
-    /// The full key of the row that [`Scan::step`] went to.
+    /// The full key of the current row, after [`Scan::step`].
     pub(super) fn key(&self) -> Option<&[u8]> {
         let first = self.merge.first().and_then(|index| self.buffers.sources.get(index))?;
         first.key(&self.buffers.start)
     }
 
-    /// Appends the merge (base 0) of the versions of the row that [`Scan::step`] went to, all of which `shadow` covers.
+    /// Appends the merge (base 0) of the versions of the current row, after [`Scan::step`]. The deletion `shadow` applies to all of
+    /// them.
     pub(super) fn merge_versions(
         &self,
         shadow: Option<Deletion>,

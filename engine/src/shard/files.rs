@@ -1,4 +1,4 @@
-//! Removing what the manifest does not name any more.
+//! Removing files that the manifest no longer names.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +7,8 @@ use super::table_state::table_directory;
 use crate::io::Environment;
 use crate::mutation::TableId;
 
-/// Removes a file that the manifest does not name. If that fails the file stays until the next start: nothing
-/// depends on its removal.
+/// Removes a file that the manifest does not name. If that fails, the file stays until the next start; nothing depends on its
+/// removal.
 pub(super) async fn discard_file(environment: &Environment, path: &Path) {
     match environment.disk.remove(path).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

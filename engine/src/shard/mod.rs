@@ -1,20 +1,19 @@
-//! One shard: the owner that joins commit log, memtables, table files, compaction and reads.
+//! One shard: the owner of commit log, memtables, table files, compaction and reads.
 //!
-//! A shard belongs to one thread. Its methods take `&self`; writes, reads and their combination within one turn
-//! are not async, so nothing can come in between. Everything that waits (durability, back-pressure, flush,
-//! compaction, schema) is.
+//! A shard belongs to one thread. Its methods take `&self`. Reads and writes are not async. A sequence of them without an `await`
+//! is a *critical section*: no other task of the thread runs in between. Operations that wait (durability, back-pressure,
+//! flush, compaction, schema) are async.
 //!
 //! # Invariants
 //!
-//! * A mutation is in the commit log before it is in a memtable, and in both within one turn: readers and
-//!   replay see all of it or nothing. What was loaded past the log ([`Shard::load`]) is only in the memtable.
-//! * A table's manifest entry says which files hold it and up to which log position they contain everything.
-//!   Files are complete and synced before the manifest names them; they are removed only after the manifest
-//!   has stopped naming them.
-//! * Log segments are given up only when no memtable needs them, and a memtable is given up only when the
-//!   manifest names its file.
-//! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the
-//!   shard refuses every further write.
+//! * A mutation is appended to the commit log before it is applied to a memtable, both in one critical section. So readers and
+//!   replay see all of it or nothing. Data that is loaded past the log ([`Shard::load`]) is only in the memtable.
+//! * A table's manifest entry names its files, and the log position up to which they contain all its records. Files are complete
+//!   and synced before the manifest names them, and are removed only after it has stopped naming them.
+//! * Log segments are released only when no memtable needs them. A memtable is released only when the manifest names its file.
+//! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the shard refuses all
+//!   further writes.
+//! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
 mod cleanup;
 mod compact;

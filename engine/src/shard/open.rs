@@ -23,7 +23,7 @@ use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
-/// A shard on its way up: everything but the log and the tasks.
+/// A shard during recovery, without the log and the tasks.
 struct Recovery {
     environment: Environment,
     options: ShardOptions,
@@ -32,8 +32,8 @@ struct Recovery {
 }
 
 impl Shard {
-    /// Opens the shard in `options.directory`, recovering what it held: every mutation whose durability was
-    /// acknowledged, none by half. Must be called on a tokio `LocalSet`, where it spawns its tasks.
+    /// Opens the shard in `options.directory` and recovers its contents: every mutation whose durability was acknowledged, and no
+    /// mutation in part. Call it on a tokio `LocalSet`, where it spawns its tasks.
     pub async fn open(environment: Environment, options: ShardOptions) -> Result<Rc<Self>, EngineError> {
         let disk = environment.disk.clone();
         let directory = options.directory.clone();
@@ -93,7 +93,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// Flushes everything, so that the next start has nothing to replay, and stops. Afterwards only reads work.
+    /// Flushes all tables, so that the next start has nothing to replay, and stops. Afterwards only reads work.
     pub async fn close(&self) -> Result<(), EngineError> {
         if self.is_closed.get() {
             return Ok(());
@@ -119,8 +119,8 @@ impl Recovery {
         &self.options.directory
     }
 
-    /// Removes the files that the manifest does not name: of a flush or compaction that did not come to its
-    /// end, of dropped tables.
+    /// Removes the files that the manifest does not name: outputs of incomplete flushes and compactions, and files of dropped
+    /// tables.
     async fn remove_orphans(&self) -> Result<(), EngineError> {
         let disk = &self.environment.disk;
         let root = self.directory().join("tables");
@@ -148,7 +148,7 @@ impl Recovery {
     async fn open_tables(&mut self) -> Result<(), EngineError> {
         for entry in &self.manifest.tables {
             let table = TableState::new(self.directory(), entry.id, TableOptions::default(), false);
-            // A crash may have come between the manifest and the directory of a table without files.
+            // The directory of a table without files may be missing after a crash.
             self.environment.disk.create_directory(&table.directory).await?;
             for file in &entry.files {
                 let path = table.path(file.generation);
@@ -181,7 +181,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Writes all memtables to files while the log is being read: there is more of it than memory.
+    /// Writes all memtables to files during replay, when the log is larger than the memory for memtables.
     async fn flush_all(&mut self, flushed_to: LogPosition) -> Result<(), EngineError> {
         let mut tables: Vec<_> = self.tables.values().cloned().collect();
         tables.sort_by_key(|table| table.id);
@@ -216,9 +216,9 @@ impl Recovery {
         }
     }
 
-    /// A recorded position can lie behind the end of the log: when records were flushed before the log was
-    /// written (or the log was removed from outside). The numbers behind the end will be given again, to new
-    /// records, which must not be taken for flushed ones.
+    /// Lowers recorded positions that lie behind the end of the log. Such a position exists if records were flushed before the log
+    /// was written, or if the log was removed from outside. New records will get the positions behind the end, and must not be
+    /// taken for flushed ones.
     async fn clamp_positions(&mut self, end: LogPosition) -> Result<(), EngineError> {
         let mut is_changed = false;
         for table in self.manifest.tables.iter_mut().filter(|table| table.flushed_to > end) {

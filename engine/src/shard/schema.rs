@@ -1,5 +1,4 @@
-//! Creating, altering, dropping and truncating tables. All of it is durable when it returns, and done again
-//! without harm.
+//! Creating, altering, dropping and truncating tables. All operations are durable when they return, and idempotent.
 
 use std::rc::Rc;
 
@@ -12,8 +11,8 @@ use crate::manifest::ManifestTable;
 use crate::mutation::TableId;
 
 impl Shard {
-    /// Creates a table, or gives an existing one these options. To be called for every table after each start:
-    /// a shard remembers its tables, but not their options.
+    /// Creates a table, or changes the options of an existing one. Call it for every table after each start: a shard remembers its
+    /// tables, but not their options.
     pub async fn create_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
         self.create_tables(&[(id, options)]).await
     }
@@ -58,7 +57,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Drops a table with all that is in it; a table that does not exist is fine.
+    /// Drops a table and its data. A table that does not exist is not an error.
     pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {
         let mut manifest = self.manifest.lock().await;
         if manifest.table(id).is_none() {
@@ -89,7 +88,7 @@ impl Shard {
         entry.flushed_to = flushed_to;
         entry.files.clear();
         self.replace_manifest(&mut manifest, changed).await?;
-        // Only what was there when the position was taken; writes went on meanwhile.
+        // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(&table, memtables);
         let files = table.files.take();
         drop(manifest);

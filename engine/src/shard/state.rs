@@ -1,4 +1,4 @@
-//! The state of a shard, and what every part of the shard does with it.
+//! The state of a shard, and the operations on it that several parts of the shard share.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -37,13 +37,13 @@ pub struct Shard {
     pub(super) last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
     pub(super) memtable_bytes: Cell<usize>,
-    /// A flush is to be as fast as it goes: memory is short, or the shard is being closed.
+    /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
-    /// Why no write is accepted any more.
+    /// The failure after which writes are refused.
     pub(super) failure: RefCell<Option<String>>,
-    /// Why the last flush did not succeed.
+    /// The failure of the last flush, if it failed.
     pub(super) flush_failure: RefCell<Option<String>>,
     pub(super) is_closing: Cell<bool>,
     pub(super) is_closed: Cell<bool>,
@@ -56,12 +56,12 @@ pub struct Shard {
     pub(super) _lock: Box<dyn DiskLock>,
 }
 
-/// What the tasks of a shard sleep on; apart from the shard, so that sleeping does not keep it alive.
+/// The signals that a shard's tasks wait for. They are separate from the shard, so that a waiting task does not keep it alive.
 #[derive(Default)]
 pub(super) struct Signals {
     pub(super) flush_wanted: Notify,
     pub(super) compaction_wanted: Notify,
-    /// Memtable memory was freed, its rows are in files; or waiting for that has become pointless.
+    /// Memtable memory was freed (its rows are in files), or will not be freed because of a failure.
     pub(super) space: Notify,
 }
 
@@ -76,7 +76,7 @@ impl Shard {
         tables
     }
 
-    /// Numbers about a table.
+    /// The statistics of a table.
     pub fn statistics(&self, id: TableId) -> Result<TableStatistics, EngineError> {
         Ok(self.table(id)?.statistics())
     }
@@ -96,7 +96,7 @@ impl Shard {
         self.log.total_bytes()
     }
 
-    /// Why the shard accepts no writes, if so.
+    /// The failure after which the shard refuses work, if there was one.
     pub fn failure(&self) -> Option<String> {
         let broken = self.watch.broken().map(|broken| broken.to_string());
         broken
@@ -115,7 +115,7 @@ impl Shard {
         }
     }
 
-    /// Makes `changed` the manifest; `current` is what the held lock guards.
+    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds.
     pub(super) async fn replace_manifest(
         &self,
         current: &mut Manifest,
@@ -143,25 +143,25 @@ impl Shard {
         generation
     }
 
-    /// Lets the log give up what no memtable needs any more.
+    /// Releases the part of the log that no memtable needs.
     pub(super) fn discard_log(&self) {
         let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
         self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
     }
 
-    /// Somebody waits for it, or writers will soon have to wait for memory.
+    /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.
     pub(super) fn is_flush_urgent(&self) -> bool {
         self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
     }
 
-    /// Forgets the cached blocks of files that are not read any more.
+    /// Removes the cached blocks of files that are no longer read.
     pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
         for file in files {
             self.block_cache.remove_table(file.reader.id());
         }
     }
 
-    /// Gives up the oldest `count` frozen memtables (and beyond their number the active one).
+    /// Releases the oldest `count` frozen memtables, and the active one if `count` is greater than their number.
     pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
         let mut frozen = table.frozen.borrow_mut();
         let frozen_count = count.min(frozen.len());

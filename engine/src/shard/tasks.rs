@@ -1,4 +1,4 @@
-//! The tasks of a shard: flushing and compacting as they become necessary.
+//! The tasks of a shard, which flush and compact when it is necessary.
 
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     }
 }
 
-/// The compaction task. It ends as the flush task does.
+/// The compaction task. It ends under the same conditions as the flush task.
 pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };

@@ -1,4 +1,4 @@
-//! What a shard does about broken invariants.
+//! The behaviour of a shard after a broken invariant.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -71,7 +71,7 @@ fn a_broken_invariant_stops_the_shard_until_it_is_opened_anew() {
         let mut under_way = shard.scan(&RANGE).unwrap();
         assert!(matches!(under_way.next(), Ok(Step::Row(_))));
         assert_eq!(rows(&shard).unwrap(), 2);
-        // A memtable is frozen that the shard still writes to.
+        // Freezes the memtable that the shard still writes to.
         shard.table(TABLE).unwrap().active.borrow().freeze();
         let is_broken = |error: EngineError| matches!(error, EngineError::BrokenInvariant(_));
         as_in_release(|| {
@@ -101,7 +101,7 @@ fn a_broken_invariant_stops_the_shard_until_it_is_opened_anew() {
         assert!(shard.failure().unwrap().contains("a frozen memtable is not written to"));
         drop(under_way);
     });
-    // What was in the log is there again, also the write that could not be placed.
+    // Recovery restores what is in the log, perhaps also the write that could not be applied.
     run(async {
         let shard = open(&disk).await;
         assert_eq!(shard.failure(), None);

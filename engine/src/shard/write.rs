@@ -1,4 +1,4 @@
-//! Writing: commit log, then memtable, in one turn.
+//! Writing: commit log, then memtable, in one critical section.
 
 use std::sync::atomic::Ordering;
 
@@ -7,25 +7,25 @@ use crate::commit_log::LogPosition;
 use crate::error::EngineError;
 use crate::mutation::MutationRef;
 
-/// Where [`Shard::load`] puts a mutation besides the memtable.
+/// Whether [`Shard::load`] appends a mutation to the commit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// Into the commit log, where its table is logged.
+    /// Append it, if its table is logged.
     Logged,
-    /// Nowhere.
+    /// Do not append it.
     PastLog,
 }
 
 impl Shard {
-    /// Appends the mutation to the commit log (buffered) and applies it to the memtable. Readers see it at once;
-    /// [`Shard::durable`] of the result says when it may be acknowledged. Call [`Shard::admit`] before.
+    /// Appends the mutation to the commit log (buffered) and applies it to the memtable. It is visible
+    /// immediately. It may be acknowledged when [`Shard::durable`] of the result resolves. Call [`Shard::admit`] before.
     pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
         Ok(self.load(mutation, Load::Logged)?.unwrap_or_default())
     }
 
-    /// As [`Shard::apply`] for data that can be had again. `None`: the commit log does not have it (nor those of a table that is
-    /// not logged). Then it is durable when it is in files, which [`Shard::flush`] brings about and [`Shard::in_files`] waits
-    /// for; a crash before may leave any part of it.
+    /// As [`Shard::apply`], for data that can be fetched again. `None`: the mutation is not in the commit log, as for every table that is
+    /// not logged. It is durable when it is in files: [`Shard::flush`] writes them, [`Shard::in_files`] waits for them. A crash
+    /// before may leave any part of it.
     #[inline]
     pub fn load(&self, mutation: &MutationRef<'_>, load: Load) -> Result<Option<LogPosition>, EngineError> {
         self.check_open()?;
@@ -56,27 +56,27 @@ impl Shard {
         Ok(position)
     }
 
-    /// Resolves when everything up to and including the mutation at `position` is durable (in periodic mode at
-    /// once), or can no longer become so.
+    /// Resolves when all mutations up to and including the one at `position` are durable (in periodic mode immediately), or with an
+    /// error if they never will be.
     pub fn durable(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
         let durable = self.log.durable(position);
         async move { durable.await.map_err(EngineError::from) }
     }
 
-    /// What [`Shard::durable`] would say at once, if it need not wait.
+    /// The result of [`Shard::durable`], if it is known without waiting.
     #[inline]
     pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), EngineError>> {
         Some(self.log.durable_at_once(position)?.map_err(EngineError::from))
     }
 
-    /// Resolves when everything up to and including the mutation at `position` is on disk, in every mode, or can no
-    /// longer come there.
+    /// Resolves when all mutations up to and including the one at `position` are on disk, in every mode, or with an error if they
+    /// never will be.
     pub fn on_disk(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
         let on_disk = self.log.on_disk(position);
         async move { on_disk.await.map_err(EngineError::from) }
     }
 
-    /// Waits while the memtable budget is spent or the log has too much to write. An error means that waiting
+    /// Back-pressure: waits while the memtable budget is used up or the log has too many unwritten bytes. An error means that waiting
     /// longer would not help.
     pub async fn admit(&self) -> Result<(), EngineError> {
         self.watch.check()?;

@@ -1,7 +1,7 @@
-//! Moving through a table's rows in key order, both ways.
+//! A cursor over a table's rows in key order, in both directions.
 //!
-//! Forwards each step decodes the next entry. Backwards, entries can only be decoded from a restart on, so a whole restart
-//! interval is decoded once and then handed out from its end: both directions cost about the same.
+//! A forward step decodes the next entry. Entries can only be decoded forwards from a restart. So backwards, a whole restart
+//! interval is decoded once, and its entries are returned from the end. Both directions cost about the same.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::reader::{BlockPlace, TableReader};
 use crate::invariant::broken;
 use crate::row::RowRef;
 
-/// A cursor that reads on for long asks for file pages so far ahead, in steps of `PREFETCH_STEP_BYTES`.
+/// How far a cursor for a long read prefetches file pages, in steps of `PREFETCH_STEP_BYTES`.
 const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
 const PREFETCH_STEP_BYTES: usize = 1 << 20;
 
@@ -25,16 +25,16 @@ struct LoadedBlock {
     data: BlockData,
 }
 
-/// An entry of the interval being walked backwards; `key` lies in `TableCursor::interval_keys`.
+/// An entry of the interval that is read backwards. `key` is a range of `TableCursor::interval_keys`.
 struct Step {
     key_offset: usize,
     key: Range<usize>,
-    /// Within the block's body.
+    /// Offsets in the block's body.
     row: Range<usize>,
     end: Place,
 }
 
-/// What a cursor allocates, reusable.
+/// The reusable allocations of a cursor.
 #[derive(Default)]
 pub struct TableCursorBuffers {
     key: Vec<u8>,
@@ -42,31 +42,31 @@ pub struct TableCursorBuffers {
     interval_keys: Vec<u8>,
 }
 
-/// A position in a table: on a row, or nowhere (before the first seek, or past either end).
+/// A cursor over a table. It is on a row, or on none: before the first seek, behind either end, and after an error.
 pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
     prefetches: bool,
     block: Option<LoadedBlock>,
-    /// On a row: where its key begins, where its entry ends, and where it lies in the block's body.
+    /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
     entry_end: Place,
     row: Range<usize>,
     base: i64,
     key: Vec<u8>,
     on_row: bool,
-    /// The entries before the current one in its restart interval, if they are known.
+    /// The entries before the current one in its restart interval, if they have been decoded.
     interval: Vec<Step>,
     interval_keys: Vec<u8>,
 }
 
 impl TableCursor {
-    /// A cursor on nothing. Without a cache each block is unpacked when it is entered (compaction wants that).
+    /// A cursor on no row. Without a cache each block is unpacked when the cursor enters it, as compaction wants it.
     pub fn new(table: Arc<TableReader>, cache: Option<Rc<BlockCache>>) -> Self {
         Self::with_buffers(table, cache, TableCursorBuffers::default())
     }
 
-    /// As [`TableCursor::new`], with the buffers of a cursor that is done.
+    /// As [`TableCursor::new`], with the buffers of a finished cursor.
     pub fn with_buffers(
         table: Arc<TableReader>,
         cache: Option<Rc<BlockCache>>,
@@ -90,7 +90,7 @@ impl TableCursor {
         }
     }
 
-    /// Gives the buffers back; the keys of an interval keep room for `bytes_max`.
+    /// Returns the buffers. The one for the keys of an interval keeps a capacity of `bytes_max`.
     pub fn into_buffers(self, bytes_max: usize) -> TableCursorBuffers {
         let Self { key, interval, mut interval_keys, .. } = self;
         interval_keys.clear();
@@ -98,8 +98,8 @@ impl TableCursor {
         TableCursorBuffers { key, interval, interval_keys }
     }
 
-    /// A cursor for a long read forwards on a thread that others wait for: without a cache, whose blocks it would only displace, and
-    /// file pages are asked for before they are needed.
+    /// A cursor for a long forward read on a thread that also serves requests. It bypasses the block cache, whose blocks it would
+    /// evict, and prefetches file pages.
     pub fn for_long_read(table: Arc<TableReader>, buffers: TableCursorBuffers) -> Self {
         Self { prefetches: true, ..Self::with_buffers(table, None, buffers) }
     }
@@ -218,7 +218,7 @@ impl TableCursor {
         Ok(true)
     }
 
-    /// Moves to the row before. Returns whether there is one.
+    /// Moves to the previous row. Returns whether there is one.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, TableError> {
         if !self.on_row {
@@ -247,7 +247,7 @@ impl TableCursor {
     fn enter(&mut self, place: BlockPlace, target: Target) -> Result<(), TableError> {
         self.on_row = false;
         if self.block.as_ref().is_none_or(|block| block.place != place) {
-            // A cursor that meets an error is on nothing.
+            // After an error the cursor is on no row.
             self.block = None;
             if self.prefetches {
                 self.prefetch(target);
@@ -261,13 +261,14 @@ impl TableCursor {
         Ok(())
     }
 
-    /// At every step within the file: what lies ahead of it. So a read in many turns needs no memory of what it has asked for.
+    /// Prefetches file pages whenever the read crosses a step boundary of the file. So a read in several parts needs no memory of
+    /// its prefetches.
     fn prefetch(&self, target: Target) {
         let Ok(start) = usize::try_from(target.offset) else { return };
         let end = start.saturating_add(target.length as usize);
         if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
             let ahead = end.saturating_add(PREFETCH_AHEAD_BYTES - PREFETCH_STEP_BYTES);
-            // A little more: the next step may be a block later.
+            // A little more than a step: the next boundary may be crossed one block later.
             self.table.prefetch(ahead, PREFETCH_STEP_BYTES + PREFETCH_STEP_BYTES / 8);
         }
     }

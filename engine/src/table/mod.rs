@@ -1,12 +1,11 @@
-//! Sorted tables on disk (SSTables): immutable files of rows in key order, and of span deletions.
+//! Sorted tables on disk (SSTables): immutable files of rows in key order, and of range tombstones.
 //!
-//! A [`TableWriter`] is fed rows in ascending order and writes the file front to back; a [`TableReader`] works on a
-//! mapping of the finished file. Everything that decides where to look (footer, index, filters, spans, statistics) is
-//! checked against its checksum when the table is opened, each data block when it is read: damage is an error that names
-//! file and offset, never data. `docs/formats.md` describes the layout, the encoders stand in `format` and the modules
-//! named after the sections.
+//! A [`TableWriter`] receives rows in ascending order and writes the file front to back. A [`TableReader`] works on a mapping of the
+//! finished file. The checksums of footer, index, filters, range tombstones and statistics are verified when the table is
+//! opened, and that of each data block when it is read. Damage is an error that names file and offset, never data.
+//! `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after the sections.
 //!
-//! A point read goes row filter, index root, index leaf, block cache, restart search: no allocation on the way.
+//! A point read goes through row filter, index root, index leaf, block cache and restart search, without an allocation.
 
 mod block;
 mod cache;
@@ -17,8 +16,8 @@ mod filter;
 mod format;
 mod index;
 mod packing;
+mod range_tombstones;
 mod reader;
-mod spans;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -31,7 +30,7 @@ pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
 pub use filter::KeyHash;
 pub use packing::unpack as unpack_block;
+pub use range_tombstones::{RangeTombstoneRef, RangeTombstones};
 pub use reader::{TableReader, TableRow};
-pub use spans::{SpanRef, Spans};
 pub use statistics::{Positions, TableStatistics};
 pub use writer::{TableOptions, TableWriter};

@@ -186,7 +186,7 @@ impl Generator {
                     builder.delete_partition(deletion);
                 } else {
                     let (start, end) = self.bounds();
-                    builder.delete_span(&start, &end, deletion);
+                    builder.delete_range(&start, &end, deletion);
                 }
             } else {
                 let position = self.written_position(now_micros);

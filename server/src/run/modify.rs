@@ -165,7 +165,7 @@ impl<'a> StatementWriter<'a> {
                 row.set_deletion(self.deletion());
                 change.builder.row(&start, &mut row);
             } else {
-                change.builder.delete_span(&start, &end, self.deletion());
+                change.builder.delete_range(&start, &end, self.deletion());
             }
         }
         Ok(())

@@ -1,24 +1,24 @@
-//! What goes wrong on a simulated disk: planted faults, and crashes.
+//! The failures of a simulated disk: crashes and planted faults.
 
-/// Bytes that a device writes as one.
+/// Bytes that a device writes atomically.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 pub(super) const ERRNO_IO: i32 = 5;
 pub(super) const ERRNO_NO_SPACE: i32 = 28;
 
-/// What survives a crash of what was not synced.
+/// Which un-synced data survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashStyle {
-    /// Only the process died: the operating system still has everything, synced or not; a later crash of another style
-    /// may lose what is not synced by then.
+    /// Only the process died. The operating system keeps all data, but a later crash of another style may lose data that is not
+    /// synced by then.
     KeepAll,
-    /// Power was lost and nothing un-synced survives.
+    /// Power loss: no un-synced data survives.
     LoseAll,
-    /// Writes survive in order up to a random point; the one at that point up to a whole sector.
+    /// Writes survive in order up to a random point. The write at that point survives up to a sector boundary.
     Prefix,
     /// Each sector of each un-synced write survives or not, independently.
     RandomSectors,
-    /// As `Prefix`, but the last sector itself holds a part of the new bytes only.
+    /// As `Prefix`, but the last sector contains only a part of the new bytes.
     TornSector,
 }
 
@@ -28,13 +28,13 @@ impl CrashStyle {
         [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector];
 }
 
-/// What goes wrong at a planted call.
+/// The fault of a planted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails with EIO and changes nothing, except that a failed sync drops the dirty data.
     Error,
-    /// The call fails with ENOSPC; a write has written a random part first.
+    /// The call fails with ENOSPC. A write writes a random part first.
     NoSpace,
-    /// A write stops after a random part and fails with EIO; other calls fail as with `Error`.
+    /// A write stops after a random part and fails with EIO. Other calls fail as with `Error`.
     ShortWrite,
 }

@@ -1,18 +1,20 @@
-//! Deletions of ranges of positions within one partition, kept fragmented: sorted, non-overlapping, each
-//! position covered by the strongest deletion that was given for it.
+//! Range tombstones: deletions of ranges of positions within one partition.
+//!
+//! Invariant: a set is kept fragmented. Its fragments are sorted and do not overlap, and each position is covered by the
+//! strongest deletion that was added for it.
 
 use crate::cell::Deletion;
 
 /// Deletes the positions `[start, end)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct RangeTombstone {
     pub start: Box<[u8]>,
     pub end: Box<[u8]>,
     pub deletion: Deletion,
 }
 
-impl Span {
-    /// Memory it takes, in bytes.
+impl RangeTombstone {
+    /// Bytes of memory.
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.start.len() + self.end.len()
     }
@@ -23,44 +25,48 @@ impl Span {
     }
 }
 
-/// The span deletions of one partition.
+/// The range tombstones of one partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SpanSet {
-    spans: Vec<Span>,
+pub struct RangeTombstoneSet {
+    range_tombstones: Vec<RangeTombstone>,
 }
 
-impl SpanSet {
+impl RangeTombstoneSet {
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.range_tombstones.is_empty()
     }
 
     pub fn clear(&mut self) {
-        self.spans.clear();
+        self.range_tombstones.clear();
     }
 
     /// The fragments in order.
-    pub fn as_slice(&self) -> &[Span] {
-        &self.spans
+    pub fn as_slice(&self) -> &[RangeTombstone] {
+        &self.range_tombstones
     }
 
-    /// Memory taken, in bytes.
+    /// Bytes of memory.
     pub fn size_bytes(&self) -> usize {
-        self.spans.iter().map(Span::size_bytes).sum()
+        self.range_tombstones.iter().map(RangeTombstone::size_bytes).sum()
     }
 
     /// Keeps the fragments for which `keep` holds.
-    pub fn retain(&mut self, keep: impl FnMut(&Span) -> bool) {
-        self.spans.retain(keep);
+    pub fn retain(&mut self, keep: impl FnMut(&RangeTombstone) -> bool) {
+        self.range_tombstones.retain(keep);
     }
 
     /// The deletion that covers `position`.
     #[inline]
     pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
-        if self.spans.is_empty() {
+        if self.range_tombstones.is_empty() {
             return None;
         }
-        let index = self.spans.partition_point(|span| *span.end <= *position);
-        self.spans.get(index).filter(|span| *span.start <= *position).map(|span| span.deletion)
+        let index =
+            self.range_tombstones.partition_point(|range_tombstone| *range_tombstone.end <= *position);
+        self.range_tombstones
+            .get(index)
+            .filter(|range_tombstone| *range_tombstone.start <= *position)
+            .map(|range_tombstone| range_tombstone.deletion)
     }
 
     /// Adds a deletion of `[start, end)`; an empty range adds nothing.
@@ -68,30 +74,31 @@ impl SpanSet {
         if start >= end {
             return;
         }
-        let first = self.spans.partition_point(|span| *span.end <= *start);
-        let last = self.spans.partition_point(|span| *span.start < *end).max(first);
+        let first = self.range_tombstones.partition_point(|range_tombstone| *range_tombstone.end <= *start);
+        let last =
+            self.range_tombstones.partition_point(|range_tombstone| *range_tombstone.start < *end).max(first);
         let mut fragments = Fragments::default();
         let mut covered_to = start;
-        for span in &self.spans[first..last] {
-            fragments.push(&span.start, start, span.deletion);
-            fragments.push(covered_to, &span.start, deletion);
-            let low = start.max(&*span.start);
-            let high = end.min(&*span.end);
-            fragments.push(low, high, deletion.max(span.deletion));
+        for range_tombstone in &self.range_tombstones[first..last] {
+            fragments.push(&range_tombstone.start, start, range_tombstone.deletion);
+            fragments.push(covered_to, &range_tombstone.start, deletion);
+            let low = start.max(&*range_tombstone.start);
+            let high = end.min(&*range_tombstone.end);
+            fragments.push(low, high, deletion.max(range_tombstone.deletion));
             covered_to = high;
-            fragments.push(end, &span.end, span.deletion);
+            fragments.push(end, &range_tombstone.end, range_tombstone.deletion);
         }
         if covered_to < end {
-            // Nothing reaches beyond `end` in this case, so the last fragment still is the last.
+            // In this case no fragment reaches beyond `end`, so the last one is still the last.
             fragments.push(covered_to, end, deletion);
         }
-        self.spans.splice(first..last, fragments.spans);
+        self.range_tombstones.splice(first..last, fragments.range_tombstones);
     }
 }
 
 #[derive(Default)]
 struct Fragments {
-    spans: Vec<Span>,
+    range_tombstones: Vec<RangeTombstone>,
 }
 
 impl Fragments {
@@ -99,9 +106,11 @@ impl Fragments {
         if start >= end {
             return;
         }
-        match self.spans.last_mut() {
+        match self.range_tombstones.last_mut() {
             Some(last) if *last.end == *start && last.deletion == deletion => last.end = end.into(),
-            _ => self.spans.push(Span { start: start.into(), end: end.into(), deletion }),
+            _ => {
+                self.range_tombstones.push(RangeTombstone { start: start.into(), end: end.into(), deletion })
+            }
         }
     }
 }
@@ -117,7 +126,7 @@ mod tests {
         fn every_position_has_the_strongest_deletion(
             added in proptest::collection::vec((0..20_u8, 0..20_u8, 0..5_i64), 0..20)
         ) {
-            let mut set = SpanSet::default();
+            let mut set = RangeTombstoneSet::default();
             for &(start, end, timestamp) in &added {
                 set.add(&[start], &[end], Deletion { timestamp, local_deletion_time: 0 });
             }
@@ -132,7 +141,7 @@ mod tests {
             for pair in set.as_slice().windows(2) {
                 prop_assert!(pair[0].end <= pair[1].start);
             }
-            prop_assert!(set.as_slice().iter().all(|span| span.start < span.end));
+            prop_assert!(set.as_slice().iter().all(|range_tombstone| range_tombstone.start < range_tombstone.end));
         }
     }
 }
