@@ -1,4 +1,4 @@
-//! What can go wrong in a shard.
+//! The errors of a shard.
 
 use thiserror::Error;
 

@@ -1,19 +1,19 @@
 //! Broken invariants: statements about the engine's own state that turn out false.
 //!
 //! An invariant holds unless the program has a defect, so no caller can do anything about a broken one. Builds with debug
-//! assertions (tests, simulation) panic where it is noticed. A release build stops the shard: the site reports it
+//! assertions (tests, simulation) panic at the site. A release build stops the shard: the site reports it
 //! ([`broken`]), the shard notices the report before it hands out an answer ([`Watch`]), and refuses all further work. No
 //! answer is built on state that is known to be wrong.
 //!
-//! What comes from a client, another node or the disk is input, not state. It is checked where it enters, and what is wrong
-//! with it is a typed error of its own.
+//! Data from a client, another node or the disk is input, not state. It is checked where it enters, and damage in it is a typed
+//! error of its own.
 //!
 //! Steps of the mechanism:
 //!
 //! 1. A site calls `broken!` or `invariant!`. The report goes to a cell of the thread; the first report is kept.
 //! 2. A fallible site returns the [`BrokenInvariant`] as an error. An infallible one returns a harmless value.
 //! 3. Each public operation of the shard ends with [`Watch::check`] before it returns. It takes the report over into the
-//!    shard and returns it as the error. The harmless value reaches nobody.
+//!    shard and returns it as the error. The harmless value is never part of an answer.
 //! 4. A background job is checked when it ends ([`take`]); its report travels to the shard's thread with the job's result
 //!    ([`carry_over`]).
 

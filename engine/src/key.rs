@@ -30,6 +30,9 @@ pub const REGULAR_END: &[u8] = &[0x03];
 pub const PREFIX_OVERHEAD_BYTES: usize = 10;
 /// The longest partition key the protocol and the key format allow.
 pub const MAX_PARTITION_KEY_BYTES: usize = u16::MAX as usize;
+const _: () = assert!(PREFIX_OVERHEAD_BYTES == size_of::<i64>() + size_of::<u16>());
+const _: () = assert!(STATIC_POSITION[0] < REGULAR_TAG && REGULAR_START[0] == REGULAR_TAG);
+const _: () = assert!(PARTITION_START[0] < STATIC_POSITION[0] && REGULAR_END[0] < PARTITION_END[0]);
 
 /// A partition key that the key format has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

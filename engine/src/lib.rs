@@ -25,20 +25,24 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`key`] [`cell`] [`row`] [`row_writer`] [`mutation`] [`counter`] [`range_tombstone`] | what is stored, and its one encoding |
-//! | [`reconcile`] | how versions of a row become one |
+//! | [`key`] `cell` `row` `row_writer` [`mutation`] [`counter`] `range_tombstone` | the stored data and its encoding |
+//! | `reconcile` | merging versions of a row |
 //! | [`commit_log`] | every mutation on disk before it is acknowledged |
-//! | [`memtable`] | the newest rows, by partition |
+//! | `memtable` | the newest rows, by partition |
 //! | [`table`] | immutable sorted files |
 //! | [`read`] | the bounded merge of all of these |
-//! | [`compaction`] | which files to merge, and the merge |
-//! | [`shard`] | the owner that joins them |
+//! | [`compaction`] | choosing files, and merging them |
+//! | [`shard`] | the owner of all of these |
 //! | [`io`] | disk, clock, randomness, threads: everything that comes from outside |
+//! | `merge` | the k-way merge of scans, compactions and answers of replicas |
+//! | `invariant` | what a defect in the engine's own state does |
 //!
-//! `invariant` and `decisions/0010` of the project's documentation say what a defect in the engine's own state does.
+//! A module uses only modules before it in this order: `codec`, `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
+//! `invariant`, `merge`, `prefetch`, `io`, `commit_log`, `manifest`, `table`, `error`, `range_tombstone`, `reconcile`, `memtable`,
+//! `compaction`, `read`, `shard`. Files within a module have no circles either.
 
-pub mod cell;
-pub mod codec;
+mod cell;
+mod codec;
 pub mod commit_log;
 pub mod compaction;
 pub mod counter;
@@ -47,15 +51,15 @@ mod invariant;
 pub mod io;
 pub mod key;
 mod manifest;
-pub mod memtable;
+mod memtable;
 mod merge;
 pub mod mutation;
 mod prefetch;
-pub mod range_tombstone;
+mod range_tombstone;
 pub mod read;
-pub mod reconcile;
-pub mod row;
-pub mod row_writer;
+mod reconcile;
+mod row;
+mod row_writer;
 pub mod shard;
 pub mod table;
 

@@ -14,11 +14,6 @@ pub struct RangeTombstone {
 }
 
 impl RangeTombstone {
-    /// Bytes of memory.
-    pub fn size_bytes(&self) -> usize {
-        size_of::<Self>() + self.start.len() + self.end.len()
-    }
-
     /// Bytes of its bounds.
     pub fn key_bytes(&self) -> u64 {
         (self.start.len() + self.end.len()) as u64
@@ -36,18 +31,9 @@ impl RangeTombstoneSet {
         self.range_tombstones.is_empty()
     }
 
-    pub fn clear(&mut self) {
-        self.range_tombstones.clear();
-    }
-
     /// The fragments in order.
     pub fn as_slice(&self) -> &[RangeTombstone] {
         &self.range_tombstones
-    }
-
-    /// Bytes of memory.
-    pub fn size_bytes(&self) -> usize {
-        self.range_tombstones.iter().map(RangeTombstone::size_bytes).sum()
     }
 
     /// Keeps the fragments for which `keep` holds.
@@ -109,7 +95,7 @@ impl Fragments {
         match self.range_tombstones.last_mut() {
             Some(last) if *last.end == *start && last.deletion == deletion => last.end = end.into(),
             _ => {
-                self.range_tombstones.push(RangeTombstone { start: start.into(), end: end.into(), deletion })
+                self.range_tombstones.push(RangeTombstone { start: start.into(), end: end.into(), deletion });
             }
         }
     }

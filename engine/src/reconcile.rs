@@ -21,7 +21,7 @@ pub struct Purge {
     /// Seconds since the epoch; decides what has expired.
     pub now_seconds: u32,
     /// Deletions from before this second are past their grace period.
-    pub purge_before_seconds: u32,
+    pub deleted_before_seconds: u32,
     /// Microseconds. No data outside the compaction is older. So a deletion with a smaller timestamp shadows only data inside
     /// it.
     pub max_purgeable_timestamp: i64,
@@ -31,7 +31,7 @@ impl Purge {
     /// Whether a deletion may be purged.
     #[inline]
     pub fn forgets(&self, deletion: Deletion) -> bool {
-        deletion.local_deletion_time < self.purge_before_seconds
+        deletion.local_deletion_time < self.deleted_before_seconds
             && deletion.timestamp < self.max_purgeable_timestamp
     }
 
@@ -359,7 +359,7 @@ mod tests {
             })
     }
 
-    /// A row that was written at once, as most are.
+    /// A row that was written as a whole, the most frequent case.
     fn whole_row() -> impl Strategy<Value = Vec<u8>> {
         (0..4_i64, 0..8_u32, 0..3_usize).prop_map(|(timestamp, columns, value)| {
             let mut builder = RowBuilder::new();
@@ -419,7 +419,7 @@ mod tests {
             rows in proptest::collection::vec(prop_oneof![4 => whole_row(), 1 => row()], 2..5),
             max in 0..7_i64,
         ) {
-            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
+            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             for purpose in [READ, Purpose::Keep, Purpose::Compact(purge)] {
                 let (short, long) = (merge(&rows, purpose), merge_by(merge_parts, &rows, purpose));
@@ -448,8 +448,8 @@ mod tests {
 
         #[test]
         fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
-            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
-            // What lies outside the compaction is not older than the purgeable timestamp.
+            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            // Data outside the compaction is not older than the purgeable timestamp.
             let outside = RowRef::new(&c, 0).validate().unwrap();
             prop_assume!(outside.oldest().is_none_or(|oldest| oldest >= max));
             let compacted = merge(&[&a, &b], Purpose::Compact(purge));

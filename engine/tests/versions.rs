@@ -1,5 +1,5 @@
-//! Versions: replicas with equal contents answer with equal bytes however they came to them, in one piece or in many; and the
-//! merge of several answers shows what a reader of all writes sees, and repairs each replica to it.
+//! Versions: replicas with equal contents answer with equal bytes, whatever their histories, in one page or in many. The merge of
+//! several answers shows what a reader of all writes sees, and repairs each replica to the same contents.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What can go wrong in the commit log.
+//! The errors of the commit log.
 
 use std::path::PathBuf;
 

@@ -233,13 +233,6 @@ impl CommitLog {
         (state.live.len() - discarded) as u64 * self.segment_bytes
     }
 
-    /// The start of the oldest segment that is not released; `None` while there is no segment.
-    pub fn oldest_position(&self) -> Option<LogPosition> {
-        let state = self.state.borrow();
-        let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
-        Some(LogPosition { segment: oldest, offset: 0 })
-    }
-
     /// A position behind all records appended so far.
     pub fn end_position(&self) -> LogPosition {
         let state = self.state.borrow();
@@ -426,5 +419,12 @@ impl CommitLog {
     pub(super) fn state_is(&self, check: impl Fn(LogPosition, LogPosition) -> bool) -> bool {
         let state = self.state.borrow();
         check(state.written_end, state.durable_end)
+    }
+
+    /// The start of the oldest segment that is not released; `None` while there is no segment.
+    pub(super) fn oldest_position(&self) -> Option<LogPosition> {
+        let state = self.state.borrow();
+        let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
+        Some(LogPosition { segment: oldest, offset: 0 })
     }
 }

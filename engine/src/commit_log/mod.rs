@@ -39,8 +39,8 @@ mod tests;
 mod writer;
 
 pub use error::CommitLogError;
-pub use format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES};
-pub use log::{CommitLog, Durable};
+pub(crate) use log::CommitLog;
 pub use options::{CommitLogOptions, DamagePolicy, SyncMode};
 pub use position::LogPosition;
-pub use replay::{Replay, read_segment};
+pub(crate) use replay::Replay;
+pub use replay::read_segment;

@@ -112,7 +112,7 @@ impl Files {
         Ok(length <= self.segment_bytes && length >= self.segment_bytes / 2)
     }
 
-    /// Removes superfluous spare files, and those whose size is not that of segments now.
+    /// Removes superfluous spare files, and those whose size does not match the current segment size.
     pub async fn discard_misfits(&mut self) -> Result<(), DiskError> {
         let mut kept = Vec::new();
         for spare in std::mem::take(&mut self.spares) {

@@ -26,7 +26,7 @@ fn overlaps(left: &TableSummary, right: &TableSummary) -> bool {
 
 impl Leveled {
     /// The highest overfull level passes one table on to the next level. If no level is overfull, level 0 is merged into level 1.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let highest = tables.iter().map(|table| table.level).max()?;
         for level in (1..=highest.min(MAX_LEVEL - 1)).rev() {
             let of_level: Vec<_> = tables.iter().filter(|table| table.level == level).collect();

@@ -12,13 +12,13 @@ mod task;
 mod time_window;
 mod unified;
 
-pub use choice::{Choice, TableSummary};
-pub use dropped::DroppedRanges;
+pub(crate) use choice::{Choice, TableSummary};
+pub(crate) use dropped::DroppedRanges;
 pub use leveled::Leveled;
 pub use options::CompactionOptionsError;
 pub use pace::Pace;
 pub use size_tiered::SizeTiered;
 pub use strategy::{CompactionOptions, Strategy, TombstoneOptions};
-pub use task::CompactionTask;
+pub(crate) use task::CompactionTask;
 pub use time_window::{TimeUnit, TimeWindow};
 pub use unified::Unified;

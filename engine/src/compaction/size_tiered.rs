@@ -9,7 +9,7 @@ pub struct SizeTiered {
     pub max_threshold: usize,
     /// Tables smaller than this share one bucket.
     pub min_table_bytes: u64,
-    /// A table joins a bucket when its size lies between these multiples of the bucket's average.
+    /// A table joins a bucket when its size lies between these multiples of the bucket's average size.
     pub bucket_low: f64,
     pub bucket_high: f64,
 }
@@ -33,7 +33,7 @@ struct Bucket<'a> {
 
 impl SizeTiered {
     /// Among the buckets with enough tables, the one with the smallest tables.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let bucket = self
             .buckets(tables)
             .into_iter()

@@ -42,7 +42,7 @@ impl TimeWindow {
     ///
     /// A table whose data has all expired is not chosen here. After its grace period, its droppable share makes
     /// [`CompactionOptions::choose`](super::CompactionOptions::choose) rewrite it alone, which leaves no output.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let mut windows: BTreeMap<i64, Vec<TableSummary>> = BTreeMap::new();
         for table in tables {
             windows.entry(self.window_of(table.max_timestamp)).or_default().push(table.clone());

@@ -51,7 +51,7 @@ impl Unified {
     }
 
     /// The lowest level that holds enough tables. Tables that were split from one output count once.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let mut levels: Vec<Vec<&TableSummary>> = Vec::new();
         for table in tables {
             let level = if table.size_bytes * 2 > self.target_table_bytes {

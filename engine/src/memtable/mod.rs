@@ -18,9 +18,8 @@ mod tails;
 #[cfg(test)]
 mod tests;
 
-pub use self::cursor::{CursorBuffers, MemtableCursor};
-pub use self::partitions::PartitionView;
-pub use self::point::Held;
-pub use self::shared::SharedMemtable;
-pub use self::store::Memtable;
-pub use self::tails::Tail;
+pub(crate) use self::cursor::{CursorBuffers, MemtableCursor};
+pub(crate) use self::point::Held;
+pub(crate) use self::shared::SharedMemtable;
+pub(crate) use self::store::Memtable;
+pub(crate) use self::tails::Tail;

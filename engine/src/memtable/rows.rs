@@ -12,6 +12,8 @@ use crate::key::REGULAR_TAG;
 use crate::prefetch::prefetch_bytes;
 
 pub(super) const CHUNK_ENTRIES: usize = 256;
+const _: () =
+    assert!(CHUNK_ENTRIES >= 2 && CHUNK_ENTRIES.is_multiple_of(2), "a full chunk is split in the middle");
 
 /// How many rows ahead of a walk memory is prefetched. Processing that many rows takes longer than loading one.
 pub(super) const ROWS_AHEAD: u32 = 4;

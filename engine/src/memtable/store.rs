@@ -64,10 +64,6 @@ fn spread(token: i64) -> u64 {
 }
 
 impl Memtable {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty()
     }
@@ -117,7 +113,7 @@ impl Memtable {
             match operation {
                 Ok(Operation::Row { position, row }) => self.put_row(id, position, row)?,
                 Ok(Operation::RangeTombstone { start, end, deletion }) => {
-                    self.put_range_tombstone(id, start, end, deletion)?
+                    self.put_range_tombstone(id, start, end, deletion)?;
                 }
                 Err(_) => return Err(broken!("the operations of a valid mutation can be read")),
             }

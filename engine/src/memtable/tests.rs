@@ -24,7 +24,7 @@ fn put(memtable: &mut Memtable, token: i64, position: &[u8], timestamp: i64, val
 
 #[test]
 fn a_row_is_merged_with_what_is_there() {
-    let mut memtable = Memtable::new();
+    let mut memtable = Memtable::default();
     put(&mut memtable, 7, &[2], 10, b"new");
     put(&mut memtable, 7, &[2], 9, b"older and longer");
     put(&mut memtable, 7, &[2], 11, b"newest and longer");
@@ -110,7 +110,7 @@ fn a_large_row_reads_as_if_each_change_had_rewritten_it() {
 
 #[test]
 fn the_memory_of_a_growing_row_is_in_proportion_to_the_row() {
-    let mut memtable = Memtable::new();
+    let mut memtable = Memtable::default();
     let mut grown = 0;
     for number in 0..50_000 {
         let (mutation, _) = element(number, 1, true);
@@ -123,7 +123,7 @@ fn the_memory_of_a_growing_row_is_in_proportion_to_the_row() {
 
 #[test]
 fn partitions_are_ordered_by_token() {
-    let mut memtable = Memtable::new();
+    let mut memtable = Memtable::default();
     for token in [5, -3, 9] {
         put(&mut memtable, token, &[2], 1, b"");
     }

@@ -106,7 +106,7 @@ impl RangeTombstoneSource {
                     .skip(first)
                     .take_while(|range_tombstone| *range_tombstone.start < *high);
                 overlapping.for_each(|range_tombstone| {
-                    into.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion)
+                    into.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
                 });
             }),
             Self::Table(table) => {
@@ -147,7 +147,7 @@ pub(crate) fn cut<'a>(
         }
         match out.last_mut() {
             Some(last) if *last.end == *start && last.deletion == range_tombstone.deletion => {
-                last.end = end.into()
+                last.end = end.into();
             }
             _ => out.push(RangeTombstone {
                 start: start.into(),

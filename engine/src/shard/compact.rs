@@ -145,7 +145,7 @@ impl Shard {
         let now_seconds = self.environment.clock.now_seconds();
         let purge = Purge {
             now_seconds,
-            purge_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
+            deleted_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
             max_purgeable_timestamp: table.min_memtable_timestamp().unwrap_or(i64::MAX),
         };
         // Without the table's real grace period nothing may be purged.

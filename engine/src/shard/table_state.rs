@@ -165,12 +165,12 @@ impl TableState {
     }
 
     /// The files that a compaction may choose from.
-    pub fn summaries(&self, purge_before_seconds: u32) -> Vec<TableSummary> {
+    pub fn summaries(&self, deleted_before_seconds: u32) -> Vec<TableSummary> {
         self.files
             .borrow()
             .iter()
             .filter(|file| !file.is_busy.get())
-            .map(|file| summary(file, purge_before_seconds))
+            .map(|file| summary(file, deleted_before_seconds))
             .collect()
     }
 
@@ -211,7 +211,7 @@ impl TableState {
     }
 }
 
-fn summary(file: &LiveFile, purge_before_seconds: u32) -> TableSummary {
+fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
     let statistics = file.reader.statistics();
     TableSummary {
         generation: file.place.generation,
@@ -222,24 +222,24 @@ fn summary(file: &LiveFile, purge_before_seconds: u32) -> TableSummary {
         last_key: statistics.max_key.clone(),
         level: file.place.level,
         created_seconds: file.place.created_seconds,
-        droppable_ratio: droppable_ratio(statistics, purge_before_seconds),
+        droppable_ratio: droppable_ratio(statistics, deleted_before_seconds),
     }
 }
 
 /// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are
 /// distributed evenly between the first and the last.
-fn droppable_ratio(statistics: &FileStatistics, purge_before_seconds: u32) -> f64 {
+fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
     let (Some(first), Some(last)) = (statistics.min_deletion_time, statistics.max_deletion_time) else {
         return 0.0;
     };
-    if purge_before_seconds <= first {
+    if deleted_before_seconds <= first {
         return 0.0;
     }
     let mortal = (statistics.tombstones + statistics.expiring) as f64;
-    let share = if last < purge_before_seconds {
+    let share = if last < deleted_before_seconds {
         1.0
     } else {
-        f64::from(purge_before_seconds - first) / f64::from(last - first + 1)
+        f64::from(deleted_before_seconds - first) / f64::from(last - first + 1)
     };
     share * mortal / (mortal + statistics.permanent as f64).max(1.0)
 }

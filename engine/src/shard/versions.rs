@@ -19,7 +19,7 @@ impl Shard {
         } else {
             Purpose::Compact(Purge {
                 now_seconds: request.now_seconds,
-                purge_before_seconds: request
+                deleted_before_seconds: request
                     .now_seconds
                     .saturating_sub(table.options.borrow().gc_grace_seconds),
                 // The deletions of all sources are applied, so the data that they shadow is not in the answer.

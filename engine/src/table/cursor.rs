@@ -18,6 +18,7 @@ use crate::row::RowRef;
 /// How far a cursor for a long read prefetches file pages, in steps of `PREFETCH_STEP_BYTES`.
 const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
 const PREFETCH_STEP_BYTES: usize = 1 << 20;
+const _: () = assert!(PREFETCH_AHEAD_BYTES > PREFETCH_STEP_BYTES);
 
 struct LoadedBlock {
     place: BlockPlace,

@@ -1,4 +1,4 @@
-//! What can go wrong with a table file.
+//! The errors of table files.
 
 use std::path::{Path, PathBuf};
 

@@ -25,6 +25,7 @@ use crate::row::flags;
 const AS_IS: u64 = 0;
 const SAME_SHAPE: u64 = 1;
 const SAME_LENGTHS: u64 = 2;
+const _: () = assert!(SAME_LENGTHS < 1 << 2, "a mode takes two bits of an entry's head");
 
 const MALFORMED: DecodeError = DecodeError::Truncated { what: "a packed block" };
 
@@ -336,7 +337,7 @@ mod tests {
     use crate::row_writer::RowBuilder;
     use crate::table::block::BlockBuilder;
 
-    /// A block of rows of all kinds, often alike.
+    /// A block of rows of all kinds. Many have the same shape.
     fn block(seed: u64, rows: usize) -> Vec<u8> {
         let mut random = SplitMix64::new(seed);
         let mut builder = BlockBuilder::new();

@@ -1,4 +1,4 @@
-//! What tables promise: the rows that went in come out, in both directions; damage is an error and never data.
+//! The guarantees of tables: they return the rows that were written, in both directions; damage is an error and never data.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -258,7 +258,7 @@ fn the_writer_refuses_disorder_and_bad_keys() {
     });
 }
 
-/// Reads everything a table can tell; the first error ends it.
+/// Reads all contents of a table; stops at the first error.
 fn read_all(file: Vec<u8>) -> Result<(Rows, RangeTombstoneList), TableError> {
     let table = open(file)?;
     let rows = read_forwards(&table, None)?;
@@ -391,7 +391,7 @@ fn sizes_on_disk_stay_within_their_budgets() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// A cursor moved at random stands where a `BTreeMap`'s range would.
+    /// A cursor that is moved at random agrees with a `BTreeMap`.
     #[test]
     fn a_cursor_moves_as_in_a_map(
         seed in any::<u64>(),
@@ -436,14 +436,14 @@ proptest! {
         }
     }
 
-    /// Bytes that are no table are refused, whatever they are.
+    /// Bytes that are not a table are refused.
     #[test]
     fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(open(bytes).is_err());
     }
 }
 
-/// What the stored tables hold: every kind of section.
+/// The contents of the stored tables: every kind of section.
 fn stored_content() -> (Rows, RangeTombstoneList) {
     let key = |position: &[u8]| full_key(i64::MAX, b"z", position).unwrap();
     let range_tombstones = vec![(key(&[2]), key(&[3]), Deletion { timestamp: 9, local_deletion_time: 9 })];

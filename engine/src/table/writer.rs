@@ -2,7 +2,7 @@
 //!
 //! Memory use: one block, one write buffer, and 8 bytes per row and per partition until the filters are built at the end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -90,7 +90,6 @@ impl Output {
 
 /// Writes one table. If it is dropped before `finish`, an incomplete file is left, which readers refuse.
 pub struct TableWriter {
-    path: PathBuf,
     options: TableOptions,
     output: Output,
     block: BlockBuilder,
@@ -119,7 +118,6 @@ impl TableWriter {
         let file = disk.create(path).await?;
         let block_bytes = options.block_bytes.min(BLOCK_BYTES_CLOSED);
         Ok(Self {
-            path: path.to_path_buf(),
             options: TableOptions { block_bytes, ..options },
             output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
             block: BlockBuilder::new(),
@@ -139,18 +137,9 @@ impl TableWriter {
         })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Bytes written or buffered so far.
     pub fn size_bytes(&self) -> u64 {
         self.output.position() + self.block.size_bytes() as u64
-    }
-
-    /// The statistics of the rows so far. Key bounds and the largest partition are complete only after `finish`.
-    pub fn statistics(&self) -> &TableStatistics {
-        &self.statistics
     }
 
     /// Appends a row. Keys must be full keys in strictly ascending order.

@@ -119,7 +119,7 @@ impl Model {
         for operation in mutation.operations() {
             match operation.unwrap() {
                 Operation::RangeTombstone { start, end, deletion } => {
-                    // What lies within the new one and is not newer says nothing more.
+                    // Older range tombstones within the new one have no effect any more.
                     partition.range_tombstones.retain(|(from, to, older)| {
                         from.as_slice() < start || to.as_slice() > end || *older > deletion
                     });
@@ -176,7 +176,7 @@ impl Model {
         rows
     }
 
-    /// Forgets everything, as TRUNCATE does.
+    /// Removes all data, as TRUNCATE does.
     pub fn clear(&mut self) {
         self.partitions.clear();
     }
