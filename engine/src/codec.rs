@@ -112,7 +112,8 @@ impl<'a> Reader<'a> {
                 let pairs = groups & 0x007F_007F_007F_007F | (groups & 0x7F00_7F00_7F00_7F00) >> 1;
                 let fours = pairs & 0x0000_3FFF_0000_3FFF | (pairs & 0x3FFF_0000_3FFF_0000) >> 2;
                 let value = fours & 0x0FFF_FFFF | (fours & 0x0FFF_FFFF_0000_0000) >> 4;
-                self.rest = &self.rest[end_bit as usize / 8 + 1..];
+                // Never behind the eight bytes above, so the default is not used. It keeps a panic off the hottest path.
+                self.rest = self.rest.get(end_bit as usize / 8 + 1..).unwrap_or_default();
                 return Ok(value);
             }
         }
