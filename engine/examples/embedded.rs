@@ -56,7 +56,7 @@ async fn use_shard(shard: &Shard, clock: &dyn Clock) -> Result<(), Box<dyn Error
     // Delete the night.
     let mut mutation = MutationBuilder::new(READINGS, token(sensor), sensor)?;
     let deletion = Deletion { timestamp: timestamp + 1, local_deletion_time: clock.now_seconds() };
-    mutation.delete_span(&position(0), &position(6), deletion);
+    mutation.delete_range(&position(0), &position(6), deletion);
     let written = shard.apply(&mutation.build().view()?)?;
     shard.durable(written).await?;
 

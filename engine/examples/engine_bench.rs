@@ -25,7 +25,7 @@ use helenus_engine::{
 
 const KEY_VALUE: TableId = TableId([1; 16]);
 const SERIES: TableId = TableId([2; 16]);
-/// Of the rows of `KEY_VALUE`.
+/// The columns of `KEY_VALUE` rows.
 const COLUMNS: [u32; 1] = [1];
 const ROWS_PER_PARTITION: u64 = 1000;
 const ROWS_PER_SCAN: usize = 100;
@@ -40,7 +40,7 @@ fn report(name: &str, operations: u64, started: Duration) {
     println!("{name:<28} {:>8.0} ns", elapsed.as_nanos() as f64 / operations as f64);
 }
 
-/// Keys and tokens that are spread as hashed ones are.
+/// Keys and tokens that are distributed like hashed ones.
 fn key_of(number: u64) -> (i64, [u8; 16]) {
     let mut random = SplitMix64::new(number);
     let mut key = [0; 16];
@@ -70,7 +70,7 @@ impl Bench {
             self.shard.admit().await?;
             self.shard.apply(&mutation.build().view()?)?;
             if index % 32 == 31 {
-                // What a server does between two batches of requests.
+                // As a server does between two batches of requests.
                 yield_now().await;
             }
         }

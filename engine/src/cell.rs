@@ -1,11 +1,11 @@
-//! The parts of a row: deletions, liveness, cells, and which of two versions of a part wins; ranges of timestamps.
+//! The parts of a row: deletions, liveness, cells. Which of two versions of a part wins. Ranges of timestamps.
 //!
 //! The `merge` functions are pure, commutative, associative and idempotent. Times: timestamps are microseconds
 //! chosen by the writer, times of deletion and expiry are seconds since the epoch.
 
 use std::cmp::Ordering;
 
-/// The oldest and the newest of some timestamps, in microseconds.
+/// The oldest and the newest timestamp of a set, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimestampRange {
     oldest: i64,
@@ -19,7 +19,7 @@ impl Default for TimestampRange {
 }
 
 impl TimestampRange {
-    /// Of no timestamps.
+    /// The range of an empty set.
     pub const EMPTY: Self = Self { oldest: i64::MAX, newest: i64::MIN };
 
     #[inline]
@@ -45,17 +45,17 @@ impl TimestampRange {
     }
 }
 
-/// Everything it covers with a timestamp up to `timestamp` is deleted.
+/// Deletes all data in its reach whose timestamp is not greater than `timestamp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deletion {
     /// Microseconds.
     pub timestamp: i64,
-    /// Seconds since the epoch; starts the grace period after which the deletion may be forgotten.
+    /// Seconds since the epoch. The grace period starts here; compaction may purge the deletion after it.
     pub local_deletion_time: u32,
 }
 
 impl Deletion {
-    /// Whether data written at `timestamp` is deleted by this.
+    /// Whether the deletion shadows data with this timestamp.
     #[inline]
     pub fn shadows(self, timestamp: i64) -> bool {
         timestamp <= self.timestamp
@@ -89,7 +89,7 @@ impl Expiry {
     }
 }
 
-/// The mark that a row exists even without cells (written by INSERT).
+/// Marks that a row exists even without cells. INSERT writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Liveness {
     /// Microseconds.
@@ -103,7 +103,7 @@ impl Liveness {
         self.expiry.is_some_and(|expiry| expiry.is_expired(now_seconds))
     }
 
-    /// The winner of two: the newer, at a tie the expiring one, then the one that lives longer.
+    /// The winner of two versions: the newer one; at a tie the expiring one, then the one that expires later.
     #[inline]
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
@@ -112,7 +112,7 @@ impl Liveness {
     }
 }
 
-/// What a cell is.
+/// The kinds of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CellKind {
     Live,
@@ -139,7 +139,7 @@ pub struct Cell<'a> {
     pub value: &'a [u8],
 }
 
-/// Where a cell stands among those of its row: in order of column, then path.
+/// The place of a cell in its row. Cells are ordered by column, then path.
 #[derive(Debug, Clone, Copy, Eq)]
 pub struct Address<'a> {
     pub column: u32,
@@ -147,9 +147,9 @@ pub struct Address<'a> {
 }
 
 impl Ord for Address<'_> {
-    /// Most paths are empty. Then memcmp is not called: to compare nothing it takes longer than all the rest, and much longer
-    /// where it loads under an empty mask (glibc's for AVX-512): the address of an empty slice need not be mapped, and the
-    /// processor then falls back to microcode.
+    /// Most paths are empty, and `memcmp` is not called for them: the call would cost more than the rest of the comparison. It is
+    /// slowest where it loads under an empty mask (glibc's version for AVX-512): the address of an empty slice need not be
+    /// mapped, and the processor then falls back to microcode.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.column.cmp(&other.column).then_with(|| {
@@ -179,7 +179,7 @@ impl PartialEq for Address<'_> {
 }
 
 impl<'a> Cell<'a> {
-    /// Where the cell stands in its row.
+    /// The place of the cell in its row.
     #[inline]
     pub fn address(&self) -> Address<'a> {
         Address { column: self.column, path: self.path }
@@ -195,13 +195,13 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// How two versions of one cell, neither or at most one of them a counter, compare: `Greater` means that
-    /// `self` wins. Newer first; at a tie tombstone, expiring, live; then the longer life, then the value.
+    /// Compares two versions of one cell; `Greater` means that `self` wins. The newer version wins; at a tie a tombstone, then an
+    /// expiring cell, then a live one; then the later expiry, then the larger value. Two counter cells are merged instead.
     #[inline]
     pub fn compare_versions(&self, other: &Self) -> Ordering {
         let is_counter = |cell: &Self| cell.kind == CellKind::Counter;
         if is_counter(self) != is_counter(other) {
-            // A counter's timestamp says nothing about its increments: its deletion always wins.
+            // A counter's timestamp is unrelated to its increments, so its deletion always wins.
             return is_counter(other).cmp(&is_counter(self));
         }
         self.timestamp.cmp(&other.timestamp).then_with(|| {

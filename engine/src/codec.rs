@@ -1,11 +1,11 @@
-//! Variable-length integers and the bounds-checked reader that every format of the engine is decoded with.
+//! Variable-length integers, and the bounds-checked reader that decodes every format of the engine.
 //!
 //! Unsigned integers are little-endian base 128 (at most ten bytes); signed ones are zigzag first. Decoding
 //! never panics and never reads past the slice it was given.
 
 use thiserror::Error;
 
-/// Why bytes could not be decoded. The container adds where they came from (file, offset, request).
+/// Why bytes could not be decoded. The container adds the source: file and offset, or request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
     #[error("the bytes end inside {what}")]
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn unsigned_long(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         const CONTINUED: u64 = 0x8080_8080_8080_8080;
-        // Up to eight bytes at once: timestamps of our days take eight.
+        // Up to eight bytes at once: present-day timestamps take eight.
         if let Some(bytes) = self.rest.first_chunk::<8>() {
             let word = u64::from_le_bytes(*bytes);
             let ends = !word & CONTINUED;
@@ -112,6 +112,7 @@ impl<'a> Reader<'a> {
                 let pairs = groups & 0x007F_007F_007F_007F | (groups & 0x7F00_7F00_7F00_7F00) >> 1;
                 let fours = pairs & 0x0000_3FFF_0000_3FFF | (pairs & 0x3FFF_0000_3FFF_0000) >> 2;
                 let value = fours & 0x0FFF_FFFF | (fours & 0x0FFF_FFFF_0000_0000) >> 4;
+                // Never behind the eight bytes above, so the default is not used. It keeps a panic off the hottest path.
                 self.rest = self.rest.get(end_bit as usize / 8 + 1..).unwrap_or_default();
                 return Ok(value);
             }
@@ -128,7 +129,7 @@ impl<'a> Reader<'a> {
             }
             value |= u64::from(byte & 0x7F) << (7 * index);
             if byte < 0x80 {
-                self.rest = self.rest.get(index + 1..).unwrap_or_default();
+                self.rest = &self.rest[index + 1..];
                 return Ok(value);
             }
         }
@@ -169,7 +170,7 @@ mod tests {
             assert_eq!(reader.unsigned("a"), Ok(value));
             assert_eq!(reader.signed("b"), Ok(value as i64));
             assert!(reader.is_empty());
-            // The same with something behind it: that is not to be read.
+            // Bytes behind the integer are not read.
             out.extend_from_slice(&[0xFF; 9]);
             let mut reader = Reader::new(&out);
             assert_eq!(reader.unsigned("a"), Ok(value));

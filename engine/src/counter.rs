@@ -29,7 +29,7 @@ pub fn shard(id: [u8; 16], clock: i64, count: i64) -> [u8; SHARD_BYTES] {
     out
 }
 
-/// The counter's value: the sum of the counts (wrapping, as Cassandra's).
+/// The counter's value: the sum of the counts. It wraps, as in Cassandra.
 pub fn total(context: &[u8]) -> i64 {
     shards(context).iter().fold(0_i64, |sum, shard| sum.wrapping_add(number(shard, 24)))
 }

@@ -1,16 +1,17 @@
-//! What can go wrong in a shard.
+//! The errors of a shard.
 
 use thiserror::Error;
 
 use crate::codec::DecodeError;
 use crate::commit_log::CommitLogError;
+use crate::invariant::BrokenInvariant;
 use crate::io::{BackgroundError, DiskError};
+use crate::manifest::ManifestError;
 use crate::mutation::TableId;
-use crate::shard::ManifestError;
 use crate::table::TableError;
 
-/// Why the engine did not do what it was asked. Nothing is half done when one of these is returned; after
-/// [`EngineError::Refusing`] the shard must be opened anew.
+/// Why an operation of the engine failed. A failed operation has no partial effect. After [`EngineError::Refusing`] and
+/// [`EngineError::BrokenInvariant`] the shard must be opened anew.
 #[derive(Debug, Clone, Error)]
 pub enum EngineError {
     #[error("the shard has no table {0}")]
@@ -29,14 +30,17 @@ pub enum EngineError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Background(#[from] BackgroundError),
-    #[error("the shard refuses writes since a failure whose outcome is unknown: {0}")]
+    #[error("the shard refuses writes after a failure whose outcome is unknown: {0}")]
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]
     FlushFailed(String),
-    #[error("{0:?} names no snapshot: it must be a plain file name")]
+    #[error("{0:?} is not a valid snapshot name: it must be a plain file name")]
     SnapshotName(String),
-    #[error("the table has a snapshot named {0:?} already")]
+    #[error("the table already has a snapshot named {0:?}")]
     SnapshotExists(String),
+    /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
     #[error("the shard is closed")]
     Closed,
 }

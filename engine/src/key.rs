@@ -20,16 +20,19 @@ pub const STATIC_POSITION: &[u8] = &[0x01];
 pub const REGULAR_TAG: u8 = 0x02;
 /// Before every position of a partition.
 pub const PARTITION_START: &[u8] = &[0x00];
-/// After every position of a partition.
+/// Behind every position of a partition.
 pub const PARTITION_END: &[u8] = &[0xFF];
 /// The first position a regular row can have.
 pub const REGULAR_START: &[u8] = &[0x02];
-/// After every regular row.
+/// Behind every regular row.
 pub const REGULAR_END: &[u8] = &[0x03];
 /// Bytes of a partition prefix besides the partition key.
 pub const PREFIX_OVERHEAD_BYTES: usize = 10;
 /// The longest partition key the protocol and the key format allow.
 pub const MAX_PARTITION_KEY_BYTES: usize = u16::MAX as usize;
+const _: () = assert!(PREFIX_OVERHEAD_BYTES == size_of::<i64>() + size_of::<u16>());
+const _: () = assert!(STATIC_POSITION[0] < REGULAR_TAG && REGULAR_START[0] == REGULAR_TAG);
+const _: () = assert!(PARTITION_START[0] < STATIC_POSITION[0] && REGULAR_END[0] < PARTITION_END[0]);
 
 /// A partition key that the key format has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -38,7 +41,7 @@ pub struct PartitionKeyTooLong {
     pub bytes: usize,
 }
 
-/// The token as it stands in a key: bytes that compare as the signed number does.
+/// The encoding of a token in a key. The bytes compare as the signed numbers do.
 #[inline]
 pub fn encode_token(token: i64) -> [u8; 8] {
     ((token as u64) ^ (1 << 63)).to_be_bytes()
@@ -50,11 +53,11 @@ pub fn decode_token(bytes: [u8; 8]) -> i64 {
     (u64::from_be_bytes(bytes) ^ (1 << 63)) as i64
 }
 
-/// The half-open range of full keys that holds exactly the partitions of these tokens.
+/// The half-open range of full keys that holds exactly the partitions with these tokens.
 pub fn token_bounds(tokens: &RangeInclusive<i64>) -> (Vec<u8>, Vec<u8>) {
     let end = match tokens.end().checked_add(1) {
         Some(next) => encode_token(next).to_vec(),
-        // Behind the last token: longer than what any key can begin with.
+        // Behind the last token: longer than the longest partition prefix.
         None => vec![0xFF; PREFIX_OVERHEAD_BYTES + MAX_PARTITION_KEY_BYTES + 1],
     };
     (encode_token(*tokens.start()).to_vec(), end)
@@ -84,7 +87,7 @@ pub fn full_key(token: i64, partition_key: &[u8], position: &[u8]) -> Result<Vec
     Ok(out)
 }
 
-/// The least key, or position, behind `key`.
+/// The least key (or position) that is greater than `key`.
 pub fn behind(key: &[u8]) -> Vec<u8> {
     let mut behind = Vec::with_capacity(key.len() + 1);
     behind.extend_from_slice(key);
@@ -115,7 +118,7 @@ pub struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// Takes a full key (or a bare partition prefix: the position is then empty) apart.
+    /// Splits a full key into its parts. The position of a bare partition prefix is empty.
     #[inline]
     pub fn parse(key: &'a [u8]) -> Result<Self, DecodeError> {
         const CUT: DecodeError = DecodeError::Truncated { what: "a row key" };

@@ -1,5 +1,4 @@
-//! A mutation: the changes to one partition of one table, in the encoding that the commit log keeps and that
-//! nodes send to each other.
+//! A mutation: the changes to one partition of one table. The commit log keeps this encoding, and nodes send it to each other.
 //!
 //! ```text
 //! mutation  := version u8 (1) | table id 16 bytes | token i64 big endian | partition key (length, bytes)
@@ -8,8 +7,7 @@
 //!            | 2 | start position (length, bytes) | end position | timestamp zigzag | local deletion time
 //! ```
 //!
-//! Operations may come in any order and may touch a position several times: reconciliation makes the order
-//! irrelevant.
+//! Operations come in any order and may repeat positions: reconciliation makes the order irrelevant.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,12 +20,15 @@ use crate::key::{self, MAX_PARTITION_KEY_BYTES, PartitionKeyTooLong};
 use crate::row::RowRef;
 use crate::row_writer::{RowBuilder, RowWriter};
 
-/// The version of the encoding that is written.
+/// The version of the encoding.
 pub const MUTATION_VERSION: u8 = 1;
+/// The largest mutation, in bytes. Memtable, log and table files address the bytes of a row with 32 bits.
+pub const MUTATION_BYTES_MAX: usize = 1 << 30;
+const _: () = assert!(MUTATION_BYTES_MAX < u32::MAX as usize / 2);
 const ROW: u8 = 1;
-const SPAN: u8 = 2;
+const RANGE_TOMBSTONE: u8 = 2;
 
-/// The identity of a table for ever; a table that is dropped and created again gets another.
+/// The identity of a table. It is never reused: a table that is dropped and created again gets another id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub [u8; 16]);
 
@@ -51,7 +52,7 @@ pub enum Operation<'a> {
         row: RowRef<'a>,
     },
     /// Deletes `[start, end)`.
-    Span {
+    RangeTombstone {
         start: &'a [u8],
         end: &'a [u8],
         deletion: Deletion,
@@ -70,7 +71,7 @@ impl MutationBuilder {
         Self::with_capacity(table, token, partition_key, 64)
     }
 
-    /// With room for changes of so many bytes.
+    /// As [`MutationBuilder::new`], with room for `change_bytes` of changes.
     pub fn with_capacity(
         table: TableId,
         token: i64,
@@ -90,7 +91,7 @@ impl MutationBuilder {
         Ok(Self { out, head_length })
     }
 
-    /// Adds the content of a row; an empty builder adds nothing.
+    /// Adds a row. An empty builder adds nothing.
     pub fn row(&mut self, position: &[u8], row: &mut RowBuilder) -> &mut Self {
         const LENGTHS_BYTES_MAX: usize = 16;
         self.out.reserve(LENGTHS_BYTES_MAX + position.len() + row.expected_bytes());
@@ -98,8 +99,8 @@ impl MutationBuilder {
         self
     }
 
-    /// Adds a row of which there is nothing but cells and a liveness. `write` gives the cells, ordered by (column, path); after
-    /// an error of it nothing is added.
+    /// Adds a row that has only cells and perhaps a liveness. `write` writes the cells, ordered by (column, path). If it fails,
+    /// nothing is added.
     #[inline]
     pub fn row_in_order<E>(
         &mut self,
@@ -114,7 +115,7 @@ impl MutationBuilder {
         })
     }
 
-    /// Adds the row that `write` appends; nothing where that returns false or fails.
+    /// Adds the row that `write` appends. If `write` fails or returns false, nothing is added.
     #[inline]
     fn write_row<E>(
         &mut self,
@@ -127,13 +128,11 @@ impl MutationBuilder {
         let row_start = self.out.len();
         let written = write(&mut self.out);
         if let Ok(true) = written {
-            // The length, which stands before the row, is known only now.
+            // The length precedes the row, but is known only now.
             let row_end = self.out.len();
             put_unsigned(&mut self.out, (row_end - row_start) as u64);
             let length_bytes = self.out.len() - row_end;
-            if let Some(row) = self.out.get_mut(row_start..) {
-                row.rotate_right(length_bytes);
-            }
+            self.out[row_start..].rotate_right(length_bytes);
         } else {
             self.out.truncate(start);
         }
@@ -148,10 +147,10 @@ impl MutationBuilder {
         self
     }
 
-    /// Deletes the positions `[start, end)`; an empty range adds nothing.
-    pub fn delete_span(&mut self, start: &[u8], end: &[u8], deletion: Deletion) -> &mut Self {
+    /// Adds a range tombstone for the positions `[start, end)`. An empty range adds nothing.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8], deletion: Deletion) -> &mut Self {
         if start < end {
-            self.out.push(SPAN);
+            self.out.push(RANGE_TOMBSTONE);
             put_bytes(&mut self.out, start);
             put_bytes(&mut self.out, end);
             put_signed(&mut self.out, deletion.timestamp);
@@ -162,10 +161,10 @@ impl MutationBuilder {
 
     /// Deletes the whole partition.
     pub fn delete_partition(&mut self, deletion: Deletion) -> &mut Self {
-        self.delete_span(key::PARTITION_START, key::PARTITION_END, deletion)
+        self.delete_range(key::PARTITION_START, key::PARTITION_END, deletion)
     }
 
-    /// Whether nothing has been added.
+    /// Whether there are no changes yet.
     pub fn is_empty(&self) -> bool {
         self.out.len() == self.head_length
     }
@@ -193,7 +192,8 @@ impl Mutation {
         &self.bytes
     }
 
-    /// The view that the engine works on. The bytes were built or checked here, so the error cannot happen.
+    /// The view that the engine works on. The bytes were built by a [`MutationBuilder`] or validated, so there is no error in
+    /// practice.
     pub fn view(&self) -> Result<MutationRef<'_>, DecodeError> {
         MutationRef::parse(&self.bytes)
     }
@@ -214,6 +214,9 @@ impl<'a> MutationRef<'a> {
     /// Parses the head; the operations are checked while they are iterated, or by [`MutationRef::validate`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > MUTATION_BYTES_MAX {
+            return Err(DecodeError::Overflow { what: "a mutation" });
+        }
         let mut reader = Reader::new(bytes);
         let version = reader.byte("a mutation")?;
         if version != MUTATION_VERSION {
@@ -246,7 +249,7 @@ impl<'a> MutationRef<'a> {
                     }
                     timestamps.include_all(row.validate()?);
                 }
-                Operation::Span { start, end, deletion } => {
+                Operation::RangeTombstone { start, end, deletion } => {
                     if start >= end {
                         return Err(DecodeError::Disorder { what: "the bounds of a deletion" });
                     }
@@ -271,14 +274,14 @@ impl<'a> ValidMutation<'a> {
         &self.view
     }
 
-    /// Of everything in it, deletions included.
+    /// The range of all timestamps in it, deletions included.
     #[inline]
     pub fn timestamps(&self) -> TimestampRange {
         self.timestamps
     }
 }
 
-/// Iterates over the operations of a mutation; after an error it ends.
+/// Iterates over the operations of a mutation. It ends after the first error.
 #[derive(Debug, Clone, Copy)]
 pub struct Operations<'a> {
     reader: Reader<'a>,
@@ -293,7 +296,7 @@ impl<'a> Operations<'a> {
                 position: reader.bytes("the position of a row")?,
                 row: RowRef::new(reader.bytes("a row")?, 0),
             }),
-            SPAN => Ok(Operation::Span {
+            RANGE_TOMBSTONE => Ok(Operation::RangeTombstone {
                 start: reader.bytes("the start of a deletion")?,
                 end: reader.bytes("the end of a deletion")?,
                 deletion: Deletion {
@@ -334,7 +337,7 @@ mod tests {
         row.set_liveness(Liveness { timestamp: 1, expiry: None });
         builder
             .row(&[2, 9], &mut row)
-            .delete_span(&[2], &[3], Deletion { timestamp: 0, local_deletion_time: 1 })
+            .delete_range(&[2], &[3], Deletion { timestamp: 0, local_deletion_time: 1 })
             .delete_partition(Deletion { timestamp: -1, local_deletion_time: 2 });
         builder.build()
     }
@@ -347,7 +350,7 @@ mod tests {
         let operations: Vec<_> = view.operations().map(Result::unwrap).collect();
         assert_eq!(operations.len(), 3);
         assert!(matches!(operations[0], Operation::Row { position: [2, 9], .. }));
-        assert!(matches!(operations[2], Operation::Span { start: [0], end: [0xFF], .. }));
+        assert!(matches!(operations[2], Operation::RangeTombstone { start: [0], end: [0xFF], .. }));
     }
 
     #[test]

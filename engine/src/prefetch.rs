@@ -1,19 +1,20 @@
-//! Hints to the processor to fetch memory that is read soon, while it goes on with other work.
+//! Hints to the processor to load memory that will be read soon.
 //!
-//! A line that lies in no cache takes as long as some hundred instructions. Where its address is known that much earlier,
-//! asking for it ahead hides the wait; unlike a read, the hint holds nothing up.
+//! Loading a line that is in no cache takes as long as some hundred instructions. A hint that is given that much earlier hides
+//! the wait. Unlike a read, it does not stall the processor.
 
-/// The bytes that the processor fetches at once.
+/// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the line on which `items` begin. Nothing but time depends on it; on processors other than x86-64 it does nothing.
+/// Prefetches the cache line on which `items` begins. It has no effect but on time, and none at all on processors other than
+/// x86-64.
 #[inline]
 pub fn prefetch<T>(items: &[T]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction reads nothing the program could see and never faults, whatever the address (Intel SDM,
-        // PREFETCHh); this one comes from a valid slice besides.
+        // SAFETY: the instruction has no result and never faults, whatever the address (Intel SDM, PREFETCHh). This address
+        // comes from a valid slice besides.
         #[allow(unsafe_code, reason = "the hint has no safe form")]
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(items.as_ptr().cast());
@@ -23,12 +24,12 @@ pub fn prefetch<T>(items: &[T]) {
     let _ = items;
 }
 
-/// Asks for all lines of a short byte string, for the first lines of a long one.
+/// Prefetches all cache lines of a short byte string, and the first ones of a long one.
 #[inline]
 pub fn prefetch_bytes(bytes: &[u8]) {
     const LINES_MAX: usize = 4;
     bytes.chunks(LINE_BYTES).take(LINES_MAX).for_each(prefetch);
-    // It need not begin where a line does, and then ends on one more.
+    // A string that does not begin at the start of a line ends on one more line.
     if bytes.len() <= LINES_MAX * LINE_BYTES
         && let Some(last) = bytes.last_chunk::<1>()
     {

@@ -1,11 +1,11 @@
 //! How several versions of a row become one: pure, commutative, associative, idempotent.
 //!
-//! The newest version of each part wins ([`crate::cell`] has the rules of a tie); deletions remove what they
-//! shadow. What is written besides the surviving data depends on the [`Purpose`]: everything (memtable),
-//! only what a reader sees, or everything but what may be forgotten (compaction).
+//! The newest version of each part wins ([`crate::cell`] has the rules for ties). Deletions remove the data that they shadow.
+//! The [`Purpose`] decides which dead data stays: all of it (memtable), none (reads), or all that must not be purged yet
+//! (compaction).
 //!
-//! Counters are the exception that Cassandra has too: a counter's increments carry no order against its
-//! deletion, so a merge before a deletion and one after it may differ.
+//! Counters are an exception, as in Cassandra: a counter's increments have no order relative to its deletion. So merging before
+//! and merging after the deletion may give different results.
 
 use smallvec::SmallVec;
 
@@ -15,28 +15,28 @@ use crate::counter;
 use crate::row::{Cells, RowRef};
 use crate::row_writer::{RowWriter, transcode};
 
-/// Which deletions compaction may forget.
+/// Which deletions compaction may purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purge {
     /// Seconds since the epoch; decides what has expired.
     pub now_seconds: u32,
-    /// Deletions made before this second have served their grace period.
-    pub purge_before_seconds: u32,
-    /// Microseconds. Older than all data outside the compaction: a deletion from before it shadows nothing
-    /// that is not here.
+    /// Deletions from before this second are past their grace period.
+    pub deleted_before_seconds: u32,
+    /// Microseconds. No data outside the compaction is older. So a deletion with a smaller timestamp shadows only data inside
+    /// it.
     pub max_purgeable_timestamp: i64,
 }
 
 impl Purge {
-    /// Whether a deletion of this timestamp and time may be forgotten.
+    /// Whether a deletion may be purged.
     #[inline]
     pub fn forgets(&self, deletion: Deletion) -> bool {
-        deletion.local_deletion_time < self.purge_before_seconds
+        deletion.local_deletion_time < self.deleted_before_seconds
             && deletion.timestamp < self.max_purgeable_timestamp
     }
 
-    /// Whether something expired may be forgotten. Like Cassandra, an expired cell counts as deleted from
-    /// the time it was written: all replicas know its end.
+    /// Whether expired data may be purged. As in Cassandra, the grace period of expired data starts when it was written:
+    /// all replicas know its expiry from then on.
     #[inline]
     fn forgets_expired(&self, timestamp: i64, expiry: Expiry) -> bool {
         let local_deletion_time = expiry.expires_at.saturating_sub(expiry.ttl);
@@ -44,35 +44,38 @@ impl Purge {
     }
 }
 
-/// What the merged row is for.
+/// The use of a merged row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Keep deletions and expired data: other versions may still turn up.
+    /// Keep deletions and expired data. Other versions of the row may exist elsewhere.
     Keep,
-    /// Only what a reader at this second sees.
+    /// Keep only the data that is visible at this second.
     Read { now_seconds: u32 },
-    /// Keep all but what may be forgotten. Expired cells lose their values.
+    /// Keep all data that must not be purged. Expired cells lose their values.
     Compact(Purge),
 }
 
 /// The result of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merged {
-    /// Whether a row was appended; if not, nothing was left of it.
+    /// False if no part of the row was left; then no row was appended.
     pub is_written: bool,
-    /// Tombstones and expired cells that were passed.
+    /// Number of tombstones and expired cells among the inputs.
     pub tombstones: u32,
 }
 
-/// Whether a reader may take the only version of a row as it stands.
+/// Whether the only version of a row equals the merged row for every reader.
 #[inline]
 pub fn is_passthrough(row: RowRef<'_>, shadow: Option<Deletion>) -> bool {
     shadow.is_none() && row.is_plain()
 }
 
-/// The one of several versions that is what all of them merge to, for every [`Purpose`], if there is one and it is cheap to
-/// tell: nothing in any of them is deleted, expires or is counted, its liveness is the newest, and it has a newer cell (at the
-/// same time, values would decide) in the place of each cell of the others. So it is with rows that are written over as a whole.
+/// The dominant version of a row: the one of several versions that equals their merge, for every [`Purpose`]. `None` if there is
+/// none, or if finding it is expensive.
+///
+/// A version is dominant if no version contains deletions, expiries or counters, its liveness is the newest, and it has a
+/// strictly newer cell in the place of each cell of the others (for equal timestamps the values would decide). Rows that are
+/// overwritten as a whole have a dominant version.
 pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
     let is_plain = |version: &RowRef<'_>| version.is_plain() && !version.has_counters();
     if shadow.is_some() || versions.len() < 2 || !versions.iter().all(is_plain) {
@@ -93,12 +96,12 @@ pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -
         others.push(cells);
     }
     let (index, timestamp, newest) = newest?;
-    // A row of many cells is not walked through for a few that were added later.
+    // The cells of a large row are not compared because of a few cells that were added later.
     let is_older = |cells: &Cells<'_>| cells.clone().next().is_none_or(|first| first.timestamp < timestamp);
     (others.iter().all(is_older) && others.into_iter().all(|older| covers(newest, older))).then_some(index)
 }
 
-/// Whether for each cell of one version the other has a newer one in its place.
+/// Whether `newer` has a newer cell in the place of each cell of `older`.
 #[inline]
 fn covers(mut newer: Cells<'_>, mut older: Cells<'_>) -> bool {
     let mut candidate = newer.next();
@@ -119,7 +122,7 @@ struct Head<'a> {
 
 type Heads<'a> = SmallVec<[Head<'a>; 4]>;
 
-/// Appends the merge of `versions`, all of which `shadow` covers, to `out` with timestamps relative to `base`.
+/// Appends the merge of `versions` to `out`, with timestamps relative to `base`. The deletion `shadow` applies to all of them.
 pub fn merge_rows(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
@@ -134,7 +137,7 @@ pub fn merge_rows(
     merge_parts(versions, shadow, purpose, base, out)
 }
 
-/// As [`merge_rows`], without looking for a version that is all that counts.
+/// As [`merge_rows`], without the search for a dominant version.
 pub(crate) fn merge_parts(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
@@ -208,7 +211,7 @@ fn merge_cells(heads: &mut Heads<'_>, filter: &mut CellFilter, writer: &mut RowW
                 return true;
             }
             let cell = head.current;
-            // A version that is deleted must not lend its increments or its place to another.
+            // A deleted version contributes neither its increments nor its place.
             if !filter.is_deleted(&cell) {
                 winner = Some(match winner {
                     None => cell,
@@ -356,7 +359,7 @@ mod tests {
             })
     }
 
-    /// A row that was written at once, as most are.
+    /// A row that was written as a whole, the most frequent case.
     fn whole_row() -> impl Strategy<Value = Vec<u8>> {
         (0..4_i64, 0..8_u32, 0..3_usize).prop_map(|(timestamp, columns, value)| {
             let mut builder = RowBuilder::new();
@@ -416,7 +419,7 @@ mod tests {
             rows in proptest::collection::vec(prop_oneof![4 => whole_row(), 1 => row()], 2..5),
             max in 0..7_i64,
         ) {
-            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
+            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             for purpose in [READ, Purpose::Keep, Purpose::Compact(purge)] {
                 let (short, long) = (merge(&rows, purpose), merge_by(merge_parts, &rows, purpose));
@@ -445,8 +448,8 @@ mod tests {
 
         #[test]
         fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
-            let purge = Purge { now_seconds: 2, purge_before_seconds: 2, max_purgeable_timestamp: max };
-            // What lies outside the compaction is not older than the purgeable timestamp.
+            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            // Data outside the compaction is not older than the purgeable timestamp.
             let outside = RowRef::new(&c, 0).validate().unwrap();
             prop_assume!(outside.oldest().is_none_or(|oldest| oldest >= max));
             let compacted = merge(&[&a, &b], Purpose::Compact(purge));

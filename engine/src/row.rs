@@ -8,13 +8,12 @@
 //! cell   := flags u8 | column | [path] | [timestamp] | [ttl, expires at] | [local deletion time] | [value]
 //! ```
 //!
-//! Timestamps are zigzag varints relative to the base of the container; other numbers are varints; path and
-//! value carry their length. A cell whose timestamp (or expiry) equals that of the row's liveness, or without
-//! liveness that of the first cell, carries a flag instead. Cells are ordered by (column, path), column
-//! deletions by column, neither has duplicates. `MORTAL` is set exactly when some part of the row can be
-//! invisible to a reader: an expiry or a tombstone.
+//! Timestamps are zigzag varints relative to the base of the container. Other numbers are varints. Path and value carry their
+//! length. A cell can share the timestamp (and the expiry) of the row's liveness, or, without liveness, of the first cell; it
+//! then carries a flag instead. Cells are ordered by (column, path), column deletions by column; neither has duplicates.
+//! `MORTAL` is set exactly if some part of the row can be invisible to a reader: an expiry or a tombstone.
 //!
-//! Reading damaged bytes never panics: the view ends early. [`RowRef::validate`] is for bytes from outside.
+//! Reading damaged bytes never panics: the view ends early. Bytes from outside are checked with [`RowRef::validate`] first.
 
 use crate::cell::{Address, Cell, CellKind, Deletion, Expiry, Liveness, TimestampRange};
 use crate::codec::{DecodeError, Reader};
@@ -38,11 +37,11 @@ pub(crate) mod flags {
     pub const CELL_PATH: u8 = 1 << 4;
     pub const CELL_NO_VALUE: u8 = 1 << 5;
     pub const CELL_KNOWN: u8 = (1 << 6) - 1;
-    /// Of most cells: live and written with their row. Both ways of the codec have a short path for them.
+    /// The flags of most cells: live, and written together with their row. Encoder and decoder have a fast path for them.
     pub const CELL_SIMPLE: u8 = CELL_LIVE | CELL_SHARES_TIMESTAMP;
 }
 
-/// A view of an encoded row. Cheap to copy; nothing is decoded before it is asked for.
+/// A view of an encoded row. It is cheap to copy and decodes on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRef<'a> {
     pub bytes: &'a [u8],
@@ -50,7 +49,7 @@ pub struct RowRef<'a> {
     pub base: i64,
 }
 
-/// Everything of a row that stands before its cells.
+/// The parts of a row that precede its cells, and the cells.
 #[derive(Debug, Clone, Copy)]
 pub struct RowHead<'a> {
     pub liveness: Option<Liveness>,
@@ -70,8 +69,8 @@ impl<'a> RowRef<'a> {
         self.bytes.first().copied().unwrap_or(0)
     }
 
-    /// Whether every part of the row is visible to every reader as long as nothing outside the row shadows
-    /// it: no deletions, no expiries, no tombstones.
+    /// Whether every part of the row is visible to every reader, unless a deletion outside the row shadows it: the row has no
+    /// deletions, no expiries and no tombstones.
     #[inline]
     pub fn is_plain(self) -> bool {
         self.flags() & (flags::DELETION | flags::COLUMN_DELETIONS | flags::MORTAL) == 0
@@ -89,8 +88,8 @@ impl<'a> RowRef<'a> {
         self.bytes.len() <= 1
     }
 
-    /// The timestamp of the liveness and the cells, of a row that has nothing but cells and a liveness without expiry: most
-    /// rows are so, and these parts are found with little work.
+    /// The liveness's timestamp and the cells, for a row that has nothing but cells and a liveness without expiry. Most rows
+    /// are such, and this is the fast path for them.
     #[inline]
     pub(crate) fn simple_parts(self) -> Option<(Option<i64>, Cells<'a>)> {
         const OTHERS: u8 = flags::LIVENESS_EXPIRES | flags::DELETION | flags::COLUMN_DELETIONS;
@@ -105,9 +104,11 @@ impl<'a> RowRef<'a> {
         Some((timestamp, Cells { reader, base: self.base, shared }))
     }
 
-    /// The timestamp (microseconds) of the oldest of the row's liveness and its cells of the columns `wanted`
-    /// (ordered by id), if it has all of these and nothing of them waits to be merged: whatever is older cannot change
-    /// what a reader sees of them; nor whether the row is there, unless a newer version has a liveness that expires.
+    /// The oldest timestamp (microseconds) among the row's liveness and its cells of the columns `wanted` (ordered by id).
+    /// `None` unless the row has all of these, and none of them is a counter or belongs to a collection.
+    ///
+    /// Versions that are older cannot change what a reader of these columns sees. Nor can they change whether the row exists,
+    /// unless a newer version has a liveness that expires.
     pub fn complete_since(self, wanted: &[u32]) -> Option<i64> {
         let (liveness, cells) = if let Some(parts) = self.simple_parts() {
             parts
@@ -134,7 +135,7 @@ impl<'a> RowRef<'a> {
         next.is_none().then_some(least)
     }
 
-    /// Takes the row apart once; the accessors below each do it again.
+    /// Decodes all parts before the cells. Each of the accessors below decodes them again.
     #[inline]
     pub fn head(self) -> Result<RowHead<'a>, DecodeError> {
         let mut reader = Reader::new(self.bytes);
@@ -182,7 +183,7 @@ impl<'a> RowRef<'a> {
         self.head().ok().and_then(|head| head.deletion)
     }
 
-    /// Deletions of whole collections, by column.
+    /// The deletions of whole collections, ordered by column.
     #[inline]
     pub fn column_deletions(self) -> ColumnDeletions<'a> {
         self.head().map_or(ColumnDeletions { reader: Reader::new(&[]), base: self.base, left: 0 }, |head| {
@@ -190,7 +191,7 @@ impl<'a> RowRef<'a> {
         })
     }
 
-    /// The cells by (column, path).
+    /// The cells, ordered by (column, path).
     #[inline]
     pub fn cells(self) -> Cells<'a> {
         if let Some((_, cells)) = self.simple_parts() {
@@ -200,8 +201,8 @@ impl<'a> RowRef<'a> {
             .map_or(Cells { reader: Reader::new(&[]), base: self.base, shared: None }, |head| head.cells)
     }
 
-    /// Whether a reader at `now_seconds` sees the row (it has a liveness or a live cell), and how many of its parts are dead:
-    /// deletions, tombstones, expired data. Nothing within the row is shadowed by its own deletions, as after a merge.
+    /// Whether the row is visible at `now_seconds` (it has a liveness or a live cell), and the number of its dead parts
+    /// (deletions, tombstones, expired data). The row must be merged: its own deletions shadow nothing in it.
     pub fn visibility(self, now_seconds: u32) -> (bool, u32) {
         if self.is_plain() {
             return (!self.is_empty(), 0);
@@ -222,8 +223,8 @@ impl<'a> RowRef<'a> {
         (is_live, dead)
     }
 
-    /// Checks that the bytes are a well-formed row, to the last byte. For bytes that came from outside. Returns the
-    /// timestamps of its parts.
+    /// Checks that the bytes are a well-formed row, to the last byte. Meant for bytes from outside. Returns the range of the
+    /// row's timestamps.
     pub fn validate(self) -> Result<TimestampRange, DecodeError> {
         let flags = self.flags();
         if flags & !flags::KNOWN != 0
@@ -287,7 +288,7 @@ fn read_deletion(reader: &mut Reader<'_>, base: i64) -> Result<Deletion, DecodeE
     })
 }
 
-/// The deletions of a row's collections: (column, deletion), by column.
+/// The deletions of a row's collections: (column, deletion), ordered by column.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnDeletions<'a> {
     reader: Reader<'a>,
@@ -323,7 +324,7 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// The next cell, if it is as most are: live, written with its row, short.
+    /// The next cell, if it has the most frequent form: live, written together with its row, and short.
     #[inline]
     fn decode_simple(&mut self) -> Option<Cell<'a>> {
         let timestamp = self.shared.as_ref()?.timestamp;

@@ -19,7 +19,7 @@ pub struct RowWriter<'o> {
 }
 
 impl<'o> RowWriter<'o> {
-    /// Starts a row at the end of `out` with everything that comes before its cells.
+    /// Starts a row at the end of `out` and writes the parts before its cells.
     #[inline]
     pub fn begin(
         out: &'o mut Vec<u8>,
@@ -80,7 +80,7 @@ impl<'o> RowWriter<'o> {
         }
     }
 
-    /// Appends the cell if it is as most are: live, written with its row, short.
+    /// Appends the cell if it has the most frequent form: live, written together with its row, and short.
     #[inline]
     fn try_simple_cell(&mut self, cell: &Cell<'_>) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(|shared| shared.timestamp == cell.timestamp);
@@ -151,16 +151,14 @@ impl<'o> RowWriter<'o> {
         }
     }
 
-    /// Completes the row; false (and nothing is left in the buffer) when it would hold nothing at all.
+    /// Completes the row. False if the row has no parts; then nothing stays in the buffer.
     #[inline]
     pub fn finish(self) -> bool {
         if self.out.len() == self.start + 1 {
             self.out.truncate(self.start);
             return false;
         }
-        if let Some(first) = self.out.get_mut(self.start) {
-            *first = self.flags;
-        }
+        self.out[self.start] = self.flags;
         true
     }
 }
@@ -193,7 +191,7 @@ struct PendingCell {
 impl PendingCell {
     #[inline]
     fn view<'a>(&self, data: &'a [u8]) -> Cell<'a> {
-        let part = |range: &Range<usize>| data.get(range.clone()).unwrap_or_default();
+        let part = |range: &Range<usize>| &data[range.clone()];
         Cell {
             column: self.column,
             path: part(&self.path),
@@ -204,8 +202,8 @@ impl PendingCell {
     }
 }
 
-/// Collects the parts of a row in any order; parts given twice are reconciled. Reusable through
-/// [`RowBuilder::clear`], which keeps the buffers.
+/// Collects the parts of a row in any order. Parts that are added twice are reconciled. [`RowBuilder::clear`] keeps the buffers
+/// for the next row.
 #[derive(Debug, Clone, Default)]
 pub struct RowBuilder {
     liveness: Option<Liveness>,
@@ -221,12 +219,12 @@ impl RowBuilder {
         Self::default()
     }
 
-    /// An empty row with room for so many cells, whose paths and values take so many bytes together.
+    /// An empty row with room for `cells` cells, whose paths and values take `data_bytes` together.
     pub fn with_capacity(cells: usize, data_bytes: usize) -> Self {
         Self { cells: Vec::with_capacity(cells), data: Vec::with_capacity(data_bytes), ..Self::default() }
     }
 
-    /// About how many bytes the row takes when it is written: room for most.
+    /// An estimate of the encoded size, in bytes, that is large enough for most rows.
     #[inline]
     pub(crate) fn expected_bytes(&self) -> usize {
         const HEAD_BYTES: usize = 32;
@@ -234,7 +232,7 @@ impl RowBuilder {
         HEAD_BYTES + (self.cells.len() + self.column_deletions.len()) * BESIDES_DATA_BYTES + self.data.len()
     }
 
-    /// Forgets the row, keeps the buffers.
+    /// Discards the row and keeps the buffers.
     pub fn clear(&mut self) {
         self.liveness = None;
         self.deletion = None;
@@ -244,7 +242,7 @@ impl RowBuilder {
         self.disordered = false;
     }
 
-    /// Whether nothing has been put in.
+    /// Whether no part has been added.
     pub fn is_empty(&self) -> bool {
         self.liveness.is_none()
             && self.deletion.is_none()
@@ -252,7 +250,7 @@ impl RowBuilder {
             && self.cells.is_empty()
     }
 
-    /// The row exists even without cells.
+    /// Marks that the row exists even without cells.
     pub fn set_liveness(&mut self, liveness: Liveness) -> &mut Self {
         self.liveness = Some(self.liveness.map_or(liveness, |present| present.merge(liveness)));
         self
@@ -327,7 +325,7 @@ impl RowBuilder {
         self.disordered = false;
     }
 
-    /// Appends the row to `out`, timestamps relative to `base`; false when there is nothing to write.
+    /// Appends the row to `out` with timestamps relative to `base`. False if the row has no parts.
     pub fn write_to(&mut self, base: i64, out: &mut Vec<u8>) -> bool {
         if self.disordered {
             self.put_in_order();
@@ -339,7 +337,7 @@ impl RowBuilder {
         writer.finish()
     }
 
-    /// The row in a new buffer, base 0 (empty when nothing was put in).
+    /// The row in a new buffer with base 0. Empty if the row has no parts.
     pub fn to_bytes(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.expected_bytes());
         self.write_to(0, &mut out);

@@ -1,6 +1,6 @@
-//! What survives: a recorded history is cut at every disk operation in several crash styles, and every disk
-//! operation is made to fail in several ways. Afterwards the table holds exactly the effects of a prefix of the
-//! history that includes everything acknowledged; errors are typed, data is never wrong.
+//! Crashes and faults: a recorded history is cut at every disk operation in several crash styles, and every disk operation is made
+//! to fail in several ways. Afterwards the table contains exactly the effects of a prefix of the history, which includes all
+//! acknowledged events. Errors are typed, and data is never wrong.
 //!
 //! `HELENUS_CRASH_ALL_STYLES=1` tries every style at every point instead of one in turn.
 
@@ -30,7 +30,7 @@ const FIRST_POINT: u64 = 3;
 enum Event {
     Write(Mutation),
     Truncate,
-    /// Makes everything before it acknowledged.
+    /// Waits until all events before it are acknowledged.
     AwaitDurable,
     Flush,
     Compact,
@@ -40,7 +40,7 @@ enum Event {
     DropOther,
 }
 
-/// A history, and what is visible after each of its events.
+/// A history, and the visible rows after each of its events.
 struct History {
     events: Vec<Event>,
     states: Vec<Vec<VisibleRow>>,
@@ -89,10 +89,10 @@ fn options() -> ShardOptions {
     options
 }
 
-/// How far a history came.
+/// The progress of a history.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// Events whose effects were promised to survive.
+    /// Events that were acknowledged: their effects must survive.
     acknowledged: usize,
     /// Events that were begun.
     begun: usize,
@@ -121,11 +121,11 @@ async fn perform(shard: &Shard, event: &Event, last: &mut LogPosition) -> Result
         Event::CreateOther => shard.create_table(OTHER_TABLE, table_options()).await?,
         Event::DropOther => shard.drop_table(OTHER_TABLE).await?,
     }
-    // Each of these makes what was written before durable for the table.
+    // Each of these makes all earlier writes to the table durable.
     Ok(!matches!(event, Event::CreateOther | Event::DropOther))
 }
 
-/// Runs the history until it ends or something fails; then checks what can still be read.
+/// Runs the history until it ends or an operation fails. Then checks the rows that can still be read.
 async fn run(history: &History, disk: &SimulatedDisk) -> (Progress, Result<(), EngineError>) {
     let mut progress = Progress::default();
     let shard = match open(disk).await {
@@ -150,7 +150,7 @@ async fn run(history: &History, disk: &SimulatedDisk) -> (Progress, Result<(), E
             }
         }
     }
-    // Reads go on after a failure. What is in memory is all that was begun, but perhaps the last event.
+    // Reads still work after a failure. Memory contains the effects of all begun events, except perhaps the last one.
     if let Ok(rows) = read_all(&shard, EVERYTHING, false, now_seconds()) {
         let states = &history.states[progress.begun.saturating_sub(1)..=progress.begun];
         assert!(states.contains(&rows), "after {outcome:?} at event {}", progress.begun);
@@ -200,7 +200,7 @@ fn a_crash_at_any_disk_operation_loses_nothing_acknowledged() {
             disk.crash_at(point);
             let (progress, _) = run_local(run(&history, &disk));
             disk.restart(style, point);
-            // Recovery is cut short too, and must be able to start over.
+            // Recovery crashes as well, and must be repeatable.
             disk.crash_at(disk.operations() + FIRST_POINT + point % 37);
             let _ = run_local(async { open(&disk).await.map(drop) });
             disk.restart(style, point + 1);

@@ -29,7 +29,7 @@ struct Test {
     clock: Rc<ManualClock>,
     disk: SimulatedDisk,
     operations_left: u64,
-    /// Rows that were found without a merge.
+    /// Rows that a lookup found without a merge.
     looked_up: u64,
 }
 
@@ -126,7 +126,7 @@ impl Test {
         }
     }
 
-    /// Reads some columns of the rows: older versions and sources may be left out, the answer must not show it.
+    /// Projected reads: older versions and sources may be skipped, which must not change the answer.
     fn check_columns(&mut self, shard: &Shard, request: &ScanRequest<'_>, expected: &[VisibleRow]) {
         let random = &mut self.generator.random;
         let wanted: Vec<u32> = (0..COLLECTION_COLUMNS.start).filter(|_| random.chance(1, 2)).collect();
@@ -143,7 +143,7 @@ impl Test {
         assert_eq!(read, expected, "columns {wanted:?}");
     }
 
-    /// Looks one row up. It may have to be left to a scan, but what is found is right.
+    /// Looks up one row. The lookup may require a scan, but a row that it finds is correct.
     fn check_look_up(&mut self, shard: &Shard, key: &[u8], now_seconds: u32) {
         let behind = key::behind(key);
         let expected = self.model.read((key, &behind), false, now_seconds).into_iter().next();
@@ -192,7 +192,7 @@ fn the_engine_agrees_with_the_reference() {
     agrees_with_the_reference(Generator::new(seed), seed);
 }
 
-/// So that files hold different parts of their partitions, and reads leave some of them out.
+/// Makes files contain different parts of their partitions, so that reads skip some of them.
 #[test]
 fn the_engine_agrees_with_the_reference_about_rows_written_in_the_order_of_time() {
     let seed = setting("HELENUS_MODEL_SEED", 1);

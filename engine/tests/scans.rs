@@ -1,4 +1,4 @@
-//! Reading a shard: skipping and pausing, single rows, what is left out, and what is written while a scan is open.
+//! Reading a shard: skipping and pausing, single rows, skipped sources, and writes while a scan is open.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use support::{
     DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, TABLE, apply, open, put, read_all, read_page, request, run_local,
 };
 
-/// `cells`: column and value; a tombstone where there is none.
+/// `cells`: column and value; without a value a tombstone.
 fn put_cells(row: u8, timestamp: i64, is_insert: bool, cells: &[(u32, Option<&[u8]>)]) -> Mutation {
     let mut content = RowBuilder::new();
     if is_insert {
@@ -72,8 +72,8 @@ fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are
     run_local(async {
         let shard = open(&SimulatedDisk::new(1)).await;
         let insert = |row, timestamp, value: &'static [u8]| insert_row(&shard, row, timestamp, value);
-        // 0: written over as a whole. 1: at the same time, where the larger value wins. 2: a newer tombstone in the older file.
-        // 3: the newer version lacks a wanted column. 4: the newer version is an update. 5: written over during the scan.
+        // 0: overwritten as a whole. 1: equal timestamps, so that the larger value wins. 2: a newer tombstone in the older file.
+        // 3: the newer version lacks a projected column. 4: the newer version is an update. 5: overwritten during the scan.
         for row in [0, 1, 3, 4, 5] {
             insert(row, 10, b"zebra");
         }
@@ -99,7 +99,7 @@ fn versions_are_left_out_only_where_they_can_add_nothing_to_the_columns_that_are
                 insert(5, 40, b"newest");
                 insert(0, 40, b"newest");
             }
-            // The second scan finds what was written during the first.
+            // The second scan finds the writes during the first.
             let first: &[u8] = if reversed { b"newest" } else { b"new" };
             let mut expected: Vec<(u8, Option<Vec<u8>>)> =
                 [Some(first), Some(b"zebra"), None, Some(b"zebra"), Some(b"zebra"), Some(b"newest")]
@@ -124,13 +124,13 @@ fn a_row_is_looked_up_where_one_version_is_all_that_counts() {
             insert(row, 10, b"old");
         }
         shard.flush(TABLE).await.unwrap();
-        // 0: as it is in the file. 1: written over. 2: an update. 3: a cell is deleted. 4: deleted by a range. 5: in the memtable only.
+        // 0: unchanged in the file. 1: overwritten. 2: updated. 3: a cell is deleted. 4: under a range tombstone. 5: in the memtable only.
         insert(1, 30, b"new");
         apply(&shard, &put_cells(2, 30, false, &[(1, Some(b"new"))]));
         apply(&shard, &put_cells(3, 30, false, &[(1, None)]));
         insert(5, 30, b"new");
         let mut deletion = MutationBuilder::new(TABLE, 1, b"key").unwrap();
-        deletion.delete_span(&[2, 5], &[2, 6], Deletion { timestamp: 40, local_deletion_time: NOW });
+        deletion.delete_range(&[2, 5], &[2, 6], Deletion { timestamp: 40, local_deletion_time: NOW });
         apply(&shard, &deletion.build());
 
         let look_up = |position: &[u8], columns| {
@@ -169,7 +169,7 @@ fn a_row_is_looked_up_where_one_version_is_all_that_counts() {
     });
 }
 
-/// Shown by damage, which a read notices in every block that it takes.
+/// The blocks are damaged, so that a read fails if it touches any of them.
 #[test]
 fn a_read_within_a_partition_opens_only_the_files_whose_rows_it_comes_to() {
     let disk = SimulatedDisk::new(1);
@@ -220,7 +220,7 @@ fn a_scan_over_deleted_rows_pauses_and_can_be_resumed() {
         }
         shard.flush(TABLE).await.unwrap();
         let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
-        builder.delete_span(&[2], &[2, 91], Deletion { timestamp: 2, local_deletion_time: NOW });
+        builder.delete_range(&[2], &[2, 91], Deletion { timestamp: 2, local_deletion_time: NOW });
         apply(&shard, &builder.build());
         let budget = Budget { bytes: u64::MAX, tombstones: 10 };
         let (mut pages, mut rows) = (0, 0);
@@ -286,7 +286,7 @@ fn a_key_range_within_a_partition_reads_only_that() {
     });
 }
 
-/// Deletes all that was written to a partition before.
+/// Deletes all earlier data of a partition.
 fn delete_partition(token: i64, timestamp: i64) -> Mutation {
     let mut builder = MutationBuilder::new(TABLE, token, b"key").unwrap();
     builder.delete_partition(Deletion { timestamp, local_deletion_time: NOW });
@@ -305,7 +305,7 @@ fn an_open_scan_sees_the_first_deletion_of_a_range_before_it_comes_there() {
                 }
                 if flushes {
                     shard.flush(TABLE).await.unwrap();
-                    // What comes lies in the memtable that the scan has.
+                    // The next rows are in the memtable that the scan reads.
                     apply(&shard, &put(if reversed { 3 } else { 0 }, 3, 1, b"value"));
                 }
                 let mut scan = shard.scan(&request(reversed)).unwrap();
@@ -321,7 +321,7 @@ fn an_open_scan_sees_the_first_deletion_of_a_range_before_it_comes_there() {
                         seen.push(view.position[1] - 1);
                     }
                 }
-                // The new row may be missed by a scan that was open before, but the deletion is not.
+                // A scan that was already open may miss the new row, but not the deletion.
                 assert!(seen.is_empty() || seen == [9], "{seen:?} reversed {reversed} skips {skips}");
             }
         }
@@ -353,7 +353,7 @@ fn a_scan_that_is_exhausted_goes_on_behind_what_it_passed() {
     });
 }
 
-/// One memtable and three files, which hold rows of one partition one behind the other.
+/// One memtable and three files with consecutive parts of one partition.
 #[test]
 fn files_that_wait_take_part_when_the_scan_comes_to_them() {
     run_local(async {
@@ -365,7 +365,7 @@ fn files_that_wait_take_part_when_the_scan_comes_to_them() {
                 }
                 shard.flush(TABLE).await.unwrap();
             }
-            // A memtable is looked into from its present row on.
+            // A memtable is read from the current row on.
             apply(&shard, &put(1, if reversed { 14 } else { 15 }, 1, b"value"));
             let (start, end) = (full_key(1, b"key", &[0]).unwrap(), full_key(1, b"key", &[0xFF]).unwrap());
             let mut scan =
@@ -374,7 +374,7 @@ fn files_that_wait_take_part_when_the_scan_comes_to_them() {
             let mut next = 0_u8;
             while let Step::Row(view) = scan.next().unwrap() {
                 seen.push((view.position[1] - 1, view.row.cells().next().unwrap().value.to_vec()));
-                // Far ahead, so that it meets files that still wait.
+                // Far ahead, so that it covers files that are still waiting.
                 let ahead = if reversed { 14 - next.min(14) } else { 15 + next.min(14) };
                 apply(&shard, &put(1, ahead, 2, b"written ahead"));
                 next += 1;

@@ -1,5 +1,5 @@
-//! What a shard promises besides what the model, crash and scan tests show: back-pressure, snapshots, unlogged tables,
-//! counters, recovery of more than fits into memory, and its errors.
+//! Guarantees of a shard that the model, crash and scan tests do not cover: back-pressure, snapshots, unlogged tables, counters,
+//! recovery of more data than fits into memory, and errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -197,7 +197,7 @@ fn a_collection_of_many_elements_written_one_by_one_is_whole() {
         let disk = SimulatedDisk::new(1);
         let shard = open_with(&disk, ShardOptions { memtable_bytes_max: 64 << 20, ..small_options() }).await;
         for number in 0..ELEMENTS {
-            // In no order of their paths.
+            // Their paths are in no particular order.
             let path = number.wrapping_mul(2_654_435_761).to_be_bytes();
             let mut content = RowBuilder::new();
             let kind = CellKind::Live;
@@ -319,7 +319,7 @@ fn tokens_that_are_not_owned_any_more_are_removed_from_the_files() {
     run_local(async {
         let disk = SimulatedDisk::new(1);
         let shard = open(&disk).await;
-        // Three files: both sides, only what is dropped, only what stays.
+        // Three files: one with both kinds of data, one with dropped data only, one with kept data only.
         for tokens in [0..100, 40..60, 60..100] {
             for token in tokens {
                 apply(&shard, &put(token, 1, 1, b"value"));
@@ -350,7 +350,7 @@ fn tokens_that_are_not_owned_any_more_are_removed_from_the_files() {
         assert_eq!(tokens(&shard), owned);
         let again = shard.drop_ranges(TABLE, &[40..=59]).await.unwrap();
         assert_eq!(again.rewritten_files, 0, "there is nothing left to remove");
-        // What is in memory is not a file's: it stays.
+        // Data in memory is not in a file, so it stays.
         apply(&shard, &put(50, 1, 2, b"newer"));
         shard.drop_ranges(TABLE, &[40..=59]).await.unwrap();
         assert_eq!(tokens(&shard).len(), owned.len() + 1);

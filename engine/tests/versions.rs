@@ -1,5 +1,5 @@
-//! Versions: replicas with equal contents answer with equal bytes however they came to them, in one piece or in many; and the
-//! merge of several answers shows what a reader of all writes sees, and repairs each replica to it.
+//! Versions: replicas with equal contents answer with equal bytes, whatever their histories, in one page or in many. The merge of
+//! several answers shows what a reader of all writes sees, and repairs each replica to the same contents.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -276,8 +276,8 @@ fn spans_are_cut_to_the_range_and_hide_what_they_cover() {
         builder
             .row(&[2, 1], &mut cell(5, b"old"))
             .row(&[2, 3], &mut cell(11, b"new"))
-            .delete_span(&[2, 0], &[2, 2], deletion)
-            .delete_span(&[2, 2], &[2, 9], deletion);
+            .delete_range(&[2, 0], &[2, 2], deletion)
+            .delete_range(&[2, 2], &[2, 9], deletion);
         shard.apply(&builder.build().view().unwrap()).unwrap();
         let (start, end) = (full_key(7, b"key", &[2, 1]).unwrap(), full_key(7, b"key", &[2, 4]).unwrap());
         let versions = shard.scan_versions(&request((&start, &end), false, clock.now_seconds())).unwrap();
@@ -285,7 +285,7 @@ fn spans_are_cut_to_the_range_and_hide_what_they_cover() {
         let operations: Vec<_> =
             versions.partitions[0].view().unwrap().operations().map(Result::unwrap).collect();
         assert!(matches!(operations[0], Operation::Row { position: [2, 3], .. }));
-        assert_eq!(operations[1], Operation::Span { start: &[2, 1], end: &[2, 4], deletion });
+        assert_eq!(operations[1], Operation::RangeTombstone { start: &[2, 1], end: &[2, 4], deletion });
         assert_eq!(operations.len(), 2);
     });
 }

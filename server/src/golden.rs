@@ -247,6 +247,6 @@ fn mutation() -> Mutation {
     let mut deleted = RowBuilder::new();
     deleted.set_deletion(deletion);
     let mut builder = MutationBuilder::new(TableId([9; 16]), -4_611_686_018_427_387_904, b"tree").unwrap();
-    builder.row(&[2, 1], &mut row).row(&[2, 2], &mut deleted).delete_span(&[2, 3], &[2, 5], deletion);
+    builder.row(&[2, 1], &mut row).row(&[2, 2], &mut deleted).delete_range(&[2, 3], &[2, 5], deletion);
     builder.build()
 }

@@ -22,9 +22,9 @@ impl Mapped for Input {
 fuzz_target!(|data: &[u8]| {
     let Ok(table) = TableReader::open(Arc::new(Input(data.to_vec())), Path::new("input"), 1) else { return };
     let table = Arc::new(table);
-    let spans = table.spans();
-    for index in 0..spans.len().min(STEPS_MAX) {
-        spans.get(index);
+    let range_tombstones = table.range_tombstones();
+    for index in 0..range_tombstones.len().min(STEPS_MAX) {
+        range_tombstones.get(index);
     }
     let mut cursor = TableCursor::new(Arc::clone(&table), None);
     let mut keys = Vec::new();
@@ -46,6 +46,6 @@ fuzz_target!(|data: &[u8]| {
         table.get(None, key).ok();
         cursor.seek(key).ok();
         cursor.seek_before(key).ok();
-        spans.covering(key);
+        range_tombstones.covering(key);
     }
 });

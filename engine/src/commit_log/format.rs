@@ -15,6 +15,8 @@
 //! payload := records x (length u32 | bytes)
 //! ```
 
+use crate::invariant::{BrokenInvariant, broken};
+
 /// First bytes of a group: "HLG1" read as a little-endian number.
 pub const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"HLG1");
 
@@ -24,12 +26,14 @@ pub const GROUP_HEADER_BYTES: usize = 48;
 /// Bytes of a record before its content.
 pub const RECORD_HEADER_BYTES: usize = 4;
 
-/// Groups begin at multiples of this, which makes looking for one after damage cheap.
+/// Groups begin at multiples of this, which makes the search for a group after damage cheap.
 pub const GROUP_ALIGNMENT: usize = 8;
 
 const CRC_FROM: usize = 8;
+const _: () =
+    assert!(GROUP_HEADER_BYTES == 4 * 4 + 4 * 8 && GROUP_HEADER_BYTES.is_multiple_of(GROUP_ALIGNMENT));
 
-/// The fields of a group before its payload (magic and checksum are implied).
+/// The header fields of a group, without magic and checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupHeader {
     pub payload_length: u32,
@@ -40,16 +44,15 @@ pub struct GroupHeader {
     pub segment_first_sequence: u64,
 }
 
-/// `length` rounded up to where the next group may begin.
+/// `length` rounded up to the alignment of groups.
 pub fn align(length: usize) -> usize {
     length.next_multiple_of(GROUP_ALIGNMENT)
 }
 
-/// Fills in the header of a group whose payload already stands behind `GROUP_HEADER_BYTES` bytes of room.
-pub fn seal(group: &mut [u8], header: &GroupHeader) {
+/// Writes the header of a group into the first `GROUP_HEADER_BYTES` bytes of `group`. The payload must follow them.
+pub fn seal(group: &mut [u8], header: &GroupHeader) -> Result<(), BrokenInvariant> {
     let Some((head, _)) = group.split_first_chunk_mut::<GROUP_HEADER_BYTES>() else {
-        debug_assert!(false, "a group has room for its header");
-        return;
+        return Err(broken!("a group has room for its header"));
     };
     head[0..4].copy_from_slice(&GROUP_MAGIC.to_le_bytes());
     head[8..12].copy_from_slice(&header.payload_length.to_le_bytes());
@@ -58,10 +61,9 @@ pub fn seal(group: &mut [u8], header: &GroupHeader) {
     head[24..32].copy_from_slice(&header.sequence.to_le_bytes());
     head[32..40].copy_from_slice(&header.durable_sequence.to_le_bytes());
     head[40..48].copy_from_slice(&header.segment_first_sequence.to_le_bytes());
-    let crc = crc32fast::hash(group.get(CRC_FROM..).unwrap_or_default());
-    if let Some(field) = group.get_mut(4..CRC_FROM) {
-        field.copy_from_slice(&crc.to_le_bytes());
-    }
+    let crc = crc32fast::hash(&group[CRC_FROM..]);
+    group[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_le_bytes());
+    Ok(())
 }
 
 fn number32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -72,7 +74,7 @@ fn number64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// The group at the start of `bytes` if it is whole and belongs to `segment`.
+/// The header of the group at the start of `bytes`, if the group is complete and belongs to `segment`.
 pub fn open(bytes: &[u8], segment: u64) -> Option<GroupHeader> {
     if number32(bytes, 0)? != GROUP_MAGIC || number64(bytes, 16)? != segment {
         return None;
@@ -112,7 +114,7 @@ mod tests {
     fn group() -> Vec<u8> {
         let mut group = vec![0; GROUP_HEADER_BYTES];
         group.extend_from_slice(&[3, 0, 0, 0, b'a', b'b', b'c']);
-        seal(&mut group, &header());
+        seal(&mut group, &header()).unwrap();
         group
     }
 

@@ -1,43 +1,39 @@
 //! Appending to the log: one open group in memory, one writer task, waiters for durability.
 //!
-//! `append` only copies into the open group. The task made by [`CommitLog::run`] takes the open group, writes it (and
-//! syncs it), wakes those who wait for it, and takes whatever was appended meanwhile. A second part of the same task
-//! keeps the next segment ready and takes segments out of the log that are not needed any more.
-
-mod writer;
+//! `append` only copies into the open group. The task of [`CommitLog::run`] takes the open group, writes and syncs it, and wakes
+//! the tasks that wait for it. Then it takes the group that was filled meanwhile. A second part of the same task prepares the
+//! next segment and takes released segments out of the log.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::BytesMut;
-use futures::future::try_join;
 
-use self::writer::{StopGuard, Writer};
+use super::error::CommitLogError;
 use super::format::{self, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES};
-use super::replay::Replay;
+use super::options::{CommitLogOptions, SyncMode};
+use super::position::LogPosition;
 use super::segments::{Files, OpenSegment};
 use super::signal::Signal;
-use super::{CommitLogError, CommitLogOptions, LogPosition, SyncMode};
-use crate::io::{Clock, Disk, DiskError};
+use crate::io::Clock;
 
-/// Smaller segments would hold too little beside the headers.
+/// The smallest segment size. Smaller segments would consist mostly of headers.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
 
-/// A group is closed when it reaches this size, so that the buffers stay small; one record may exceed it.
+/// The largest segment size. A larger segment could hold a group whose payload length exceeds 32 bits.
+pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 31;
+const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
+const _: () = assert!(SEGMENT_BYTES_MIN / 2 > (GROUP_HEADER_BYTES + RECORD_HEADER_BYTES) as u64);
+
+/// A group is closed at this size, so that buffers stay small. A single record may exceed it.
 const GROUP_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(GROUP_BYTES_MAX as u64 <= SEGMENT_BYTES_MAX);
 
-/// In periodic mode, how long the writer waits for company, and how much of it makes it stop waiting.
-const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);
-const PERIODIC_WRITE_BYTES: usize = 64 << 10;
-
-/// What replay found: where appending goes on.
+/// The end of the log as replay found it: appending continues there.
 pub(super) struct Start {
     /// Segments with records, ascending.
     pub live: VecDeque<u64>,
@@ -45,22 +41,22 @@ pub(super) struct Start {
     pub next_sequence: u64,
 }
 
-/// A group with all its records, waiting for the writer.
-struct ClosedGroup {
-    segment: u64,
-    offset: u64,
-    records: u32,
+/// A complete group that waits for the writer.
+pub(super) struct ClosedGroup {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    pub(super) records: u32,
     /// Room for the header, then the payload.
-    bytes: BytesMut,
+    pub(super) bytes: BytesMut,
 }
 
-struct Waiter {
+pub(super) struct Waiter {
     ticket: u64,
     position: LogPosition,
     waker: Waker,
 }
 
-struct State {
+pub(super) struct State {
     /// Where the open group will be written.
     segment: u64,
     offset: u64,
@@ -68,55 +64,45 @@ struct State {
     /// The open group: room for the header, then records.
     open: BytesMut,
     closed: VecDeque<ClosedGroup>,
-    spare_buffer: BytesMut,
+    pub(super) spare_buffer: BytesMut,
     /// Bytes of records appended but not yet written.
-    unwritten_bytes: usize,
+    pub(super) unwritten_bytes: usize,
     /// Records before this are written to the file.
-    written_end: LogPosition,
+    pub(super) written_end: LogPosition,
     /// Records before this are durable.
     durable_end: LogPosition,
-    waiters: VecDeque<Waiter>,
+    pub(super) waiters: VecDeque<Waiter>,
     next_ticket: u64,
-    /// Segments of the log, ascending; the last one is being written.
-    live: VecDeque<u64>,
-    /// Segments before this one are not needed any more.
-    needed_from: u64,
-    prepared: Option<OpenSegment>,
+    /// The segments of the log, ascending. The last one is being written.
+    pub(super) live: VecDeque<u64>,
+    /// Segments before this one are released.
+    pub(super) needed_from: u64,
+    pub(super) prepared: Option<OpenSegment>,
     failure: Option<CommitLogError>,
-    closing: bool,
+    pub(super) closing: bool,
 }
 
 /// The commit log of one shard. Single-threaded; the shard spawns [`CommitLog::run`] as a local task.
 pub struct CommitLog {
-    options: CommitLogOptions,
+    pub(super) options: CommitLogOptions,
     segment_bytes: u64,
-    clock: Rc<dyn Clock>,
-    state: RefCell<State>,
-    files: RefCell<Option<Files>>,
-    first_new: u64,
-    next_sequence: u64,
-    /// The open group wakes the writer when it has at least this many bytes.
-    wake_at_bytes: Cell<usize>,
-    work: Signal,
-    space: Signal,
-    segment_ready: Signal,
-    segment_wanted: Signal,
-    writer_waits: Cell<bool>,
-    all_written: Cell<bool>,
-    finished: Cell<bool>,
+    pub(super) clock: Rc<dyn Clock>,
+    pub(super) state: RefCell<State>,
+    pub(super) files: RefCell<Option<Files>>,
+    pub(super) first_new: u64,
+    pub(super) next_sequence: u64,
+    /// The writer is woken when at least this many bytes are unwritten.
+    pub(super) wake_at_bytes: Cell<usize>,
+    pub(super) work: Signal,
+    pub(super) space: Signal,
+    pub(super) segment_ready: Signal,
+    pub(super) segment_wanted: Signal,
+    pub(super) writer_waits: Cell<bool>,
+    pub(super) all_written: Cell<bool>,
+    pub(super) finished: Cell<bool>,
 }
 
 impl CommitLog {
-    /// Starts reading the log in `directory` (made if missing). See [`Replay`] for how to go on.
-    pub async fn open(
-        disk: Arc<dyn Disk>,
-        directory: &Path,
-        options: CommitLogOptions,
-        clock: Rc<dyn Clock>,
-    ) -> Result<Replay, CommitLogError> {
-        Replay::open(disk, directory, options, clock).await
-    }
-
     pub(super) fn start(
         files: Files,
         options: CommitLogOptions,
@@ -161,7 +147,7 @@ impl CommitLog {
         })
     }
 
-    /// The largest record that can be appended: about half of a segment.
+    /// The largest record, in bytes: about half of a segment.
     pub fn record_bytes_max(&self) -> usize {
         self.segment_bytes as usize / 2 - GROUP_HEADER_BYTES - RECORD_HEADER_BYTES
     }
@@ -199,14 +185,14 @@ impl CommitLog {
         Ok(position)
     }
 
-    /// Resolves when everything up to and including the record at `position` is durable (in periodic mode at once),
-    /// or the log has failed.
+    /// Resolves when all records up to and including the one at `position` are durable (in periodic mode immediately), or when
+    /// the log has failed.
     pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
         let at_once = self.is_periodic();
         Durable { log: Rc::clone(self), position, at_once, ticket: None }
     }
 
-    /// What [`CommitLog::durable`] would say at once, if it need not wait.
+    /// The result of [`CommitLog::durable`], if it is known without waiting.
     pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), CommitLogError>> {
         self.state.borrow().known_outcome(position, self.is_periodic())
     }
@@ -215,13 +201,13 @@ impl CommitLog {
         matches!(self.options.sync, SyncMode::Periodic { .. })
     }
 
-    /// Resolves when everything up to and including the record at `position` is on disk, in every mode, or the log has
+    /// Resolves when all records up to and including the one at `position` are on disk, in every mode, or when the log has
     /// failed.
     pub fn on_disk(self: &Rc<Self>, position: LogPosition) -> Durable {
         Durable { log: Rc::clone(self), position, at_once: false, ticket: None }
     }
 
-    /// Waits while too much is appended but not written: call it before work that will append.
+    /// Back-pressure: waits while too many appended bytes are unwritten. Call it before work that appends.
     pub async fn admit(&self) -> Result<(), CommitLogError> {
         self.space
             .wait(|| {
@@ -232,7 +218,7 @@ impl CommitLog {
         self.state.borrow().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Declares that no record before `position` is needed any more; whole segments before it leave the log soon.
+    /// Releases all records before `position`. Whole segments before it leave the log soon.
     pub fn discard_before(&self, position: LogPosition) {
         let mut state = self.state.borrow_mut();
         state.needed_from = state.needed_from.max(position.segment);
@@ -240,32 +226,25 @@ impl CommitLog {
         self.segment_wanted.notify();
     }
 
-    /// Bytes of the files of the log, to be compared with its cap.
+    /// Bytes of the log's files, released ones not counted.
     pub fn total_bytes(&self) -> u64 {
         let state = self.state.borrow();
         let discarded = state.live.iter().filter(|segment| **segment < state.needed_from).count();
         (state.live.len() - discarded) as u64 * self.segment_bytes
     }
 
-    /// Where the oldest segment that is still needed begins; `None` while nothing was written.
-    pub fn oldest_position(&self) -> Option<LogPosition> {
-        let state = self.state.borrow();
-        let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
-        Some(LogPosition { segment: oldest, offset: 0 })
-    }
-
-    /// Where the next record will be or a later place: everything appended so far is before it.
+    /// A position behind all records appended so far.
     pub fn end_position(&self) -> LogPosition {
         let state = self.state.borrow();
         LogPosition { segment: state.segment, offset: state.offset + state.open.len() as u64 }
     }
 
-    /// Why the log takes no more records, if so.
+    /// The failure after which the log accepts no more records, if there was one.
     pub fn failure(&self) -> Option<CommitLogError> {
         self.state.borrow().failure.clone()
     }
 
-    /// Stops appending, writes and syncs everything, ends the task of `run`.
+    /// Stops appending, writes and syncs all records, and ends the task of `run`.
     pub async fn close(&self) -> Result<(), CommitLogError> {
         self.state.borrow_mut().closing = true;
         self.wake_at_bytes.set(0);
@@ -277,27 +256,7 @@ impl CommitLog {
         self.state.borrow().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// The log's task: writes groups until the log is closed or fails. To be spawned once, beside its users.
-    pub async fn run(self: Rc<Self>) -> Result<(), CommitLogError> {
-        // Whoever still waits when the task is dropped must hear of it.
-        let _guard = StopGuard { log: Rc::clone(&self) };
-        let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
-        let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
-        match outcome {
-            Ok(_) => {
-                self.finished.set(true);
-                self.space.notify();
-                Ok(())
-            }
-            Err(error) => {
-                let failure = CommitLogError::Poisoned(error);
-                self.fail(&failure);
-                Err(failure)
-            }
-        }
-    }
-
-    fn fail(&self, failure: &CommitLogError) {
+    pub(super) fn fail(&self, failure: &CommitLogError) {
         let mut state = self.state.borrow_mut();
         state.failure.get_or_insert_with(|| failure.clone());
         let waiters = std::mem::take(&mut state.waiters);
@@ -309,53 +268,29 @@ impl CommitLog {
         self.segment_ready.notify();
     }
 
-    fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         let state = self.state.borrow();
         state.records > 0 || !state.closed.is_empty()
     }
 
-    /// Whether anybody waits for records to be on disk.
-    fn has_waiters(&self) -> bool {
+    /// Whether any task waits for records to be on disk.
+    pub(super) fn has_waiters(&self) -> bool {
         !self.state.borrow().waiters.is_empty()
     }
 
-    fn is_closing(&self) -> bool {
+    pub(super) fn is_closing(&self) -> bool {
         self.state.borrow().closing
     }
 
-    async fn write_groups(&self) -> Result<(), DiskError> {
-        let mut writer = Writer {
-            log: self,
-            segment: None,
-            next_sequence: self.next_sequence,
-            durable_sequence: self.next_sequence,
-            segment_first_sequence: self.next_sequence,
-            last_sync: self.clock.monotonic(),
-        };
-        loop {
-            writer.wait_for_work().await?;
-            let group = self.state.borrow_mut().take_group();
-            if let Some(group) = group {
-                writer.write(group).await?;
-            } else if self.is_closing() {
-                writer.sync().await?;
-                self.all_written.set(true);
-                self.segment_wanted.notify();
-                return Ok(());
-            }
-        }
-    }
-
-    /// Publishes progress of the writer and wakes whom it concerns.
-    fn progress(&self, written_end: LogPosition, durable: bool) {
+    /// Publishes the writer's progress and wakes the tasks that waited for it.
+    pub(super) fn progress(&self, written_end: LogPosition, durable: bool) {
         let mut state = self.state.borrow_mut();
         state.written_end = written_end;
         let mut woken = Vec::new();
         if durable {
             state.durable_end = written_end;
-            // Waiters come nearly in the order of their positions; the few that wait for more go to the back.
-            for _ in 0..state.waiters.len() {
-                let Some(waiter) = state.waiters.pop_front() else { break };
+            // Waiters are nearly ordered by position. The few that wait for a later one are put at the back.
+            for waiter in std::mem::take(&mut state.waiters) {
                 if waiter.position < written_end {
                     woken.push(waiter.waker);
                 } else {
@@ -370,40 +305,7 @@ impl CommitLog {
         self.space.notify();
     }
 
-    /// Keeps one segment ready ahead of the writer and takes unneeded ones out of the log, oldest first.
-    async fn keep_segments(&self, mut files: Files) -> Result<(), DiskError> {
-        let mut next = self.first_new;
-        loop {
-            let unneeded = || {
-                let state = self.state.borrow();
-                // The last one is being written, whatever the owner says.
-                let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
-                (*oldest < state.needed_from).then_some(*oldest)
-            };
-            self.segment_wanted
-                .wait(|| {
-                    self.all_written.get() || unneeded().is_some() || self.state.borrow().prepared.is_none()
-                })
-                .await;
-            if self.all_written.get() && unneeded().is_none() {
-                return Ok(());
-            }
-            if self.state.borrow().prepared.is_none() && !self.all_written.get() {
-                let first = next == self.first_new;
-                let hurry = || first || self.writer_waits.get() || self.is_closing();
-                let prepared = files.prepare(next, hurry).await?;
-                next += 1;
-                self.state.borrow_mut().prepared = Some(prepared);
-                self.segment_ready.notify();
-            }
-            if let Some(oldest) = unneeded() {
-                files.retire(oldest).await?;
-                self.state.borrow_mut().live.pop_front();
-            }
-        }
-    }
-
-    async fn next_segment(&self) -> OpenSegment {
+    pub(super) async fn next_segment(&self) -> OpenSegment {
         self.writer_waits.set(true);
         self.segment_wanted.notify();
         loop {
@@ -421,7 +323,8 @@ impl CommitLog {
 }
 
 impl State {
-    /// Whether the record at `position` is durable (`at_once`: is to be taken for it), or will never be, if that is known.
+    /// Whether the record at `position` is durable or never will be, if that is known. `at_once`: every record that the log has
+    /// accepted counts as durable.
     fn known_outcome(&self, position: LogPosition, at_once: bool) -> Option<Result<(), CommitLogError>> {
         if position < self.durable_end {
             return Some(Ok(()));
@@ -432,7 +335,7 @@ impl State {
         }
     }
 
-    /// Makes sure that a record of `length` bytes (with its header) fits into the open group and its segment.
+    /// Makes room for a record of `length` bytes (with its header) in the open group and its segment.
     fn make_room(&mut self, length: usize, segment_bytes: u64) {
         let fits = |offset: u64, used: usize| offset + (used + length) as u64 <= segment_bytes;
         let full = self.records > 0 && self.open.len() + length > GROUP_BYTES_MAX;
@@ -445,7 +348,7 @@ impl State {
         }
     }
 
-    /// Moves the open group, if it has records, to those that wait for the writer.
+    /// Closes the open group, if it has records: it then waits for the writer.
     fn close_group(&mut self) {
         if self.records == 0 {
             return;
@@ -465,7 +368,7 @@ impl State {
         self.records = 0;
     }
 
-    fn take_group(&mut self) -> Option<ClosedGroup> {
+    pub(super) fn take_group(&mut self) -> Option<ClosedGroup> {
         if self.closed.is_empty() {
             self.close_group();
         }
@@ -477,7 +380,7 @@ impl State {
 pub struct Durable {
     log: Rc<CommitLog>,
     position: LogPosition,
-    /// Not to be waited for, unless the log has failed.
+    /// Resolves immediately unless the log has failed.
     at_once: bool,
     ticket: Option<u64>,
 }
@@ -512,9 +415,16 @@ impl Future for Durable {
 
 #[cfg(test)]
 impl CommitLog {
-    /// Whether `check` holds of the ends of what is written and of what is durable.
+    /// Whether `check` holds for the end of the written records and the end of the durable ones.
     pub(super) fn state_is(&self, check: impl Fn(LogPosition, LogPosition) -> bool) -> bool {
         let state = self.state.borrow();
         check(state.written_end, state.durable_end)
+    }
+
+    /// The start of the oldest segment that is not released; `None` while there is no segment.
+    pub(super) fn oldest_position(&self) -> Option<LogPosition> {
+        let state = self.state.borrow();
+        let oldest = state.live.iter().copied().find(|segment| *segment >= state.needed_from)?;
+        Some(LogPosition { segment: oldest, offset: 0 })
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the log back after a start, telling a torn end from damage (`mod` has the argument).
+//! Reading the log after a start. Replay distinguishes a torn end from damage; `mod` argues why it can.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::warn;
 
+use super::error::CommitLogError;
 use super::format::{self, GROUP_ALIGNMENT, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES};
-use super::log::{CommitLog, Start};
+use super::log::{CommitLog, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Start};
+use super::options::{CommitLogOptions, DamagePolicy};
+use super::position::LogPosition;
 use super::segments::{Files, Role, file_path, list};
-use super::{CommitLogError, CommitLogOptions, DamagePolicy, LogPosition};
 use crate::io::{Clock, Disk};
 
-/// A group of a segment that was found whole.
+/// A complete group in a segment.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     offset: usize,
@@ -32,17 +34,17 @@ fn group_at(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
     Some(Found { offset, header })
 }
 
-/// The first whole group at or after `offset`.
+/// The first complete group at or behind `offset`.
 fn find_group(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
     (offset..bytes.len()).step_by(GROUP_ALIGNMENT).find_map(|offset| group_at(bytes, offset, segment))
 }
 
-/// Whether `later` proves that the unreadable group `expected` of its segment was durable once.
+/// Whether `later` proves that the unreadable group `expected` was durable.
 fn is_witness(later: &GroupHeader, expected: Option<u64>) -> bool {
     later.durable_sequence > expected.unwrap_or(later.segment_first_sequence)
 }
 
-/// The records of a payload with their offsets in it; `None` if lengths and count do not fit.
+/// The records of a payload with their offsets in it; `None` if their lengths or their number do not match the payload.
 fn records(payload: &Bytes, count: u32) -> Option<Vec<(usize, Bytes)>> {
     let mut records = Vec::new();
     let mut offset = 0;
@@ -59,7 +61,7 @@ fn records(payload: &Bytes, count: u32) -> Option<Vec<(usize, Bytes)>> {
     (records.len() == count as usize).then_some(records)
 }
 
-/// Reads the records of one segment's bytes as replay would with this segment alone. Never panics, whatever the bytes.
+/// Reads the records of a single segment, as replay would if the log had no other. Never panics, whatever the bytes.
 pub fn read_segment(bytes: &Bytes, segment: u64) -> Result<Vec<(LogPosition, Bytes)>, CommitLogError> {
     let mut progress = Progress { expected: None, damage: DamagePolicy::Refuse, stopped_at: None };
     let mut read = Vec::new();
@@ -67,12 +69,12 @@ pub fn read_segment(bytes: &Bytes, segment: u64) -> Result<Vec<(LogPosition, Byt
     Ok(read)
 }
 
-/// How far the log has been followed.
+/// How far the log has been read.
 struct Progress {
-    /// The number the next group must have; unknown before the first one.
+    /// The number of the next group; unknown before the first one.
     expected: Option<u64>,
     damage: DamagePolicy,
-    /// Where the last group was looked for in vain: the end of the log, unless a later segment goes on.
+    /// Where reading stopped: the end of the log, unless a later segment continues it.
     stopped_at: Option<(PathBuf, u64)>,
 }
 
@@ -87,7 +89,7 @@ impl Progress {
         }
     }
 
-    /// Appends the segment's records to `out`; returns whether the segment has any group that belongs to the log.
+    /// Appends the segment's records to `out`. Returns whether the segment has any group of the log.
     fn read(
         &mut self,
         path: &Path,
@@ -115,7 +117,7 @@ impl Progress {
                 })),
                 None => self.damaged(path, group.offset as u64, "the lengths of its records do not fit")?,
             }
-            // The last number there is can only come from damage that the checksum does not show: nothing follows it.
+            // The greatest possible number is the result of damage that the checksum does not detect. No group follows it.
             self.expected = Some(group.header.sequence.saturating_add(1));
             offset = group.end();
             any = true;
@@ -126,7 +128,7 @@ impl Progress {
         Ok(any)
     }
 
-    /// There is no proper group at `offset`: the end of this segment (`None`), or damage.
+    /// Handles a place without the expected group: `None` at the end of the segment, else damage and the group to continue with.
     fn after_gap(
         &self,
         path: &Path,
@@ -140,7 +142,7 @@ impl Progress {
             && let (Some(found), Some((path, offset))) = (later, &self.stopped_at)
             && Some(found.header.segment_first_sequence) != self.expected
         {
-            // This segment was begun, so the log was synced up to it, but it does not go on where reading stopped.
+            // A segment is begun only after the log before it was synced. But this one does not continue where reading stopped.
             self.damaged(path, *offset, "groups are missing before the next segment")?;
             return Ok(later);
         }
@@ -155,7 +157,7 @@ impl Progress {
     }
 }
 
-/// A log being read back. Take all records with [`Replay::next`], then go on with [`Replay::finish`].
+/// A log that is being read. Take all records with [`Replay::next`], then call [`Replay::finish`].
 pub struct Replay {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
@@ -170,8 +172,20 @@ pub struct Replay {
     ready: VecDeque<(LogPosition, Bytes)>,
 }
 
+impl CommitLog {
+    /// Starts reading the log in `directory`, which is created if missing. [`Replay`] describes the next steps.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: CommitLogOptions,
+        clock: Rc<dyn Clock>,
+    ) -> Result<Replay, CommitLogError> {
+        Replay::open(disk, directory, options, clock).await
+    }
+}
+
 impl Replay {
-    pub(super) async fn open(
+    async fn open(
         disk: Arc<dyn Disk>,
         directory: &Path,
         options: CommitLogOptions,
@@ -181,7 +195,7 @@ impl Replay {
         if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             disk.sync_directory(parent).await?;
         }
-        // A process that died may have left names changed but not durable: what is seen now must stay.
+        // A process that died may have left name changes that are not durable. The names that are visible now must stay.
         disk.sync_directory(directory).await?;
         let (segments, spares) = list(&*disk, directory).await?;
         let highest_number = segments.iter().chain(&spares).copied().max().unwrap_or(0);
@@ -201,7 +215,7 @@ impl Replay {
         })
     }
 
-    /// The next record in the order of appending, with the position that `append` returned for it.
+    /// The next record in append order, with the position that `append` returned for it.
     pub async fn next(&mut self) -> Result<Option<(LogPosition, Bytes)>, CommitLogError> {
         loop {
             if let Some(record) = self.ready.pop_front() {
@@ -214,7 +228,7 @@ impl Replay {
                 if let Some(empty) = self.without_groups.pop() {
                     let path = file_path(&self.directory, Role::Segment, empty);
                     self.progress.damaged(&path, 0, "a segment without groups precedes one that has some")?;
-                    // Skipped: it stays in its place among the segments to be discarded one day.
+                    // The segment is skipped. It keeps its place in the log and is released in order.
                     self.with_groups.push_back(empty);
                     self.with_groups.extend(self.without_groups.drain(..));
                     self.with_groups.make_contiguous().sort_unstable();
@@ -226,11 +240,11 @@ impl Replay {
         }
     }
 
-    /// Reads what is left, makes what was read durable and opens the log for appending, in a new segment.
+    /// Reads the remaining records, makes all that was read durable, and opens the log for appending in a new segment.
     pub async fn finish(mut self) -> Result<Rc<CommitLog>, CommitLogError> {
         while self.next().await?.is_some() {}
-        // What was replayed may have been written but not synced before the process died. After a failed sync it may even be
-        // clean in the cache and not on the disk, and a sync would do nothing: so it is written again.
+        // Replayed records may have been written but not synced before the process died. After a failed sync they may be clean in
+        // the page cache without being on the disk, and another sync would have no effect. So they are written again.
         if let Some(last) = self.with_groups.back() {
             let path = file_path(&self.directory, Role::Segment, *last);
             let file = self.disk.open(&path).await?;
@@ -247,7 +261,7 @@ impl Replay {
             directory: self.directory,
             spares: self.spares,
             spares_max: self.options.spare_segments_max,
-            segment_bytes: self.options.segment_bytes.max(super::log::SEGMENT_BYTES_MIN),
+            segment_bytes: self.options.segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         };
         for segment in self.without_groups.into_iter().rev() {
             files.retire(segment).await?;
@@ -267,7 +281,7 @@ mod tests {
     use super::super::format::{GroupHeader, seal};
     use super::*;
 
-    /// Found by fuzzing: a group with the last sequence number there is.
+    /// Found by fuzzing: a group with the greatest sequence number.
     #[test]
     fn a_group_with_the_greatest_number_is_read_without_overflow() {
         let record = [3, 0, 0, 0, b'a', b'b', b'c'];
@@ -281,7 +295,7 @@ mod tests {
             durable_sequence: 0,
             segment_first_sequence: u64::MAX,
         };
-        seal(&mut group, &header);
+        seal(&mut group, &header).unwrap();
         let read = read_segment(&Bytes::from(group), 1).unwrap();
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].1[..], *b"abc");

@@ -1,8 +1,8 @@
-//! The files of a log: names, the next segment made ready ahead of time, old ones recycled.
+//! The files of a log: their names, the preparation of the next segment, the recycling of old ones.
 //!
-//! A file is called `segment-<n>.log` while it is part of the log and `spare-<n>.log` while it waits for its next use;
-//! `<n>` (16 hex digits) is the highest segment number it ever had. Recycled files are already allocated and
-//! written, which makes a sync cheap: no file-system metadata changes.
+//! A file is called `segment-<n>.log` while it is part of the log, and `spare-<n>.log` while it waits for reuse. `<n>` (16 hex
+//! digits) is the highest segment number it ever had. Recycled files are already allocated and written. This makes a sync
+//! cheap: no file-system metadata changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use crate::io::{Disk, DiskError, DiskFile};
 
-/// New files are filled with zeros in pieces of this size, each synced, so that a group never waits long behind them.
+/// New files are filled with zeros in pieces of this size. Each is synced, so that a group never waits long for the disk.
 const FILL_BYTES: u64 = 256 << 10;
 
-/// The two lives of a file.
+/// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Segment,
@@ -43,7 +43,7 @@ fn parse_name(name: &str) -> Option<(Role, u64)> {
     })
 }
 
-/// The log's files in a directory: numbers of segments and of spares, ascending.
+/// The log's files in a directory: the numbers of segments and of spares, each ascending.
 pub async fn list(disk: &dyn Disk, directory: &Path) -> Result<(Vec<u64>, Vec<u64>), DiskError> {
     let mut segments = Vec::new();
     let mut spares = Vec::new();
@@ -59,13 +59,13 @@ pub async fn list(disk: &dyn Disk, directory: &Path) -> Result<(Vec<u64>, Vec<u6
     Ok((segments, spares))
 }
 
-/// A file that is ready to be written as the segment of its number; its name is durable.
+/// A file that is ready to be written as a segment. Its name is durable.
 pub struct OpenSegment {
     pub number: u64,
     pub file: Arc<dyn DiskFile>,
 }
 
-/// The files that are not part of the log now, and the means to make segments of them.
+/// The spare files, and how segments are made of them.
 pub struct Files {
     pub disk: Arc<dyn Disk>,
     pub directory: PathBuf,
@@ -76,8 +76,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes the segment `number` ready: from a spare file, else from a new one, which is filled with zeros until
-    /// `hurry` returns true (an unfilled file works as well, only slower).
+    /// Prepares the segment `number`: from a spare file, else from a new file, which is filled with zeros until `hurry` returns
+    /// true. A file that is not filled works, but its syncs are slower.
     pub async fn prepare(&mut self, number: u64, hurry: impl Fn() -> bool) -> Result<OpenSegment, DiskError> {
         let path = file_path(&self.directory, Role::Segment, number);
         let recycled = self.spares.pop();
@@ -106,13 +106,13 @@ impl Files {
         Ok(())
     }
 
-    /// A file that is much shorter (never filled) or longer (the setting changed) is not worth keeping.
+    /// Whether a file is worth keeping. It is not if it is much shorter (never filled) or longer (the setting changed).
     async fn has_fitting_length(&self, path: &Path) -> Result<bool, DiskError> {
         let length = self.disk.length(path).await?;
         Ok(length <= self.segment_bytes && length >= self.segment_bytes / 2)
     }
 
-    /// Removes spare files that are too many or of another size than segments have now.
+    /// Removes superfluous spare files, and those whose size does not match the current segment size.
     pub async fn discard_misfits(&mut self) -> Result<(), DiskError> {
         let mut kept = Vec::new();
         for spare in std::mem::take(&mut self.spares) {
@@ -127,7 +127,7 @@ impl Files {
         Ok(())
     }
 
-    /// Takes a segment out of the log and keeps its file for reuse if there is room. Durable when it returns.
+    /// Takes a segment out of the log, durably, and keeps its file for reuse if there are too few spares.
     pub async fn retire(&mut self, number: u64) -> Result<(), DiskError> {
         let path = file_path(&self.directory, Role::Segment, number);
         if self.spares.len() < self.spares_max && self.has_fitting_length(&path).await? {

@@ -4,25 +4,25 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// A set of waiting tasks. `notify` costs next to nothing while nobody waits.
+/// A set of waiting tasks. `notify` is nearly free while no task waits.
 #[derive(Debug, Default)]
 pub struct Signal {
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Signal {
-    /// Wakes everybody who waits; each checks its condition again.
+    /// Wakes all waiting tasks. Each checks its condition again.
     pub fn notify(&self) {
         if self.waiting.borrow().is_empty() {
             return;
         }
-        // Taken out first: a waker may run code that waits again.
+        // The wakers are taken out first: one of them may run code that waits again.
         for waker in self.waiting.take() {
             waker.wake();
         }
     }
 
-    /// Resolves once `condition` holds; it is checked at once and after each `notify`.
+    /// Resolves once `condition` holds. It is checked immediately and after each `notify`.
     pub async fn wait(&self, mut condition: impl FnMut() -> bool) {
         poll_fn(|context| {
             if condition() {

@@ -1,4 +1,4 @@
-//! What the commit log promises, on the simulated disk.
+//! The guarantees of the commit log, on the simulated disk.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -125,7 +125,7 @@ fn what_must_be_on_disk_does_not_wait_for_the_period() {
                 log.on_disk(position).await.unwrap();
                 log.on_disk(position).await.unwrap();
             }
-            // Nobody waits for this one, and the clock stands still.
+            // No task waits for this record, and the clock stands still.
             log.append(b"late").unwrap();
             disk.crash_at(disk.operations());
         })
@@ -180,7 +180,7 @@ fn a_flipped_bit_is_an_error_or_harmless_or_a_torn_end() {
     let written = write_groups(&disk, 5);
     let path = file_path(directory(), Role::Segment, 1);
     let whole = block_on(disk.read(&path)).unwrap();
-    let last_group = written[4].0.offset - super::GROUP_HEADER_BYTES as u64;
+    let last_group = written[4].0.offset - super::format::GROUP_HEADER_BYTES as u64;
     for bit in 0..whole.len() as u64 * 8 {
         let mut damaged = whole.to_vec();
         damaged[(bit / 8) as usize] ^= 1 << (bit % 8);
@@ -330,7 +330,7 @@ fn what_is_known_at_once_is_what_waiting_would_tell() {
     }
 }
 
-/// Found by simulation: the process starts anew after a failed sync, reads what the cache still has, and then the power fails.
+/// Found by simulation: the process restarts after a failed sync, replays records from the page cache, and then the power fails.
 #[test]
 fn what_was_replayed_after_a_failed_sync_survives_the_next_loss_of_power() {
     for later in 0..12 {
@@ -424,8 +424,8 @@ fn periodic_mode_answers_at_once_and_syncs_in_time() {
     });
 }
 
-/// A life of the log: appends from `first` on until the disk crashes or `count` records are written. Returns what was
-/// acknowledged (the number after the last such record) and what was appended.
+/// One life of the log: appends from `first` on until the disk crashes or `count` records are written. Returns the number after
+/// the last acknowledged record, and the number after the last appended record.
 fn live(
     disk: &SimulatedDisk,
     sync: SyncMode,
@@ -487,7 +487,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
                 let discarded = RefCell::default();
                 disk.crash_at(operation);
                 let (mut acknowledged, mut appended) = live(&disk, sync, 0, 80, &discarded);
-                // A second crash early in the next life must find what the first recovery promised.
+                // After a second crash, early in the next life, everything that the first recovery returned is still there.
                 for (seed, next_crash) in (operation * 7..).zip([3 + operation % 17, 1 << 40]) {
                     disk.restart(style, seed);
                     let records =
@@ -511,7 +511,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
                     } else {
                         panic!("{operation} {style:?}: acknowledged records are gone");
                     }
-                    // What was replayed counts as durable from now on, even if only the process had died before.
+                    // Replayed records count as durable from now on, even if only the process had died before.
                     disk.restart(CrashStyle::LoseAll, seed);
                     assert!(replayed(&disk).unwrap() == records, "{operation} {style:?}");
                     disk.crash_at(disk.operations() + next_crash);

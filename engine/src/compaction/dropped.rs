@@ -1,4 +1,4 @@
-//! Ranges of keys that a rewriting of files leaves out: what the shard does not own any more.
+//! Ranges of keys that are left out when files are rewritten, because the shard has lost them.
 //!
 //! Invariant: the ranges are half open, sorted, disjoint and not empty, and each holds whole partitions.
 
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use crate::key::token_bounds;
 use crate::table::{TableCursor, TableError, TableReader};
 
-/// The keys of some tokens.
+/// The ranges of keys of a set of tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedRanges {
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl DroppedRanges {
-    /// Tokens in any order, overlapping or not.
+    /// The ranges of these tokens, which may come in any order and may overlap.
     pub fn new(tokens: &[RangeInclusive<i64>]) -> Self {
         let mut sorted: Vec<_> = tokens.iter().filter(|range| !range.is_empty()).collect();
         sorted.sort_by_key(|range| *range.start());
@@ -38,7 +38,7 @@ impl DroppedRanges {
         self.ranges.is_empty()
     }
 
-    /// The end of the range that holds `key`, if any does.
+    /// The end of the range that contains `key`, if there is one.
     #[inline]
     pub fn end_of(&self, key: &[u8]) -> Option<&[u8]> {
         let index = self.ranges.partition_point(|(_, end)| end.as_slice() <= key);
@@ -46,10 +46,12 @@ impl DroppedRanges {
         (start.as_slice() <= key).then_some(end)
     }
 
-    /// Whether a file has a row or a span deletion in any of the ranges.
+    /// Whether a file has a row or a range tombstone in any of the ranges.
     pub fn touch(&self, table: &Arc<TableReader>) -> Result<bool, TableError> {
-        let spans = table.spans();
-        if (0..spans.len()).filter_map(|index| spans.get(index)).any(|span| self.end_of(span.start).is_some())
+        let range_tombstones = table.range_tombstones();
+        if (0..range_tombstones.len())
+            .filter_map(|index| range_tombstones.get(index))
+            .any(|range_tombstone| self.end_of(range_tombstone.start).is_some())
         {
             return Ok(true);
         }

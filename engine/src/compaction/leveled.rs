@@ -1,7 +1,7 @@
-//! Leveled compaction: from level 1 on the tables of a level do not overlap, and each level is `fanout` times
-//! larger than the one before.
+//! Leveled compaction. From level 1 on, the tables of a level do not overlap, and each level is `fanout` times larger than the
+//! previous one.
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 const LEVEL_0_THRESHOLD: usize = 4;
 const MAX_LEVEL_0_INPUTS: usize = 32;
@@ -25,15 +25,15 @@ fn overlaps(left: &TableSummary, right: &TableSummary) -> bool {
 }
 
 impl Leveled {
-    /// The highest overfull level spills one table into the next; else level 0 is merged into level 1.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    /// The highest overfull level passes one table on to the next level. If no level is overfull, level 0 is merged into level 1.
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let highest = tables.iter().map(|table| table.level).max()?;
         for level in (1..=highest.min(MAX_LEVEL - 1)).rev() {
             let of_level: Vec<_> = tables.iter().filter(|table| table.level == level).collect();
             let bytes: u64 = of_level.iter().map(|table| table.size_bytes).sum();
             let limit = self.table_bytes.saturating_mul(self.fanout.saturating_pow(level));
             if bytes > limit {
-                // The table that has waited longest; its outputs are newer, so all get their turn.
+                // The oldest table. Outputs are newer, so that every table is chosen at some time.
                 let spilled = of_level.into_iter().min_by_key(|table| table.generation)?;
                 return Some(self.merge_up(&[spilled], tables, level + 1));
             }

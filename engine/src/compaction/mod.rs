@@ -1,158 +1,24 @@
-//! Compaction: which tables to merge (pure functions, one file a strategy), the merge itself ([`task`]), and
-//! how fast it may go ([`pace`]).
+//! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), and its rate
+//! ([`pace`]).
 
+mod choice;
 mod dropped;
 mod leveled;
 mod options;
 mod pace;
 mod size_tiered;
+mod strategy;
 mod task;
 mod time_window;
 mod unified;
 
-pub use dropped::DroppedRanges;
+pub(crate) use choice::{Choice, TableSummary};
+pub(crate) use dropped::DroppedRanges;
 pub use leveled::Leveled;
 pub use options::CompactionOptionsError;
 pub use pace::Pace;
 pub use size_tiered::SizeTiered;
-pub use task::CompactionTask;
+pub use strategy::{CompactionOptions, Strategy, TombstoneOptions};
+pub(crate) use task::CompactionTask;
 pub use time_window::{TimeUnit, TimeWindow};
 pub use unified::Unified;
-
-/// What a strategy knows of a table.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TableSummary {
-    pub generation: u64,
-    pub size_bytes: u64,
-    /// Microseconds.
-    pub min_timestamp: i64,
-    /// Microseconds.
-    pub max_timestamp: i64,
-    /// Full keys.
-    pub first_key: Vec<u8>,
-    pub last_key: Vec<u8>,
-    /// 0 for flushed tables; given by leveled compaction.
-    pub level: u32,
-    /// Seconds since the epoch.
-    pub created_seconds: u32,
-    /// Estimated share of what is in the table that is deletions past their grace period.
-    pub droppable_ratio: f64,
-}
-
-/// A compaction worth doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
-    /// Generations.
-    pub inputs: Vec<u64>,
-    pub output_level: u32,
-    /// Start another output at the first partition after this size.
-    pub max_output_bytes: Option<u64>,
-}
-
-/// How a table's files are compacted.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Strategy {
-    SizeTiered(SizeTiered),
-    TimeWindow(TimeWindow),
-    Leveled(Leveled),
-    Unified(Unified),
-}
-
-/// When a single table is rewritten to get rid of its deletions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TombstoneOptions {
-    /// Droppable share from which on it is worth it.
-    pub threshold: f64,
-    /// The table's least age.
-    pub interval_seconds: u32,
-    /// Rewrite even though other tables overlap.
-    pub unchecked: bool,
-}
-
-impl Default for TombstoneOptions {
-    fn default() -> Self {
-        Self { threshold: 0.2, interval_seconds: 86_400, unchecked: false }
-    }
-}
-
-/// The compaction settings of a table. [`CompactionOptions::parse`] reads Cassandra's options.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CompactionOptions {
-    pub strategy: Strategy,
-    /// False: only compactions that are asked for.
-    pub enabled: bool,
-    pub tombstones: TombstoneOptions,
-}
-
-impl Default for CompactionOptions {
-    fn default() -> Self {
-        Self {
-            strategy: Strategy::SizeTiered(SizeTiered::default()),
-            enabled: true,
-            tombstones: TombstoneOptions::default(),
-        }
-    }
-}
-
-impl CompactionOptions {
-    /// What is worth doing now with the tables that no compaction is using.
-    pub fn choose(&self, tables: &[TableSummary], now_seconds: u32) -> Option<Choice> {
-        if !self.enabled {
-            return None;
-        }
-        let choice = match &self.strategy {
-            Strategy::SizeTiered(strategy) => strategy.choose(tables),
-            Strategy::TimeWindow(strategy) => strategy.choose(tables),
-            Strategy::Leveled(strategy) => strategy.choose(tables),
-            Strategy::Unified(strategy) => strategy.choose(tables),
-        };
-        choice.or_else(|| self.choose_by_tombstones(tables, now_seconds))
-    }
-
-    fn choose_by_tombstones(&self, tables: &[TableSummary], now_seconds: u32) -> Option<Choice> {
-        let options = self.tombstones;
-        let overlapped = |table: &TableSummary| {
-            tables.iter().any(|other| {
-                other.generation != table.generation
-                    && other.first_key <= table.last_key
-                    && table.first_key <= other.last_key
-                    && other.min_timestamp <= table.max_timestamp
-            })
-        };
-        tables
-            .iter()
-            .filter(|table| table.droppable_ratio > options.threshold)
-            .filter(|table| table.created_seconds.saturating_add(options.interval_seconds) <= now_seconds)
-            .filter(|table| options.unchecked || !overlapped(table))
-            .max_by(|left, right| left.droppable_ratio.total_cmp(&right.droppable_ratio))
-            .map(|table| Choice {
-                inputs: vec![table.generation],
-                output_level: table.level,
-                max_output_bytes: None,
-            })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_of_old_deletions_is_rewritten_alone() {
-        let options = CompactionOptions::default();
-        let table = TableSummary { generation: 7, droppable_ratio: 0.5, ..TableSummary::default() };
-        assert_eq!(options.choose(std::slice::from_ref(&table), 10), None);
-        let choice = options.choose(std::slice::from_ref(&table), 86_400).unwrap();
-        assert_eq!(choice.inputs, [7]);
-        let other = TableSummary { generation: 8, ..TableSummary::default() };
-        assert_eq!(options.choose(&[table, other], 86_400), None);
-    }
-
-    #[test]
-    fn disabled_compaction_chooses_nothing() {
-        let options = CompactionOptions { enabled: false, ..CompactionOptions::default() };
-        let tables: Vec<_> =
-            (0..8).map(|generation| TableSummary { generation, ..TableSummary::default() }).collect();
-        assert_eq!(options.choose(&tables, 0), None);
-    }
-}

@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use super::leveled::Leveled;
 use super::size_tiered::SizeTiered;
+use super::strategy::{CompactionOptions, Strategy, TombstoneOptions};
 use super::time_window::{TimeUnit, TimeWindow};
 use super::unified::Unified;
-use super::{CompactionOptions, Strategy, TombstoneOptions};
 
-/// Options that no strategy can be made of. The texts follow Cassandra's.
+/// Why compaction options are invalid. The texts follow Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompactionOptionsError {
     #[error("Unable to find compaction strategy class '{0}'")]
@@ -27,7 +27,7 @@ pub enum CompactionOptionsError {
     Unsupported(&'static str),
 }
 
-/// Takes options out one by one, so that those nobody knows are left.
+/// The options that have not been read yet. Unknown options are left over.
 struct Source<'a> {
     left: BTreeMap<&'a str, &'a str>,
 }
@@ -82,7 +82,7 @@ fn require(
 }
 
 impl CompactionOptions {
-    /// Reads the map of `WITH compaction = {…}`; without `class` it is size-tiered.
+    /// Parses the map of `WITH compaction = {…}`. Without `class` the strategy is size-tiered.
     pub fn parse(options: &BTreeMap<String, String>) -> Result<Self, CompactionOptionsError> {
         let mut source =
             Source { left: options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect() };

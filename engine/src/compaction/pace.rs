@@ -1,6 +1,6 @@
-//! How fast work in the background may go on: a compaction that writes, a transfer that fetches.
+//! The rate limit of background work: bytes that a compaction writes, or that a transfer fetches.
 //!
-//! Invariant: what was not used while the work stood still is not made up for with a burst: others would wait behind it.
+//! Invariant: a pause of the work is not followed by a burst that makes up for it. Other work would wait for the burst.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::io::Clock;
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     bytes_per_second: Option<u64>,
-    /// When everything so far is paid for, on the monotonic clock.
+    /// The time, on the monotonic clock, up to which the bytes so far use up the rate.
     paid: Duration,
 }
 
-/// Timers have no finer steps.
+/// The resolution of timers.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
-/// What may be made up for: timers that came late, turns that were waited for.
+/// The delay that may be made up for: late timers, and waiting for other tasks.
 const LATENESS_MAX: Duration = Duration::from_millis(20);
 
 impl Pace {
-    /// No more than this on average; `None`: as fast as it goes.
+    /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, paid: Duration::ZERO }
     }

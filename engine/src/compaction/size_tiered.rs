@@ -1,15 +1,15 @@
 //! Size-tiered compaction: tables of similar size are merged once there are enough of them.
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 /// Cassandra's options and defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SizeTiered {
     pub min_threshold: usize,
     pub max_threshold: usize,
-    /// Smaller tables share one bucket whatever their sizes.
+    /// Tables smaller than this share one bucket.
     pub min_table_bytes: u64,
-    /// A table joins a bucket when its size lies between these multiples of the bucket's average.
+    /// A table joins a bucket when its size lies between these multiples of the bucket's average size.
     pub bucket_low: f64,
     pub bucket_high: f64,
 }
@@ -32,8 +32,8 @@ struct Bucket<'a> {
 }
 
 impl SizeTiered {
-    /// The bucket of the smallest tables that is full enough.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    /// Among the buckets with enough tables, the one with the smallest tables.
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let bucket = self
             .buckets(tables)
             .into_iter()

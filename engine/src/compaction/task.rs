@@ -1,7 +1,8 @@
-//! The merge: rows and span deletions of the inputs in key order, reconciled, written to one or more files.
+//! The compaction itself: merges rows and range tombstones of the inputs in key order, reconciles them, and writes one or more
+//! files.
 //!
-//! A deletion is forgotten only when its grace period is over and nothing outside the inputs (other files that
-//! may hold the partition, memtables) is as old as it is: then there is nothing left for it to shadow.
+//! Invariant: a deletion is purged only if its grace period is over and no data outside the inputs (other files that may contain
+//! the partition, memtables) is as old as it is. Then there is no data left that it could shadow.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,29 +11,31 @@ use smallvec::SmallVec;
 
 use super::dropped::DroppedRanges;
 use super::pace::Pace;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{JobContext, yield_now};
 use crate::key;
+use crate::merge::KWayMerge;
+use crate::range_tombstone::RangeTombstoneSet;
 use crate::reconcile::{Purge, Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
-use crate::span::SpanSet;
 use crate::table::{KeyHash, TableCursor, TableError, TableOptions, TableReader, TableWriter};
 
-/// Rows, and bytes written, between two chances for other tasks of the thread, and for the pace.
+/// Rows, and bytes written, after which the compaction yields to other tasks and checks its rate.
 const ROWS_PER_TURN: u32 = 128;
 const BYTES_PER_TURN: u64 = 64 << 10;
 
-/// Everything a compaction needs; runs on any thread.
+/// A compaction, independent of the shard's thread.
 pub struct CompactionTask {
     pub inputs: Vec<Arc<TableReader>>,
-    /// The other files of the table, which may hold what deletions in the inputs shadow.
+    /// The other files of the table. They may contain data that deletions in the inputs shadow.
     pub others: Vec<Arc<TableReader>>,
-    /// Left out: partitions that the shard does not own any more.
+    /// Partitions that the shard has lost. They are left out.
     pub dropped: DroppedRanges,
-    /// What may be forgotten as far as memtables are concerned; `None`: nothing.
+    /// Which deletions may be purged, considering memtables only. `None`: none.
     pub purge: Option<Purge>,
-    /// Generations and paths for the outputs, as many as can be needed.
+    /// Generations and paths of the outputs, as many as the compaction can need.
     pub outputs: Vec<(u64, PathBuf)>,
-    /// Another output is begun at the first partition after this size.
+    /// A new output is begun at the first partition after this size.
     pub max_output_bytes: Option<u64>,
     pub file_options: TableOptions,
     pub pace: Pace,
@@ -46,24 +49,23 @@ struct Merge {
     writer: Option<TableWriter>,
     written: Vec<u64>,
     paced_bytes: u64,
-    /// The prefix of the partition at hand.
+    /// The prefix of the current partition.
     prefix: Vec<u8>,
     purpose: Purpose,
-    next_span: Vec<usize>,
+    next_range_tombstone: Vec<usize>,
 }
 
 impl CompactionTask {
-    /// Merges the inputs; returns the generations of the complete, synced outputs. When it fails, files of any
-    /// of the generations may be left over.
+    /// Merges the inputs and returns the generations of the complete, synced outputs. After an error, files of any of the
+    /// generations may exist.
     pub async fn run(mut self, context: JobContext) -> Result<Vec<u64>, TableError> {
         let mut cursors = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let mut cursor = TableCursor::new(Arc::clone(input), None);
-            if cursor.seek_first()? {
-                cursors.push(cursor);
-            }
+            cursor.seek_first()?;
+            cursors.push(cursor);
         }
-        // Where nothing is deleted and nothing expires, nothing can be forgotten, and the other files need not be asked.
+        // Without deletions and expiries there is nothing to purge, and the other files need not be checked.
         self.purge = self.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
         let mut merge = Merge {
             next_output: 0,
@@ -72,7 +74,7 @@ impl CompactionTask {
             paced_bytes: 0,
             prefix: Vec::new(),
             purpose: Purpose::Keep,
-            next_span: vec![0; self.inputs.len()],
+            next_range_tombstone: vec![0; self.inputs.len()],
             task: self,
             context,
         };
@@ -82,37 +84,53 @@ impl CompactionTask {
     }
 }
 
-/// Moves every cursor to its first row at or behind `key`; those that have none are done.
-fn skip_to(cursors: &mut Vec<TableCursor>, key: &[u8]) -> Result<(), TableError> {
-    let mut index = 0;
-    while let Some(cursor) = cursors.get_mut(index) {
-        if cursor.key() < key && !cursor.seek(key)? {
-            cursors.swap_remove(index);
-        } else {
-            index += 1;
+/// The key of the row that a cursor is on; `None` behind the last.
+#[inline]
+fn key_of(cursor: &TableCursor) -> Option<&[u8]> {
+    cursor.is_valid().then(|| cursor.key())
+}
+
+/// Moves every cursor to its first row at or behind `key`.
+fn skip_to(cursors: &mut [TableCursor], key: &[u8]) -> Result<(), TableError> {
+    for cursor in cursors {
+        if key_of(cursor).is_some_and(|present| present < key) {
+            cursor.seek(key)?;
         }
     }
     Ok(())
 }
 
+#[cold]
+fn no_cursor() -> BrokenInvariant {
+    broken!("the current sources of a merge are cursors of the compaction")
+}
+
 impl Merge {
-    async fn merge(&mut self, cursors: &mut Vec<TableCursor>) -> Result<(), TableError> {
+    async fn merge(&mut self, cursors: &mut [TableCursor]) -> Result<(), TableError> {
+        let mut merge = KWayMerge::default();
         let mut merged = Vec::new();
         let mut key = Vec::new();
         let mut row_count = 0_u32;
-        while let Some(least) = cursors.iter().map(TableCursor::key).min() {
+        while merge.next(cursors, key_of)? {
+            let Some(first) = merge.first().and_then(|index| cursors.get(index)) else {
+                return Err(no_cursor().into());
+            };
             key.clear();
-            key.extend_from_slice(least);
+            key.extend_from_slice(first.key());
             if let Some(end) = self.task.dropped.end_of(&key) {
                 skip_to(cursors, end)?;
+                merge.forget();
                 continue;
             }
             if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
                 self.enter_partition(&key).await?;
             }
-            let shadow = self.task.inputs.iter().filter_map(|input| input.spans().covering(&key)).max();
-            let versions: SmallVec<[RowRef<'_>; 8]> =
-                cursors.iter().filter(|cursor| cursor.key() == key).map(TableCursor::row).collect();
+            let shadow =
+                self.task.inputs.iter().filter_map(|input| input.range_tombstones().covering(&key)).max();
+            let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
+            for &index in merge.current() {
+                versions.push(cursors.get(index as usize).ok_or_else(no_cursor)?.row());
+            }
             if let [only] = versions.as_slice()
                 && is_passthrough(*only, shadow)
             {
@@ -125,13 +143,8 @@ impl Merge {
                 }
             }
             drop(versions);
-            let mut index = 0;
-            while let Some(cursor) = cursors.get_mut(index) {
-                if cursor.key() == key && !cursor.next()? {
-                    cursors.swap_remove(index);
-                } else {
-                    index += 1;
-                }
+            for &index in merge.current() {
+                cursors.get_mut(index as usize).ok_or_else(no_cursor)?.next()?;
             }
             row_count += 1;
             let written = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
@@ -139,7 +152,7 @@ impl Merge {
                 self.pause().await;
             }
         }
-        self.write_spans(None).await
+        self.write_range_tombstones(None).await
     }
 
     /// Lets other tasks run and keeps the pace.
@@ -154,15 +167,15 @@ impl Merge {
     async fn enter_partition(&mut self, key: &[u8]) -> Result<(), TableError> {
         let length = key::prefix_length(key).ok_or(TableError::InvalidKey)?;
         self.prefix.clear();
-        self.prefix.extend_from_slice(key.get(..length).unwrap_or_default());
+        self.prefix.extend_from_slice(&key[..length]);
         let prefix = self.prefix.clone();
-        self.write_spans(Some(&prefix)).await?;
+        self.write_range_tombstones(Some(&prefix)).await?;
         self.split_if_full().await?;
         self.purpose = self.purge_of(&prefix).map_or(Purpose::Keep, Purpose::Compact);
         Ok(())
     }
 
-    /// What may be forgotten of a partition: nothing that another file could still need.
+    /// Which deletions of a partition may be purged: those that shadow no data of another file.
     fn purge_of(&self, prefix: &[u8]) -> Option<Purge> {
         let mut purge = self.task.purge?;
         let hash = KeyHash::of(prefix);
@@ -179,7 +192,7 @@ impl Merge {
     async fn split_if_full(&mut self) -> Result<(), TableError> {
         let Some(limit) = self.task.max_output_bytes else { return Ok(()) };
         let is_full = self.writer.as_ref().is_some_and(|writer| writer.size_bytes() >= limit);
-        // The last output takes whatever is left.
+        // The last output takes all remaining partitions.
         if is_full && self.next_output < self.task.outputs.len() {
             self.finish_output().await?;
         }
@@ -189,8 +202,11 @@ impl Merge {
     async fn finish_output(&mut self) -> Result<(), TableError> {
         if let Some(writer) = self.writer.take() {
             writer.finish().await?;
-            let generation = self.task.outputs.get(self.next_output.saturating_sub(1)).map(|output| output.0);
-            self.written.extend(generation);
+            let output = self.next_output.checked_sub(1).and_then(|index| self.task.outputs.get(index));
+            let Some((generation, _)) = output else {
+                return Err(broken!("a compaction writes to an output that was reserved").into());
+            };
+            self.written.push(*generation);
             self.paced_bytes = 0;
         }
         Ok(())
@@ -198,63 +214,74 @@ impl Merge {
 
     async fn writer(&mut self) -> Result<&mut TableWriter, TableError> {
         if self.writer.is_none() {
-            let (_, path) = self.task.outputs.get(self.next_output).ok_or(TableError::InvalidKey)?;
+            let Some((_, path)) = self.task.outputs.get(self.next_output) else {
+                return Err(broken!("as many outputs are reserved as a compaction needs").into());
+            };
             let options = self.task.file_options.clone();
-            self.writer = Some(TableWriter::create(&*self.context.disk, path, options).await?);
+            let writer = TableWriter::create(&*self.context.disk, path, options).await?;
             self.next_output += 1;
+            return Ok(self.writer.insert(writer));
         }
-        self.writer.as_mut().ok_or(TableError::InvalidKey)
+        self.writer.as_mut().ok_or_else(|| broken!("a compaction that writes has a writer").into())
     }
 
     async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
         self.writer().await?.add(key, row).await
     }
 
-    /// Writes the span deletions of all partitions up to and including `prefix` (`None`: all that are left).
-    async fn write_spans(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
-        while let Some(next) = self.next_span_prefix() {
+    /// Writes the range tombstones of all partitions up to and including `prefix` (`None`: all remaining ones).
+    async fn write_range_tombstones(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
+        while let Some(next) = self.next_range_tombstone_prefix()? {
             if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
                 return Ok(());
             }
             if prefix.is_none_or(|prefix| next.as_slice() < prefix) {
                 self.split_if_full().await?;
             }
-            let mut spans = self.take_spans(&next);
+            let mut range_tombstones = self.take_range_tombstones(&next)?;
             if self.task.dropped.end_of(&next).is_some() {
                 continue;
             }
             if let Some(purge) = self.purge_of(&next) {
-                spans.retain(|span| !purge.forgets(span.deletion));
+                range_tombstones.retain(|range_tombstone| !purge.forgets(range_tombstone.deletion));
             }
-            for span in spans.as_slice() {
+            for range_tombstone in range_tombstones.as_slice() {
                 let full = |position: &[u8]| [next.as_slice(), position].concat();
-                let (start, end) = (full(&span.start), full(&span.end));
-                self.writer().await?.add_span(&start, &end, span.deletion)?;
+                let (start, end) = (full(&range_tombstone.start), full(&range_tombstone.end));
+                self.writer().await?.add_range_tombstone(&start, &end, range_tombstone.deletion)?;
             }
         }
         Ok(())
     }
 
-    /// The least partition that has spans which were not written yet.
-    fn next_span_prefix(&self) -> Option<Vec<u8>> {
-        let inputs = self.task.inputs.iter().zip(&self.next_span);
-        let starts = inputs.filter_map(|(input, &next)| Some(input.spans().get(next)?.start));
-        let least = starts.min()?;
-        least.get(..key::prefix_length(least)?).map(<[u8]>::to_vec)
+    /// The first partition that has unwritten range tombstones.
+    fn next_range_tombstone_prefix(&self) -> Result<Option<Vec<u8>>, BrokenInvariant> {
+        let inputs = self.task.inputs.iter().zip(&self.next_range_tombstone);
+        let starts = inputs.filter_map(|(input, &next)| Some(input.range_tombstones().get(next)?.start));
+        let Some(least) = starts.min() else { return Ok(None) };
+        match key::prefix_length(least).and_then(|length| least.get(..length)) {
+            Some(prefix) => Ok(Some(prefix.to_vec())),
+            None => Err(broken!("the range tombstones of an open table have whole prefixes")),
+        }
     }
 
-    /// Unites the spans of a partition.
-    fn take_spans(&mut self, prefix: &[u8]) -> SpanSet {
-        let mut spans = SpanSet::default();
-        for (input, next) in self.task.inputs.iter().zip(&mut self.next_span) {
-            let all = input.spans();
-            while let Some(span) = all.get(*next).filter(|span| span.start.starts_with(prefix)) {
-                if let Some(end) = span.end.get(prefix.len()..) {
-                    spans.add(span.start.get(prefix.len()..).unwrap_or_default(), end, span.deletion);
-                }
+    /// Unites the range tombstones of a partition.
+    fn take_range_tombstones(&mut self, prefix: &[u8]) -> Result<RangeTombstoneSet, BrokenInvariant> {
+        let mut range_tombstones = RangeTombstoneSet::default();
+        for (input, next) in self.task.inputs.iter().zip(&mut self.next_range_tombstone) {
+            let all = input.range_tombstones();
+            while let Some(range_tombstone) =
+                all.get(*next).filter(|range_tombstone| range_tombstone.start.starts_with(prefix))
+            {
+                let (Some(start), Some(end)) =
+                    (range_tombstone.start.strip_prefix(prefix), range_tombstone.end.strip_prefix(prefix))
+                else {
+                    return Err(broken!("a range tombstone lies within one partition"));
+                };
+                range_tombstones.add(start, end, range_tombstone.deletion);
                 *next += 1;
             }
         }
-        spans
+        Ok(range_tombstones)
     }
 }

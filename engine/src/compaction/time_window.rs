@@ -1,8 +1,9 @@
-//! Time-window compaction: tables are merged only with those whose newest data falls into the same window.
+//! Time-window compaction: only tables whose newest data falls into the same window are merged.
 
 use std::collections::BTreeMap;
 
-use super::{Choice, SizeTiered, TableSummary};
+use super::choice::{Choice, TableSummary};
+use super::size_tiered::SizeTiered;
 
 /// The unit of a window's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum TimeUnit {
 pub struct TimeWindow {
     pub unit: TimeUnit,
     pub size: i64,
-    /// How the tables of the newest window are compacted.
+    /// The strategy for the tables of the newest window.
     pub within: SizeTiered,
 }
 
@@ -37,9 +38,11 @@ impl TimeWindow {
         timestamp_micros.div_euclid(seconds.saturating_mul(self.size).saturating_mul(1_000_000).max(1))
     }
 
-    /// In the newest window size-tiered, in older ones whenever there is more than one table. A table in
-    /// which everything has expired needs no merge: the caller drops it.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    /// Chooses by size in the newest window, and in older windows whenever there is more than one table.
+    ///
+    /// A table whose data has all expired is not chosen here. After its grace period, its droppable share makes
+    /// [`CompactionOptions::choose`](super::CompactionOptions::choose) rewrite it alone, which leaves no output.
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let mut windows: BTreeMap<i64, Vec<TableSummary>> = BTreeMap::new();
         for table in tables {
             windows.entry(self.window_of(table.max_timestamp)).or_default().push(table.clone());

@@ -1,19 +1,19 @@
-//! Unified compaction: levels by size, each with its own scaling parameter between levelled and tiered.
+//! Unified compaction: levels by size. Each level has a scaling parameter W, between levelled and tiered.
 //!
-//! A level holds tables between `fanout` to the power of the level and the next, times the flush size. With a
-//! scaling parameter W >= 0 the fanout is 2 + W and a level is merged when it holds that many tables (tiered);
-//! with W < 0 the fanout is 2 - W and two tables suffice (levelled).
+//! Level n holds tables from fanout^n to fanout^(n+1) times the flush size. For W >= 0 the fanout is 2 + W, and a level is merged
+//! when it holds that many tables (tiered). For W < 0 the fanout is 2 - W, and a level is merged when it holds two tables
+//! (levelled).
 
-use super::{Choice, TableSummary};
+use super::choice::{Choice, TableSummary};
 
 /// Cassandra's main options and defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unified {
-    /// W by level; the last one stands for all further levels.
+    /// W by level. The last one applies to all further levels.
     pub scaling: Vec<i32>,
     /// Outputs are split at this size.
     pub target_table_bytes: u64,
-    /// The size from which on levels are counted.
+    /// The lower bound of level 0, in bytes.
     pub flush_bytes: u64,
     pub max_inputs: usize,
 }
@@ -50,8 +50,8 @@ impl Unified {
         level
     }
 
-    /// The lowest level that holds enough tables. Tables that were split off one output count together.
-    pub fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
+    /// The lowest level that holds enough tables. Tables that were split from one output count once.
+    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
         let mut levels: Vec<Vec<&TableSummary>> = Vec::new();
         for table in tables {
             let level = if table.size_bytes * 2 > self.target_table_bytes {

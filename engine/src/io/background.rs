@@ -1,8 +1,8 @@
 //! Long work over immutable inputs (building a table, compaction) that must not hold up a shard.
 //!
-//! A job is a closure that makes a local future on the thread which runs it, so jobs may use `Rc` inside; what goes
-//! in and what comes out is `Send`. The real implementation is `BackgroundPool`; [`InlineBackground`] runs the job
-//! as part of the awaiting task, which keeps a simulation on one thread and deterministic.
+//! A job is a closure that creates a local future on the thread which runs it. So a job may use `Rc` internally; its input and its
+//! result are `Send`. The real implementation is `BackgroundPool`. [`InlineBackground`] runs the job as part of the awaiting
+//! task, which keeps a simulation on one thread and deterministic.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -13,23 +13,24 @@ use thiserror::Error;
 
 use super::clock::Clock;
 use super::disk::Disk;
+use crate::invariant::{self, BrokenInvariant};
 
-/// What a job may use on the thread that runs it.
+/// The resources of a job on the thread that runs it.
 pub struct JobContext {
     pub disk: Arc<dyn Disk>,
     pub clock: Rc<dyn Clock>,
 }
 
-/// A job's result, to be downcast by whoever spawned it ([`run_in_background`] does).
+/// The result of a job. [`run_in_background`] downcasts it.
 pub type JobOutput = Box<dyn Any + Send>;
 
 /// Work for a background thread.
 pub type Job = Box<dyn FnOnce(JobContext) -> LocalBoxFuture<'static, JobOutput> + Send>;
 
-/// Whom a job may hold up: one of a kind waits for others of its kind only.
+/// The urgency of a job. A job waits only for other jobs of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
-    /// Writers may come to wait for it: a flush.
+    /// Writers may have to wait for it: a flush.
     Soon,
     /// It may take hours: a compaction.
     Long,
@@ -44,6 +45,8 @@ pub enum BackgroundError {
     Stopped,
     #[error("a background job returned a value of an unexpected type")]
     UnexpectedType,
+    #[error(transparent)]
+    BrokenInvariant(BrokenInvariant),
 }
 
 /// Runs jobs away from the shard.
@@ -51,6 +54,9 @@ pub trait Background {
     /// Starts `job`. Await the answer: an implementation may make progress only while it is polled.
     fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
 }
+
+/// The broken invariant that a job has reported on its thread, if any.
+type Reported = Option<BrokenInvariant>;
 
 /// Runs `job` in the background and returns what it returns.
 pub async fn run_in_background<T, F>(
@@ -64,10 +70,22 @@ where
 {
     let boxed: Job = Box::new(move |context| {
         let future = job(context);
-        Box::pin(async move { Box::new(future.await) as JobOutput })
+        Box::pin(async move {
+            let value = future.await;
+            Box::new((value, invariant::take())) as JobOutput
+        })
     });
     let output = background.spawn(kind, boxed).await?;
-    output.downcast::<T>().map(|value| *value).map_err(|_| BackgroundError::UnexpectedType)
+    let output = output.downcast::<(T, Reported)>().map_err(|_| BackgroundError::UnexpectedType)?;
+    let (value, reported) = *output;
+    match reported {
+        None => Ok(value),
+        Some(broken) => {
+            // The result of the job must not be used, and the shard has to stop.
+            invariant::carry_over(broken);
+            Err(BackgroundError::BrokenInvariant(broken))
+        }
+    }
 }
 
 /// Runs each job inside the task that awaits it.
@@ -78,7 +96,7 @@ pub struct InlineBackground {
 }
 
 impl InlineBackground {
-    /// Jobs will see this disk and this clock.
+    /// Jobs use this disk and this clock.
     pub fn new(disk: Arc<dyn Disk>, clock: Rc<dyn Clock>) -> Self {
         Self { disk, clock }
     }

@@ -1,8 +1,8 @@
 //! A small pool of operating-system threads for background jobs.
 //!
-//! Each thread has a current-thread runtime of its own (for timers) and a disk whose calls block that thread. Jobs
-//! of a kind wait in one queue and have threads of their own; a thread runs one job at a time to its end. Dropping the last handle lets the threads finish
-//! the jobs they have and stop.
+//! Each thread has a current-thread runtime of its own (for timers) and a disk whose calls block that thread. Each
+//! kind of job has its own queue and its own threads. A thread runs one job at a time to its end. When the last handle is
+//! dropped, the threads finish their queued jobs and stop.
 #![allow(clippy::disallowed_methods, reason = "this is the one place that starts background threads")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,7 +60,7 @@ fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
         let context = JobContext { disk: Arc::new(DirectDisk::new()), clock: Rc::clone(&clock) as _ };
         let job = task.job;
         let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(async move { job(context).await })));
-        // The spawner may have gone away; then nobody wants the result.
+        // The spawner may have been dropped; then the result is not needed.
         drop(task.answer.send(outcome.map_err(|_| BackgroundError::Panicked)));
     }
 }

@@ -1,4 +1,4 @@
-//! Time as the engine sees it, and a clock that a test moves by hand.
+//! The engine's clock, and a clock that tests move by hand.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ pub fn whole_seconds(micros: i64) -> u32 {
     u32::try_from((micros / 1_000_000).max(0)).unwrap_or(u32::MAX)
 }
 
-/// A source of time. The wall clock may jump or be skewed; the monotonic one never goes back.
+/// A source of time. The wall clock may jump or be skewed. The monotonic clock never goes back.
 pub trait Clock {
     /// Wall clock, microseconds since the Unix epoch.
     fn now_micros(&self) -> i64;
@@ -24,7 +24,7 @@ pub trait Clock {
         whole_seconds(self.now_micros())
     }
 
-    /// Time since some fixed moment; for measuring intervals.
+    /// Time since a fixed moment, for measuring intervals.
     fn monotonic(&self) -> Duration;
 
     /// Resolves when `duration` has passed.
@@ -52,7 +52,7 @@ impl ManualClock {
         clock
     }
 
-    /// Moves both clocks forward and wakes every sleeper, so that those which are due go on.
+    /// Moves both clocks forward and wakes the sleepers that are due.
     pub fn advance(&self, duration: Duration) {
         self.state.elapsed.set(self.state.elapsed.get() + duration);
         for waker in self.state.sleepers.take() {
@@ -60,7 +60,7 @@ impl ManualClock {
         }
     }
 
-    /// Jumps the wall clock alone (an operator or NTP set it); sleepers do not notice.
+    /// Sets the wall clock alone, as an operator or NTP does. Sleepers are not affected.
     pub fn set_wall_micros(&self, micros: i64) {
         let elapsed = self.state.elapsed.get().as_micros() as i64;
         self.state.start_micros.set(micros - elapsed);

@@ -1,12 +1,12 @@
-//! The disk as the engine sees it.
+//! The interface to the disk.
 //!
-//! Contract, on which recovery is built (the simulated disk enforces it in the strictest way):
+//! Recovery relies on this contract, which the simulated disk exploits as far as it allows:
 //! * written bytes are durable only after `sync_data` of the file has succeeded; before that any subset of the
 //!   512-byte sectors may survive a crash;
 //! * a created, renamed, linked or removed name is durable only after `sync_directory` of its directory;
 //! * directory operations that are not yet durable survive a crash as a prefix of the order in which they were made
 //!   (journalled file systems do this);
-//! * a failed `sync_data` may have lost the dirty data for good: it must never be retried and believed.
+//! * a failed `sync_data` may have lost the dirty data for good: a later success must not be trusted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::future::LocalBoxFuture;
 use thiserror::Error;
 
-/// A disk call that failed: what was tried, on which file, and why.
+/// A failed disk call: the operation, the file, and the cause.
 #[derive(Debug, Clone, Error)]
 #[error("{operation} {}: {source}", path.display())]
 pub struct DiskError {
@@ -36,18 +36,18 @@ impl DiskError {
     }
 }
 
-/// The answer of a disk call. It runs on the calling thread's executor and need not be `Send`.
+/// The future of a disk call. It runs on the calling thread's executor and need not be `Send`.
 pub type DiskFuture<'a, T> = LocalBoxFuture<'a, Result<T, DiskError>>;
 
 /// The bytes of a complete file, mapped or in memory.
 pub trait Mapped: Send + Sync {
     fn bytes(&self) -> &[u8];
 
-    /// These bytes will be read soon: the system may bring them into memory meanwhile. A hint.
+    /// A hint that these bytes will be read soon, so that the system can load them.
     fn prefetch(&self, _offset: usize, _length: usize) {}
 }
 
-/// A shared mapping; it stays readable after the file was removed.
+/// A shared mapping. It stays readable after the file was removed.
 pub type Mapping = Arc<dyn Mapped>;
 
 /// An exclusive lock against other processes, released on drop.
@@ -62,13 +62,13 @@ pub struct DirectoryEntry {
 
 /// A file system. Paths are used as given; callers keep to their own directory.
 pub trait Disk: Send + Sync {
-    /// Creates a directory and its missing ancestors; one that exists is fine.
+    /// Creates a directory and its missing ancestors. An existing directory is not an error.
     fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
 
     /// Creates a new file for writing. Error `AlreadyExists` if the name is taken.
     fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>>;
 
-    /// Opens an existing file for writing, contents kept.
+    /// Opens an existing file for writing, and keeps its contents.
     fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>>;
 
     /// Makes the names in a directory durable.
@@ -80,7 +80,7 @@ pub trait Disk: Send + Sync {
     /// Removes the name of a file.
     fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
 
-    /// Removes a directory with all that is in it.
+    /// Removes a directory and its contents.
     fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
 
     /// Gives an existing file a second name. Error `AlreadyExists` if the name is taken.
@@ -113,6 +113,6 @@ pub trait DiskFile: Send + Sync {
     /// Makes everything written to this file durable, with the length needed to read it back.
     fn sync_data(&self) -> DiskFuture<'_, ()>;
 
-    /// `write_at`, then `sync_data`, in one hand-over to the thread that does it.
+    /// `write_at`, then `sync_data`, in one request to the I/O thread.
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()>;
 }

@@ -1,4 +1,4 @@
-//! The operating system's file system: the only file that touches it (with `mapping`).
+//! The operating system's file system. Only this file and `mapping` access it.
 //!
 //! [`DirectDisk`] performs each call on the calling thread; background threads use it. [`ThreadedDisk`] is for the
 //! shard's thread: it hands each call to an I/O thread of its own, in order, and completes the caller's future from
@@ -50,7 +50,7 @@ mod calls {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            // A name that is not UTF-8 is none of ours.
+            // The engine's own names are UTF-8.
             if let Ok(name) = entry.file_name().into_string() {
                 entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
             }
@@ -102,7 +102,7 @@ struct FileLock {
 
 impl DiskLock for FileLock {}
 
-/// Who performs a blocking call: the calling thread, or an I/O thread.
+/// The executor of a blocking call: the calling thread, or an I/O thread.
 trait Executor: Clone + Send + Sync + 'static {
     fn execute<T, F>(&self, operation: &'static str, path: PathBuf, call: F) -> DiskFuture<'static, T>
     where
@@ -139,7 +139,7 @@ impl Executor for IoThread {
         let (answer, result) = oneshot::channel();
         let thread_path = path.clone();
         let sent = self.calls.send(Box::new(move || {
-            // A caller that has gone away does not want the answer; the call itself was still made.
+            // If the caller was dropped, the result is not needed. The call was still made.
             drop(answer.send(call(&thread_path)));
         }));
         Box::pin(async move {
@@ -171,8 +171,8 @@ impl DirectDisk {
     }
 }
 
-/// Disk calls performed, in the order they are made, by one I/O thread. Clones share the thread; it stops when the
-/// last clone and the last file opened through it are dropped.
+/// Disk calls that one I/O thread performs, in order. Clones share the thread. It stops when the last clone and the last file
+/// opened through it are dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadedDisk {
     executor: IoThread,

@@ -1,13 +1,14 @@
-//! An in-memory file system that is as unkind as the contract of `disk` allows, deterministic from a seed.
+//! An in-memory file system that loses as much as the contract of `disk` allows. It is deterministic from a seed.
 //!
-//! * Each file has its durable contents and the writes made since; each directory operation sits in one journal until a
-//!   `sync_directory` of a directory it touches commits the journal up to it.
-//! * A crash keeps some of what was not synced, as its [`CrashStyle`] says: sectors of 512 bytes for data, a prefix of
-//!   the journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
-//! * Every call is numbered. A test runs a history once to learn the count, then once for each number with a crash or
-//!   a [`Fault`] planted there.
-//! * Each call first yields to the executor zero to two times (drawn from the seed), so tasks interleave.
+//! * Each file has its durable contents and the writes since. Directory operations are in one journal. `sync_directory` commits
+//!   the journal up to the last operation on that directory.
+//! * A crash keeps some of the un-synced data, depending on its [`CrashStyle`]: sectors of 512 bytes for data, a prefix of the
+//!   journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
+//! * Every call has a number. A test runs a history once to count the calls, and then once for each number with a crash or a
+//!   [`Fault`] planted there.
+//! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod fault;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,44 +23,7 @@ use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLoc
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
-/// Bytes that a device writes as one.
-pub const SECTOR_BYTES: usize = 512;
-
-const ERRNO_IO: i32 = 5;
-const ERRNO_NO_SPACE: i32 = 28;
-
-/// What survives a crash of what was not synced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrashStyle {
-    /// Only the process died: the operating system still has everything, synced or not; a later crash of another style
-    /// may lose what is not synced by then.
-    KeepAll,
-    /// Power was lost and nothing un-synced survives.
-    LoseAll,
-    /// Writes survive in order up to a random point; the one at that point up to a whole sector.
-    Prefix,
-    /// Each sector of each un-synced write survives or not, independently.
-    RandomSectors,
-    /// As `Prefix`, but the last sector itself holds a part of the new bytes only.
-    TornSector,
-}
-
-impl CrashStyle {
-    /// Every style, for tests that try them all.
-    pub const ALL: [Self; 5] =
-        [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector];
-}
-
-/// What goes wrong at a planted call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The call fails with EIO and changes nothing, except that a failed sync drops the dirty data.
-    Error,
-    /// The call fails with ENOSPC; a write has written a random part first.
-    NoSpace,
-    /// A write stops after a random part and fails with EIO; other calls fail as with `Error`.
-    ShortWrite,
-}
+pub use self::fault::{CrashStyle, Fault};
 
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
@@ -92,7 +56,7 @@ impl SimulatedDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements; a panicking test thread must not hide its own message.
+        // The state is consistent between statements. Panicking here would hide the message of the first panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +85,7 @@ impl SimulatedDisk {
         self.state().faults.insert(operation, fault);
     }
 
-    /// Forgets planted faults that did not happen yet.
+    /// Removes planted faults that did not happen yet.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
@@ -136,8 +100,8 @@ impl SimulatedDisk {
         self.state().capacity_bytes = bytes;
     }
 
-    /// Brings the machine up again (crashing it first if it was running): what was not synced survives as `style` and
-    /// `seed` decide; planted crashes and faults that did not happen are forgotten.
+    /// Restarts the machine, after a crash if it was running. `style` and `seed` decide which un-synced data survives. Planted crashes
+    /// and faults that did not happen are removed.
     pub fn restart(&self, style: CrashStyle, seed: u64) {
         self.state().restart(style, seed);
     }
@@ -171,7 +135,7 @@ impl SimulatedDisk {
         })
     }
 
-    /// Applies `edit` to both the durable and the visible contents; what was pending is taken as written.
+    /// Applies `edit` to both the durable and the visible contents. Pending writes count as durable.
     fn edit_at_rest(&self, path: &Path, edit: impl Fn(&mut Vec<u8>) -> bool) -> bool {
         let mut state = self.state();
         let Some(Entry::File(number)) = state.names.get(path).copied() else { return false };
@@ -431,6 +395,7 @@ impl Disk for SimulatedDisk {
 
 #[cfg(test)]
 mod tests {
+    use super::fault::{ERRNO_IO, SECTOR_BYTES};
     use super::*;
     use futures::executor::block_on;
 

@@ -16,7 +16,7 @@ impl Mapped for FileMapping {
     fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.0.len().saturating_sub(offset));
         if length > 0 {
-            // Whoever reads them without it only waits longer.
+            // Without the hint, readers only wait longer.
             let _ = self.0.advise_range(memmap2::Advice::WillNeed, offset, length);
         }
     }
@@ -31,7 +31,7 @@ impl Mapped for Empty {
     }
 }
 
-/// Maps `file`, which must be complete: nobody writes to it or truncates it any more.
+/// Maps `file`, which must be complete: it is never written to or truncated again.
 pub(super) fn map_file(file: &File) -> io::Result<Mapping> {
     if file.metadata()?.len() == 0 {
         return Ok(Arc::new(Empty));

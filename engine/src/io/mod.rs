@@ -1,9 +1,8 @@
-//! Everything the engine takes from outside itself: disk, time, randomness and background threads.
+//! The engine's interface to the outside: disk, time, randomness and background threads.
 //!
-//! The engine never calls the operating system directly. It is handed an [`Environment`]; the real parts live in
-//! one file each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated parts in
-//! `disk_simulated`, `clock` and `background`. Every disk call is a future, so that a simulation can crash,
-//! fail or interleave at each one of them.
+//! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
+//! each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
+//! `background`. Every disk call is a future, so that a simulation can crash, fail or interleave at each of them.
 
 mod background;
 mod background_real;
@@ -12,12 +11,10 @@ mod clock_real;
 mod disk;
 mod disk_real;
 mod disk_simulated;
+mod environment;
 mod mapping;
 mod random;
 mod yield_now;
-
-use std::rc::Rc;
-use std::sync::Arc;
 
 pub use background::{
     Background, BackgroundError, InlineBackground, Job, JobContext, JobKind, JobOutput, run_in_background,
@@ -28,13 +25,6 @@ pub use clock_real::RealClock;
 pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
 pub use disk_real::{DirectDisk, ThreadedDisk};
 pub use disk_simulated::{CrashStyle, Fault, SimulatedDisk};
+pub use environment::Environment;
 pub use random::SplitMix64;
 pub use yield_now::yield_now;
-
-/// What a shard needs from outside: its disk, its clock and somewhere to run long work.
-#[derive(Clone)]
-pub struct Environment {
-    pub disk: Arc<dyn Disk>,
-    pub background: Rc<dyn Background>,
-    pub clock: Rc<dyn Clock>,
-}

@@ -1,9 +1,9 @@
-//! Giving other ready tasks of the same thread a turn, on any executor.
+//! Yielding to other ready tasks of the same thread, on any executor.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Pending once (after waking itself), then ready.
+/// A future that is pending once, after waking itself, and then ready.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -1,12 +1,15 @@
 //! A bump allocator of byte strings that are addressed by location.
 //!
-//! Memory is taken in chunks that grow from 4 KiB to 1 MiB and freed all at once with the arena. A location is
-//! only meaningful to the arena that gave it.
+//! Memory is allocated in chunks that grow from 4 KiB to 1 MiB, and freed all at once with the arena. A location is valid only
+//! in the arena that returned it.
+
+use crate::invariant::broken;
 
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
 const MAX_CHUNK_BYTES: usize = 1 << 20;
+const _: () = assert!(FIRST_CHUNK_BYTES << 8 == MAX_CHUNK_BYTES && MAX_CHUNK_BYTES <= u32::MAX as usize);
 
-/// Where a byte string lies in its arena.
+/// The place of a byte string in its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Location {
     pub chunk: u32,
@@ -21,7 +24,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Bytes taken from the system.
+    /// Bytes allocated.
     #[inline]
     pub fn reserved_bytes(&self) -> usize {
         self.reserved_bytes
@@ -34,18 +37,24 @@ impl Arena {
 
     #[inline]
     pub fn slice(&self, chunk: u32, offset: u32, length: u32) -> &[u8] {
-        self.chunks
-            .get(chunk as usize)
-            .and_then(|bytes| bytes.get(offset as usize..)?.get(..length as usize))
-            .unwrap_or_default()
+        let chunk = self.chunks.get(chunk as usize);
+        let Some(bytes) = chunk.and_then(|bytes| bytes.get(offset as usize..)?.get(..length as usize)) else {
+            broken!("a location lies in its arena");
+            return &[];
+        };
+        bytes
     }
 
     #[inline]
     pub fn slice_mut(&mut self, chunk: u32, offset: u32, length: u32) -> &mut [u8] {
-        self.chunks
-            .get_mut(chunk as usize)
-            .and_then(|bytes| bytes.get_mut(offset as usize..)?.get_mut(..length as usize))
-            .unwrap_or_default()
+        let chunk = self.chunks.get_mut(chunk as usize);
+        let Some(bytes) =
+            chunk.and_then(|bytes| bytes.get_mut(offset as usize..)?.get_mut(..length as usize))
+        else {
+            broken!("a location lies in its arena");
+            return &mut [];
+        };
+        bytes
     }
 
     /// Stores the concatenation of `parts` (less than 4 GiB together).
@@ -57,14 +66,21 @@ impl Arena {
             self.add_chunk(length);
         }
         let index = self.chunks.len().saturating_sub(1);
-        let Some(chunk) = self.chunks.last_mut() else { return Location::default() };
+        let Some(chunk) = self.chunks.last_mut() else {
+            broken!("an arena that has made room has a chunk");
+            return Location::default();
+        };
         let offset = chunk.len();
         chunk.extend_from_slice(parts[0]);
         chunk.extend_from_slice(parts[1]);
         Location { chunk: index as u32, offset: offset as u32, length: length as u32 }
     }
 
+    #[cold]
     fn add_chunk(&mut self, at_least: usize) {
+        if u32::try_from(at_least).is_err() {
+            broken!("a string of an arena is shorter than 4 GiB");
+        }
         let usual = (FIRST_CHUNK_BYTES << self.chunks.len().min(8)).min(MAX_CHUNK_BYTES);
         let capacity = usual.max(at_least);
         self.chunks.push(Vec::with_capacity(capacity));
@@ -75,6 +91,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::invariant::{Watch, as_in_release};
 
     #[test]
     fn strings_of_all_sizes_are_found_again() {
@@ -91,6 +108,9 @@ mod tests {
             assert_eq!(arena.get(location), bytes);
         }
         assert!(arena.reserved_bytes() >= strings.iter().map(Vec::len).sum());
-        assert_eq!(arena.get(Location { chunk: 99, offset: 0, length: 1 }), b"");
+        as_in_release(|| {
+            assert_eq!(arena.get(Location { chunk: 99, offset: 0, length: 1 }), b"");
+            assert_eq!(Watch::default().check().unwrap_err().what(), "a location lies in its arena");
+        });
     }
 }

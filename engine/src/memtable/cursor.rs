@@ -1,175 +1,30 @@
-//! Reading a memtable that goes on changing: a cursor over a range of full keys, in both directions.
+//! A cursor over a range of full keys in a memtable that keeps changing, in both directions.
 //!
-//! A cursor holds no borrow between steps. It copies the row it stands on, and when the memtable has changed
-//! since the last step it looks its place up again by key. So a scan may stay open across writes.
+//! A cursor holds no borrow between steps. It copies its current row. If the memtable has changed since the last step, it looks
+//! up its place again by key. So a scan can stay open across writes.
 
-use std::cell::{Ref, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use super::rows::{Entry, ROWS_AHEAD, RowIndex, Rows};
+use super::rows::{ROWS_AHEAD, RowIndex};
+use super::shared::SharedMemtable;
+use super::store::Memtable;
 use super::tails::Tail;
-use super::{Memtable, Partition};
 use crate::cell::Deletion;
-use crate::codec::DecodeError;
-use crate::commit_log::LogPosition;
+use crate::invariant::broken;
 use crate::key;
-use crate::mutation::ValidMutation;
-use crate::prefetch::prefetch;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
-use crate::span::Span;
-
-/// How many partitions ahead of a walk over all of them the processor is asked for them.
-const PARTITIONS_AHEAD: usize = 4;
-
-#[derive(Debug)]
-enum State {
-    Active(Box<Memtable>),
-    Frozen(Arc<Memtable>),
-}
-
-/// A memtable that its shard, its readers and finally its flush share.
-#[derive(Debug)]
-pub struct SharedMemtable {
-    state: RefCell<State>,
-}
-
-impl Default for SharedMemtable {
-    fn default() -> Self {
-        Self { state: RefCell::new(State::Active(Box::default())) }
-    }
-}
-
-impl SharedMemtable {
-    /// The memtable as it is now; no change may come while it is borrowed.
-    #[inline]
-    pub fn borrow(&self) -> Ref<'_, Memtable> {
-        Ref::map(self.state.borrow(), |state| match state {
-            State::Active(memtable) => &**memtable,
-            State::Frozen(memtable) => &**memtable,
-        })
-    }
-
-    /// Runs `read` on the memtable as it is now.
-    #[inline]
-    pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
-        read(&self.borrow())
-    }
-
-    /// As [`Memtable::apply`]. A frozen memtable takes nothing: its owner must have replaced it.
-    pub fn apply(
-        &self,
-        mutation: &ValidMutation<'_>,
-        position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
-        match &mut *self.state.borrow_mut() {
-            State::Active(memtable) => memtable.apply(mutation, position),
-            State::Frozen(_) => Err(DecodeError::Invalid { what: "mutation of a frozen memtable", value: 0 }),
-        }
-    }
-
-    /// Ends all changes; the memtable can now be read from other threads.
-    pub fn freeze(&self) -> Arc<Memtable> {
-        let mut state = self.state.borrow_mut();
-        let frozen = match &mut *state {
-            State::Frozen(memtable) => return Arc::clone(memtable),
-            State::Active(memtable) => {
-                memtable.order_partitions();
-                Arc::new(std::mem::take(&mut **memtable))
-            }
-        };
-        *state = State::Frozen(Arc::clone(&frozen));
-        frozen
-    }
-
-    fn order_partitions(&self) {
-        if let State::Active(memtable) = &mut *self.state.borrow_mut() {
-            memtable.order_partitions();
-        }
-    }
-}
-
-/// One partition of a frozen memtable.
-#[derive(Debug, Clone, Copy)]
-pub struct PartitionView<'a> {
-    memtable: &'a Memtable,
-    partition: &'a Partition,
-}
-
-impl<'a> PartitionView<'a> {
-    /// The partition prefix of the keys.
-    pub fn prefix(&self) -> &'a [u8] {
-        self.memtable.arena.get(self.partition.prefix)
-    }
-
-    /// Fragmented deletions.
-    pub fn spans(&self) -> &'a [Span] {
-        self.partition.spans.as_ref().map_or(&[], |spans| spans.as_slice())
-    }
-
-    /// The deletion that covers a position.
-    pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
-        self.partition.spans.as_ref().and_then(|spans| spans.covering(position))
-    }
-
-    /// The rows in order, with their positions; some with changes that are still to be merged with them.
-    pub fn rows(&self) -> impl Iterator<Item = (&'a [u8], RowRef<'a>, Option<&'a Tail>)> + use<'a> {
-        let memtable = self.memtable;
-        let (rows, arena) = (&self.partition.rows, &memtable.arena);
-        let mut index = RowIndex::default();
-        std::iter::from_fn(move || {
-            let entry = rows.get(index)?;
-            rows.prefetch(arena, index, ROWS_AHEAD, false);
-            index = rows.after(index);
-            Some((entry.position(arena), RowRef::new(entry.row(arena), 0), memtable.tail_of(entry)))
-        })
-    }
-}
-
-impl Memtable {
-    /// The partitions in key order. Complete for a frozen memtable.
-    pub fn partitions(&self) -> impl Iterator<Item = PartitionView<'_>> {
-        let partition = |rank: usize| self.partitions.get(*self.ordered.get(rank)? as usize);
-        (0..self.ordered.len()).filter_map(move |rank| {
-            // In the order of keys they lie anywhere in memory.
-            if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
-                prefetch(std::slice::from_ref(later));
-            }
-            if let Some(next) = partition(rank + PARTITIONS_AHEAD) {
-                prefetch(self.arena.get(next.prefix));
-                next.rows.prefetch(&self.arena, RowIndex::default(), 0, false);
-            }
-            Some(PartitionView { memtable: self, partition: partition(rank)? })
-        })
-    }
-
-    /// The changes that are still to be merged with a row.
-    #[inline]
-    pub(super) fn tail_of(&self, entry: &Entry) -> Option<&Tail> {
-        self.tails.get(entry.tail()?).filter(|tail| !tail.is_empty())
-    }
-
-    fn rows_of(&self, id: u32) -> &Rows {
-        self.partitions.get(id as usize).map_or(&Rows::Empty, |partition| &partition.rows)
-    }
-
-    pub(super) fn find_by_prefix(&self, prefix: &[u8]) -> Option<u32> {
-        let parsed = key::KeyRef::parse(prefix).ok()?;
-        self.find_partition(parsed.token, parsed.partition_key)
-    }
-}
 
 /// The partitions that a cursor walks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// One partition; its number once it is known.
+    /// One partition, with its number once it has been looked up.
     One(Option<u32>),
-    /// All in order; the rank of the present one.
+    /// All partitions in key order, with the rank of the current one.
     Many(usize),
 }
 
-/// The buffers of a cursor, reusable.
+/// The reusable buffers of a cursor.
 #[derive(Debug, Default)]
 pub struct CursorBuffers {
     key: Vec<u8>,
@@ -190,8 +45,8 @@ pub struct MemtableCursor {
 }
 
 impl MemtableCursor {
-    /// A cursor on the first row (`reversed`: the last) of `[start, end)`. `prefix_length` is that of the
-    /// partition prefix which both bounds share, if the range lies within one partition.
+    /// A cursor on the first row (`reversed`: the last row) of `[start, end)`. `prefix_length` is the length of the common
+    /// partition prefix of both bounds, if the range lies within one partition.
     #[inline]
     pub fn new(
         memtable: Rc<SharedMemtable>,
@@ -221,19 +76,19 @@ impl MemtableCursor {
         cursor
     }
 
-    /// The full key of the present row; `None` behind the last one.
+    /// The full key of the current row; `None` behind the last row.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
         self.is_valid.then_some(&self.buffers.key)
     }
 
-    /// The present row.
+    /// The current row.
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
         RowRef::new(&self.buffers.row, 0)
     }
 
-    /// Whether the memtable has changed since the cursor last looked.
+    /// Whether the memtable has changed since the cursor last moved.
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.memtable.read(|memtable| memtable.version != self.version)
@@ -245,26 +100,26 @@ impl MemtableCursor {
         self.memtable.read(Memtable::max_timestamp)
     }
 
-    /// Whether the memtable has any span deletions, as it is now.
+    /// Whether the memtable has range tombstones now.
     #[inline]
-    pub fn has_spans(&self) -> bool {
-        self.memtable.read(|memtable| memtable.has_spans)
+    pub fn has_range_tombstones(&self) -> bool {
+        self.memtable.read(|memtable| memtable.has_range_tombstones)
     }
 
-    /// The span deletion that covers a full key, of any partition.
+    /// The range tombstone that covers a full key of any partition.
     pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
         self.memtable.read(|memtable| {
-            if !memtable.has_spans {
+            if !memtable.has_range_tombstones {
                 return None;
             }
             let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
             let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
             let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
-            memtable.partitions.get(id as usize)?.spans.as_ref()?.covering(position)
+            memtable.partition(id)?.range_tombstones.as_ref()?.covering(position)
         })
     }
 
-    /// Goes to the next row (`reversed`: the one before), within `[start, end)`.
+    /// Moves to the next row (`reversed`: the previous row) within `[start, end)`.
     #[inline]
     pub fn advance(&mut self, start: &[u8], end: &[u8]) {
         if !self.is_valid {
@@ -276,8 +131,13 @@ impl MemtableCursor {
         }
         let memtable = Rc::clone(&self.memtable);
         memtable.read(|memtable| {
-            let rows = memtable.rows_of(self.partition(memtable).unwrap_or(u32::MAX));
-            // Counted from the row that is left.
+            let Some(id) = self.partition(memtable) else {
+                broken!("a cursor on a row is in a partition");
+                self.is_valid = false;
+                return;
+            };
+            let rows = memtable.rows_of(id);
+            // The distance is counted from the current row, before the move.
             rows.prefetch(&memtable.arena, self.index, ROWS_AHEAD + 1, self.reversed);
             if self.reversed {
                 self.step_back(memtable, start);
@@ -288,17 +148,17 @@ impl MemtableCursor {
         });
     }
 
-    /// Looks the place up again after changes; the row it stands on is read anew if it is still the present.
+    /// Looks up the current key again after changes, and reads its row again if it still exists.
     pub fn refresh(&mut self, start: &[u8], end: &[u8]) {
         if self.is_valid {
             self.find_again(start, end, true);
         }
     }
 
-    /// Looks up the present key, or what comes after it.
+    /// Moves to the current key (`include_present`) or to the row after it, by a new search.
     fn find_again(&mut self, start: &[u8], end: &[u8], include_present: bool) {
         let mut bound = std::mem::take(&mut self.buffers.key);
-        // The least key behind `bound` is `bound` with a zero byte.
+        // The least key greater than `bound` is `bound` with a zero byte appended.
         if self.reversed == include_present {
             bound.push(0);
         }
@@ -309,7 +169,7 @@ impl MemtableCursor {
         }
     }
 
-    /// Positions the cursor on the first (last) row of `[start, end)`.
+    /// Moves to the first row (`reversed`: the last row) of `[start, end)`.
     pub fn seek(&mut self, start: &[u8], end: &[u8]) {
         let memtable = Rc::clone(&self.memtable);
         if let Extent::Many(_) = self.extent
@@ -328,7 +188,10 @@ impl MemtableCursor {
                 let Some(id) = *id else { return };
                 let rows = memtable.rows_of(id);
                 let bound = if self.reversed { end } else { start };
-                let bound = bound.get(self.prefix_length..).unwrap_or_default();
+                let Some(bound) = bound.get(self.prefix_length..) else {
+                    broken!("the bounds of a range within a partition begin with its prefix");
+                    return;
+                };
                 self.index = rows.lower_bound(&memtable.arena, bound);
                 let first = if self.reversed { rows.before(self.index) } else { Some(self.index) };
                 if let Some(first) = first.filter(|_| !key::is_one_key(start, end)) {
@@ -365,7 +228,7 @@ impl MemtableCursor {
         }
     }
 
-    /// Takes the row at the present index, or the next there is.
+    /// Loads the row at the current index, or the next existing row.
     fn settle_forward(&mut self, memtable: &Memtable, end: &[u8]) {
         while let Some(id) = self.partition(memtable) {
             if self.load(memtable, id) {
@@ -380,7 +243,7 @@ impl MemtableCursor {
         self.is_valid = false;
     }
 
-    /// Takes the last row before the present index.
+    /// Loads the last row before the current index.
     fn step_back(&mut self, memtable: &Memtable, start: &[u8]) {
         while let Some(id) = self.partition(memtable) {
             let rows = memtable.rows_of(id);
@@ -401,7 +264,7 @@ impl MemtableCursor {
         self.is_valid = false;
     }
 
-    /// Copies the row at the present index; false when there is none.
+    /// Copies the row at the current index; false if there is none.
     #[inline]
     fn load(&mut self, memtable: &Memtable, id: u32) -> bool {
         let Some(entry) = memtable.rows_of(id).get(self.index) else { return false };
@@ -423,7 +286,7 @@ impl MemtableCursor {
         true
     }
 
-    /// Gives the buffers back; that of the row keeps room for `bytes_max`.
+    /// Returns the buffers. The row's buffer keeps a capacity of `bytes_max`.
     pub fn into_buffers(mut self, bytes_max: usize) -> CursorBuffers {
         self.buffers.row.clear();
         self.buffers.row.shrink_to(bytes_max);
@@ -431,17 +294,18 @@ impl MemtableCursor {
     }
 }
 
-/// Appends a row merged with its tail. Both were written here: if they are damaged all the same, the view of what is appended
-/// ends early, as that of any damaged row.
+/// Appends a row merged with its tail.
 fn merge_tail(stored: &[u8], tail: &Tail, out: &mut Vec<u8>) {
-    let changes = tail.merged().unwrap_or_default();
-    let versions = [RowRef::new(stored, 0), RowRef::new(&changes, 0)];
-    let merged = merge_rows(&versions, None, Purpose::Keep, 0, out);
-    debug_assert!(merged.is_ok(), "{merged:?}");
+    let merged = tail.merged().and_then(|changes| {
+        merge_rows(&[RowRef::new(stored, 0), RowRef::new(&changes, 0)], None, Purpose::Keep, 0, out)
+    });
+    if merged.is_err() {
+        broken!("a row of a memtable and its tail can be merged");
+    }
 }
 
 impl Memtable {
-    /// The place of `bound` in the partition of this rank; `None` when the bound lies outside of it.
+    /// The place of `bound` in the partition of this rank; `None` if the bound lies outside the partition.
     fn bound_in(&self, rank: usize, bound: &[u8]) -> Option<RowIndex> {
         let id = *self.ordered.get(rank)?;
         let position = bound.strip_prefix(self.prefix(id))?;

@@ -1,27 +1,31 @@
-//! One row of a memtable by its whole key, without a cursor.
+//! Looking up one row of a memtable by its full key, without a cursor.
 
-use super::Memtable;
+use super::store::Memtable;
 use crate::key::KeyRef;
 use crate::row::RowRef;
 
-/// What a memtable has of one row.
+/// The result of looking up a row.
 #[derive(Debug, Clone, Copy)]
 pub enum Held<'a> {
     Nothing,
     Row(RowRef<'a>),
-    /// Changes or a deletion are still to be merged with it: a cursor does that.
+    /// Changes or a range tombstone must be merged with the row; a cursor does that.
     Unmerged,
 }
 
 impl Memtable {
-    /// The row with exactly this key.
+    /// Looks up the row with exactly this key.
     #[inline]
     pub fn row(&self, key: &KeyRef<'_>) -> Held<'_> {
         let found = self.find_partition(key.token, key.partition_key);
-        let Some(partition) = found.and_then(|id| self.partitions.get(id as usize)) else {
+        let Some(partition) = found.and_then(|id| self.partition(id)) else {
             return Held::Nothing;
         };
-        if partition.spans.as_ref().is_some_and(|spans| spans.covering(key.position).is_some()) {
+        if partition
+            .range_tombstones
+            .as_ref()
+            .is_some_and(|range_tombstones| range_tombstones.covering(key.position).is_some())
+        {
             return Held::Unmerged;
         }
         let place = partition.rows.find(&self.arena, key.position).ok();

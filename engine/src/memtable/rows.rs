@@ -1,21 +1,24 @@
 //! The rows of one partition in order of their positions: none, one inline, or sorted chunks.
 //!
-//! A chunk holds at most [`CHUNK_ENTRIES`] entries and is never empty. An entry starts with the first bytes of
-//! its position as a number, which decides most comparisons without a look into the arena. Full chunks split
-//! in the middle, but appending or prepending starts a new chunk, so that rows in order of time fill them.
+//! A chunk holds at most [`CHUNK_ENTRIES`] entries and is never empty. An entry contains the first bytes of its position as a
+//! number, which decides most comparisons without access to the arena. A full chunk is split in the middle. Appending to or
+//! prepending before a full chunk starts a new chunk instead, so that rows in time order fill their chunks.
 
 use std::cmp::Ordering;
 
 use super::arena::Arena;
+use crate::invariant::broken;
 use crate::key::REGULAR_TAG;
 use crate::prefetch::prefetch_bytes;
 
 pub(super) const CHUNK_ENTRIES: usize = 256;
+const _: () =
+    assert!(CHUNK_ENTRIES >= 2 && CHUNK_ENTRIES.is_multiple_of(2), "a full chunk is split in the middle");
 
-/// How many rows ahead of a walk the processor is asked for them: the work on that many takes longer than fetching one.
+/// How many rows ahead of a walk memory is prefetched. Processing that many rows takes longer than loading one.
 pub(super) const ROWS_AHEAD: u32 = 4;
 
-/// One row: its position and its bytes lie one behind the other in the arena.
+/// One row. Its position and its bytes are adjacent in the arena.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     head: u64,
@@ -24,7 +27,7 @@ pub(super) struct Entry {
     position_length: u32,
     row_length: u32,
     row_capacity: u32,
-    /// The number of the row's tail plus one; 0: it has none.
+    /// The number of the row's tail plus one; 0: no tail.
     tail: u32,
 }
 
@@ -84,7 +87,7 @@ impl Entry {
     }
 }
 
-/// A number that orders positions and bounds as their bytes do, up to ties.
+/// A number whose order agrees with the byte order of positions and bounds, except for ties.
 #[inline]
 fn head_of(position: &[u8]) -> u64 {
     let Some((&tag, clustering)) = position.split_first() else { return 0 };
@@ -101,7 +104,7 @@ fn head_of(position: &[u8]) -> u64 {
     }
 }
 
-/// Where a row stands among the rows of its partition; ordered as the rows are.
+/// The index of a row in its partition. Indexes are ordered as the rows are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct RowIndex {
     pub chunk: u32,
@@ -151,7 +154,7 @@ impl Rows {
         }
     }
 
-    /// The next place, which may be behind the last row.
+    /// The next index, which may be behind the last row.
     #[inline]
     pub fn after(&self, index: RowIndex) -> RowIndex {
         if index.entry as usize + 1 < self.chunk(index.chunk).len() {
@@ -161,7 +164,7 @@ impl Rows {
         }
     }
 
-    /// The place before `index`, which may be behind the last row.
+    /// The index before `index`; `index` itself may be behind the last row.
     #[inline]
     pub fn before(&self, index: RowIndex) -> Option<RowIndex> {
         if index.entry > 0 {
@@ -172,8 +175,7 @@ impl Rows {
         Some(RowIndex { chunk, entry })
     }
 
-    /// Has the processor fetch the row that is so many places behind (`reversed`: before) `index`, if that is in the same
-    /// chunk.
+    /// Prefetches the row that is `distance` rows behind (`reversed`: before) `index`, if it is in the same chunk.
     #[inline]
     pub fn prefetch(&self, arena: &Arena, index: RowIndex, distance: u32, reversed: bool) {
         let place =
@@ -183,7 +185,7 @@ impl Rows {
         }
     }
 
-    /// The place of the last row.
+    /// The index of the last row.
     pub fn last(&self) -> Option<RowIndex> {
         let chunks = match self {
             Self::Empty => 0,
@@ -193,7 +195,7 @@ impl Rows {
         self.before(RowIndex { chunk: chunks as u32, entry: 0 })
     }
 
-    /// The place of the row with `position`, or the place where it would stand.
+    /// The index of the row with `position`; as an error, the index at which to insert it.
     #[inline]
     pub fn find(&self, arena: &Arena, position: &[u8]) -> Result<RowIndex, RowIndex> {
         let head = head_of(position);
@@ -204,7 +206,7 @@ impl Rows {
                 Ordering::Less => Err(RowIndex { chunk: 0, entry: 1 }),
                 Ordering::Greater => Err(RowIndex::default()),
             },
-            // So it is for the start of a partition, and for rows that are written newest first.
+            // A fast path for the start of a partition, and for rows that are written newest first.
             Self::Many(chunks) if chunks.first().is_some_and(|first| head < first.first_head) => {
                 Err(RowIndex::default())
             }
@@ -219,7 +221,10 @@ impl Rows {
                         }
                     })
                     .saturating_sub(1);
-                let entries = chunks.get(chunk).map_or(&[][..], |chunk| &chunk.entries);
+                let Some(Chunk { entries, .. }) = chunks.get(chunk) else {
+                    broken!("a partition of many rows has chunks");
+                    return Err(RowIndex::default());
+                };
                 let place = |entry: usize| RowIndex { chunk: chunk as u32, entry: entry as u32 };
                 if entries.last().is_some_and(|last| last.compare(arena, head, position).is_lt()) {
                     return Err(place(entries.len()));
@@ -232,7 +237,7 @@ impl Rows {
         }
     }
 
-    /// The place of the first row at or behind `bound`; may be behind the last row.
+    /// The index of the first row at or behind `bound`; it may be behind the last row.
     #[inline]
     pub fn lower_bound(&self, arena: &Arena, bound: &[u8]) -> RowIndex {
         let index = match self.find(arena, bound) {
@@ -245,7 +250,7 @@ impl Rows {
         }
     }
 
-    /// Puts an entry at the place that [`Rows::find`] gave for its position.
+    /// Inserts an entry at the index that [`Rows::find`] returned for its position.
     pub fn insert(&mut self, index: RowIndex, entry: Entry) {
         match self {
             Self::Empty => *self = Self::One(entry),

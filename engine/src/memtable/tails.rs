@@ -1,26 +1,26 @@
-//! Changes of large rows, kept beside them until there are enough to be worth a rewriting.
+//! Changes of large rows, collected until rewriting the row pays off.
 //!
-//! A row is one byte string, so that a change of it rewrites it. For a row of very many cells (a large collection) that would
-//! make each change as expensive as the row is large. Its changes gather in a tail instead: runs, each the merge of some
-//! changes, each less than half as large as the run before it. A change therefore moves, all in all, a logarithmic
-//! part of the row. A reader merges the row with its tail.
+//! A row is one byte string, so a change rewrites it. For a row with very many cells (a large collection) each change would cost
+//! as much as the row is large. The changes of such a row are collected in a tail instead. A tail consists of runs. Each run is
+//! the merge of some changes and is less than half as large as the run before it. So each change is copied a number of times
+//! that is logarithmic in the size of the row. A reader merges the row with its tail.
 //!
-//! Invariant: a tail is smaller than its row; when its first run has half the size of the row, both become the row.
+//! Invariant: a tail is smaller than its row. When its first run reaches half the size of the row, the tail is merged into it.
 
 use crate::codec::DecodeError;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 
-/// Rows smaller than this are rewritten by each change.
+/// Smaller rows are rewritten by each change.
 const LARGE_ROW_BYTES: usize = 4 << 10;
 
-/// Whether a change of a row goes to the row's tail.
+/// Whether a change of a row is added to the row's tail.
 #[inline]
 pub(super) fn belongs_into_tail(row_bytes: usize, change_bytes: usize) -> bool {
     row_bytes >= LARGE_ROW_BYTES && !is_worth_merging(row_bytes, change_bytes)
 }
 
-/// Whether a change is large enough to be merged with the run or row that it changes.
+/// Whether a change is large enough to be merged with the run (or row) before it.
 #[inline]
 fn is_worth_merging(older_bytes: usize, newer_bytes: usize) -> bool {
     newer_bytes >= older_bytes / 2
@@ -38,7 +38,7 @@ impl Tail {
         self.runs.is_empty()
     }
 
-    /// Memory taken by the runs, in bytes.
+    /// Memory of the runs, in bytes.
     pub fn size_bytes(&self) -> usize {
         self.runs.iter().map(|run| run.capacity() + size_of::<Vec<u8>>()).sum()
     }
@@ -53,12 +53,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether the tail has grown so large that its row should be rewritten.
+    /// Whether the tail is large enough to be merged into its row.
     pub fn is_due(&self, row_bytes: usize) -> bool {
         self.runs.first().is_some_and(|run| is_worth_merging(row_bytes, run.len()))
     }
 
-    /// All changes as one; empty where there are none.
+    /// The merge of all changes; empty if there are none.
     pub fn merged(&self) -> Result<Vec<u8>, DecodeError> {
         let mut runs = self.runs.iter().rev();
         let Some(newest) = runs.next() else { return Ok(Vec::new()) };
@@ -69,7 +69,7 @@ impl Tail {
         Ok(merged)
     }
 
-    /// Forgets the changes.
+    /// Removes all changes.
     pub fn clear(&mut self) {
         self.runs.clear();
     }

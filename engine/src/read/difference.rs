@@ -1,13 +1,13 @@
-//! What one version of a row or of a partition's spans lacks in comparison with the merge of several: what read repair
-//! sends.
+//! The difference between one version and the merge of several, for rows and for the range tombstones of a partition. Read repair
+//! sends it.
 
 use crate::cell::{Cell, Deletion};
 use crate::codec::DecodeError;
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
 use crate::row::RowRef;
 use crate::row_writer::RowWriter;
-use crate::span::{Span, SpanSet};
 
-/// Appends (base 0) the parts of `merged` that `own` does not have; false when there are none. `merged` has taken `own` in.
+/// Appends the parts of `merged` that `own` lacks (base 0); false if there are none. `own` is one of the merged versions.
 pub(super) fn missing_parts(
     merged: RowRef<'_>,
     own: Option<RowRef<'_>>,
@@ -33,32 +33,35 @@ pub(super) fn missing_parts(
     Ok(writer.finish())
 }
 
-/// The parts of the `merged` spans that `own` covers less strongly or not at all.
-pub(super) fn missing_spans(merged: &[Span], own: &SpanSet) -> Vec<Span> {
-    let mut missing: Vec<Span> = Vec::new();
+/// The parts of the `merged` range tombstones that `own` lacks or covers with a weaker deletion.
+pub(super) fn missing_range_tombstones(
+    merged: &[RangeTombstone],
+    own: &RangeTombstoneSet,
+) -> Vec<RangeTombstone> {
+    let mut missing: Vec<RangeTombstone> = Vec::new();
     let mut push = |start: &[u8], end: &[u8], deletion: Deletion| {
         if start >= end {
             return;
         }
         match missing.last_mut() {
             Some(last) if *last.end == *start && last.deletion == deletion => last.end = end.into(),
-            _ => missing.push(Span { start: start.into(), end: end.into(), deletion }),
+            _ => missing.push(RangeTombstone { start: start.into(), end: end.into(), deletion }),
         }
     };
-    for span in merged {
-        let (mut at, end): (&[u8], &[u8]) = (&span.start, &span.end);
+    for range_tombstone in merged {
+        let (mut at, end): (&[u8], &[u8]) = (&range_tombstone.start, &range_tombstone.end);
         let own = own.as_slice();
         let first = own.partition_point(|own| *own.end <= *at);
         for own in own.iter().skip(first).take_while(|own| *own.start < *end) {
-            push(at, end.min(&own.start), span.deletion);
+            push(at, end.min(&own.start), range_tombstone.deletion);
             at = at.max(&own.start);
             let to = end.min(&own.end);
-            if own.deletion != span.deletion {
-                push(at, to, span.deletion);
+            if own.deletion != range_tombstone.deletion {
+                push(at, to, range_tombstone.deletion);
             }
             at = to;
         }
-        push(at, end, span.deletion);
+        push(at, end, range_tombstone.deletion);
     }
     missing
 }
@@ -69,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    fn set(spans: &[(u8, u8, i64)]) -> SpanSet {
-        let mut set = SpanSet::default();
-        for &(start, end, timestamp) in spans {
+    fn set(range_tombstones: &[(u8, u8, i64)]) -> RangeTombstoneSet {
+        let mut set = RangeTombstoneSet::default();
+        for &(start, end, timestamp) in range_tombstones {
             set.add(&[start], &[end], Deletion { timestamp, local_deletion_time: 0 });
         }
         set
@@ -79,20 +82,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_missing_completes_the_own_spans(
+        fn what_is_missing_completes_the_own_range_tombstones(
             own in proptest::collection::vec((0..20_u8, 0..20_u8, 0..5_i64), 0..8),
             other in proptest::collection::vec((0..20_u8, 0..20_u8, 0..5_i64), 0..8),
         ) {
             let mut completed = set(&own);
             let merged = set(&[own, other].concat());
-            let missing = missing_spans(merged.as_slice(), &completed);
-            for span in &missing {
-                for position in span.start[0]..span.end[0] {
-                    prop_assert_ne!(completed.covering(&[position]), Some(span.deletion));
+            let missing = missing_range_tombstones(merged.as_slice(), &completed);
+            for range_tombstone in &missing {
+                for position in range_tombstone.start[0]..range_tombstone.end[0] {
+                    prop_assert_ne!(completed.covering(&[position]), Some(range_tombstone.deletion));
                 }
             }
-            for span in &missing {
-                completed.add(&span.start, &span.end, span.deletion);
+            for range_tombstone in &missing {
+                completed.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
             }
             for position in 0..20_u8 {
                 prop_assert_eq!(completed.covering(&[position]), merged.covering(&[position]));

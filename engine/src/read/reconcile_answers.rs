@@ -1,33 +1,36 @@
-//! The merge of what several replicas answered about the same range: what a reader sees, and what each replica lacks.
-//! Pure: answers in, values out.
+//! The merge of several replicas' answers about the same range: the visible rows, and the data that each replica lacks. It is a
+//! pure function.
 //!
 //! Invariants:
-//! * Every answer is [`super::Versions`] of the same request. An answer that stopped early says nothing about what lies behind its
-//!   bound, so the merge ends at the nearest bound of all: rows beyond it are left for the next read. Nobody's silence
-//!   is taken for absence.
-//! * Written to the replica that gave an answer, what the answer lacks makes it equal to the merge.
+//! * Every answer is [`super::Versions`] of the same request. An answer that stopped early contains no information about the
+//!   range behind its bound. So the merge ends at the first bound of any answer, and rows behind it are left for the next read.
+//!   Missing information is never taken for absence of data.
+//! * A replica to which its missing data is written equals the merge.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use thiserror::Error;
 
-use super::difference::{missing_parts, missing_spans};
+use super::difference::{missing_parts, missing_range_tombstones};
 use crate::codec::DecodeError;
-use crate::key::{self, KeyRef};
+use crate::invariant::{BrokenInvariant, broken};
+use crate::key::{self, PartitionKeyTooLong};
+use crate::merge::KWayMerge;
 use crate::mutation::{Mutation, MutationBuilder, MutationRef, Operation};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
 use crate::reconcile::{Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
-use crate::span::{Span, SpanSet};
 
-/// What one replica said.
+/// The answer of one replica.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
-    /// In the order of the read, as in [`super::Versions`].
+    /// As [`super::Versions::partitions`].
     pub partitions: &'a [Mutation],
     pub resume: Option<&'a [u8]>,
 }
 
-/// The rows that a reader sees, in the order of the read.
+/// The visible rows, in the order of the read.
 #[derive(Debug, Clone, Default)]
 pub struct SeenRows {
     bytes: Vec<u8>,
@@ -41,19 +44,19 @@ struct SeenRow {
     row: Range<usize>,
 }
 
-/// A row that a reader sees.
+/// A visible row.
 #[derive(Debug, Clone, Copy)]
 pub struct SeenRowRef<'a> {
     /// The partition prefix of its key.
     pub prefix: &'a [u8],
     pub position: &'a [u8],
-    /// Base 0.
+    /// Encoded with base 0.
     pub row: RowRef<'a>,
 }
 
 impl<'a> SeenRowRef<'a> {
     pub fn partition_key(&self) -> &'a [u8] {
-        self.prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default()
+        &self.prefix[key::PREFIX_OVERHEAD_BYTES..]
     }
 }
 
@@ -67,7 +70,7 @@ impl SeenRows {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = SeenRowRef<'_>> {
-        let part = |range: &Range<usize>| self.bytes.get(range.clone()).unwrap_or_default();
+        let part = |range: &Range<usize>| &self.bytes[range.clone()];
         self.rows.iter().map(move |row| SeenRowRef {
             prefix: part(&row.prefix),
             position: part(&row.position),
@@ -82,22 +85,32 @@ impl SeenRows {
     }
 }
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Clone, Default)]
 pub struct Reconciled {
     pub rows: SeenRows,
-    /// For each answer, in their order, what its replica lacks: one mutation a partition.
+    /// For each answer, the data that its replica lacks: one mutation per partition.
     pub lacking: Vec<Vec<Mutation>>,
-    /// Where another read goes on, as in [`super::Versions`].
+    /// As [`super::Versions::resume`].
     pub resume: Option<Vec<u8>>,
 }
 
-/// Merges the answers. `reversed` and `now_seconds` are those of the request.
+/// Why answers could not be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReconcileError {
+    /// An answer cannot be decoded, or is not in order.
+    #[error(transparent)]
+    Malformed(#[from] DecodeError),
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
+}
+
+/// Merges the answers to one request, whose `reversed` and `now_seconds` are given.
 pub fn reconcile_answers(
     answers: &[Answer<'_>],
     reversed: bool,
     now_seconds: u32,
-) -> Result<Reconciled, DecodeError> {
+) -> Result<Reconciled, ReconcileError> {
     let bounds = answers.iter().filter_map(|answer| answer.resume);
     let resume = if reversed { bounds.max() } else { bounds.min() };
     let mut sources = Vec::with_capacity(answers.len());
@@ -116,12 +129,9 @@ pub fn reconcile_answers(
             resume: resume.map(<[u8]>::to_vec),
         },
     };
-    loop {
-        let heads = sources.iter().filter_map(PartitionSource::prefix);
-        let next = if reversed { heads.max() } else { heads.min() };
-        let Some(prefix) = next.map(<[u8]>::to_vec) else { break };
-        let parts: SmallVec<[Option<MutationRef<'_>>; 4]> =
-            sources.iter_mut().map(|source| source.take(&prefix)).collect();
+    let mut partitions = KWayMerge::new(reversed);
+    while partitions.next(&sources, PartitionSource::prefix)? {
+        let (prefix, parts) = take_partition(&mut sources, partitions.current())?;
         if !merge.partition(&prefix, &parts)? {
             break;
         }
@@ -140,8 +150,7 @@ impl<'a> PartitionSource<'a> {
         let mut partitions: Vec<(Vec<u8>, MutationRef<'a>)> = Vec::with_capacity(mutations.len());
         for mutation in mutations {
             let view = mutation.view()?;
-            let prefix = key::full_key(view.token, view.partition_key, &[])
-                .map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
+            let prefix = key::full_key(view.token, view.partition_key, &[]).map_err(too_long)?;
             if let Some((last, _)) = partitions.last() {
                 let is_in_order = if reversed { prefix < *last } else { prefix > *last };
                 if !is_in_order {
@@ -157,14 +166,34 @@ impl<'a> PartitionSource<'a> {
         self.partitions.get(self.next).map(|(prefix, _)| prefix.as_slice())
     }
 
-    fn take(&mut self, prefix: &[u8]) -> Option<MutationRef<'a>> {
-        let (own, view) = self.partitions.get(self.next)?;
-        if own != prefix {
-            return None;
-        }
+    fn take(&mut self) -> Option<&(Vec<u8>, MutationRef<'a>)> {
+        let taken = self.partitions.get(self.next)?;
         self.next += 1;
-        Some(*view)
+        Some(taken)
     }
+}
+
+/// Each answer's part of a partition.
+type PartsOf<'a> = SmallVec<[Option<MutationRef<'a>>; 4]>;
+
+/// Takes the next partition from the `current` sources. Returns its prefix and the part of each source.
+fn take_partition<'a>(
+    sources: &mut [PartitionSource<'a>],
+    current: &[u32],
+) -> Result<(Vec<u8>, PartsOf<'a>), BrokenInvariant> {
+    let mut parts: PartsOf<'a> = SmallVec::from_elem(None, sources.len());
+    let mut partition = None;
+    for &index in current {
+        let index = index as usize;
+        let taken = sources.get_mut(index).and_then(PartitionSource::take);
+        let (Some((prefix, view)), Some(part)) = (taken, parts.get_mut(index)) else {
+            return Err(broken!("the current sources of a merge have a partition"));
+        };
+        *part = Some(*view);
+        partition.get_or_insert_with(|| prefix.clone());
+    }
+    let partition = partition.ok_or_else(|| broken!("the current sources of a merge have a partition"))?;
+    Ok((partition, parts))
 }
 
 /// One answer's part of a partition.
@@ -172,11 +201,11 @@ impl<'a> PartitionSource<'a> {
 struct Part<'a> {
     rows: Vec<(&'a [u8], RowRef<'a>)>,
     next: usize,
-    spans: SpanSet,
+    range_tombstones: RangeTombstoneSet,
 }
 
 impl<'a> Part<'a> {
-    /// Decodes what lies in positions `[low, high)`.
+    /// Decodes the rows and range tombstones in positions `[low, high)`.
     fn new(
         mutation: Option<MutationRef<'a>>,
         low: &[u8],
@@ -198,8 +227,8 @@ impl<'a> Part<'a> {
                         part.rows.push((position, row));
                     }
                 }
-                Operation::Span { start, end, deletion } => {
-                    part.spans.add(start.max(low), end.min(high), deletion);
+                Operation::RangeTombstone { start, end, deletion } => {
+                    part.range_tombstones.add(start.max(low), end.min(high), deletion);
                 }
             }
         }
@@ -210,14 +239,33 @@ impl<'a> Part<'a> {
         self.rows.get(self.next).map(|row| row.0)
     }
 
-    fn take(&mut self, position: &[u8]) -> Option<RowRef<'a>> {
-        let (own, row) = *self.rows.get(self.next)?;
-        if own != position {
-            return None;
-        }
+    fn take(&mut self) -> Option<(&'a [u8], RowRef<'a>)> {
+        let taken = *self.rows.get(self.next)?;
         self.next += 1;
-        Some(row)
+        Some(taken)
     }
+}
+
+/// Each answer's version of a row.
+type RowVersions<'a> = SmallVec<[Option<RowRef<'a>>; 4]>;
+
+/// Takes the next row from the `current` parts. Returns its position and the version of each part.
+fn take_row<'a>(
+    parts: &mut [Part<'a>],
+    current: &[u32],
+) -> Result<(&'a [u8], RowVersions<'a>), BrokenInvariant> {
+    let mut versions = SmallVec::from_elem(None, parts.len());
+    let mut position: &[u8] = &[];
+    for &index in current {
+        let index = index as usize;
+        let taken = parts.get_mut(index).and_then(Part::take);
+        let (Some((own, row)), Some(version)) = (taken, versions.get_mut(index)) else {
+            return Err(broken!("the current sources of a merge have a row"));
+        };
+        *version = Some(row);
+        position = own;
+    }
+    Ok((position, versions))
 }
 
 struct Merge<'b> {
@@ -230,7 +278,7 @@ struct Merge<'b> {
 }
 
 impl Merge<'_> {
-    /// The positions of the partition on this side of the bound; `None` when it lies beyond.
+    /// The positions of the partition that lie before the bound; `None` if there are none.
     fn extent(&self, prefix: &[u8]) -> Option<(&[u8], &[u8])> {
         let all = (&[][..], key::PARTITION_END);
         let Some(bound) = self.bound else { return Some(all) };
@@ -241,30 +289,27 @@ impl Merge<'_> {
         }
     }
 
-    /// Merges a partition; false when the bound ends the merge before it.
+    /// Merges a partition; false if it lies behind the bound.
     fn partition(
         &mut self,
         prefix: &[u8],
         mutations: &[Option<MutationRef<'_>>],
-    ) -> Result<bool, DecodeError> {
+    ) -> Result<bool, ReconcileError> {
         let Some((low, high)) = self.extent(prefix) else { return Ok(false) };
         let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for mutation in mutations {
             parts.push(Part::new(*mutation, low, high, self.reversed)?);
         }
-        let mut spans = SpanSet::default();
-        for span in parts.iter().flat_map(|part| part.spans.as_slice()) {
-            spans.add(&span.start, &span.end, span.deletion);
+        let mut range_tombstones = RangeTombstoneSet::default();
+        for range_tombstone in parts.iter().flat_map(|part| part.range_tombstones.as_slice()) {
+            range_tombstones.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
         }
-        let mut repairs = Repairs::new(prefix, mutations);
+        let mut repairs = Repairs::new(mutations)?;
         let mut prefix_in_rows: Option<Range<usize>> = None;
-        loop {
-            let positions = parts.iter().filter_map(Part::position);
-            let next = if self.reversed { positions.max() } else { positions.min() };
-            let Some(position) = next else { break };
-            let versions: SmallVec<[Option<RowRef<'_>>; 4]> =
-                parts.iter_mut().map(|part| part.take(position)).collect();
-            self.row(position, &versions, &spans, &mut repairs)?;
+        let mut rows = KWayMerge::new(self.reversed);
+        while rows.next(&parts, Part::position)? {
+            let (position, versions) = take_row(&mut parts, rows.current())?;
+            self.row(position, &versions, &range_tombstones, &mut repairs)?;
             if !self.seen.is_empty() {
                 let rows = &mut self.out.rows;
                 let prefix = match &prefix_in_rows {
@@ -277,8 +322,10 @@ impl Merge<'_> {
         }
         if parts.len() > 1 {
             for (index, part) in parts.iter().enumerate() {
-                for Span { start, end, deletion } in missing_spans(spans.as_slice(), &part.spans) {
-                    repairs.of(index)?.delete_span(&start, &end, deletion);
+                for RangeTombstone { start, end, deletion } in
+                    missing_range_tombstones(range_tombstones.as_slice(), &part.range_tombstones)
+                {
+                    repairs.of(index)?.delete_range(&start, &end, deletion);
                 }
             }
         }
@@ -288,22 +335,21 @@ impl Merge<'_> {
         Ok(true)
     }
 
-    /// Merges the versions of a row; leaves what a reader sees in `seen` (empty: nothing).
+    /// Merges the versions of a row. Afterwards `seen` holds the visible row; it is empty if the row is not visible.
     fn row(
         &mut self,
         position: &[u8],
         versions: &[Option<RowRef<'_>>],
-        spans: &SpanSet,
-        repairs: &mut Repairs,
-    ) -> Result<(), DecodeError> {
+        range_tombstones: &RangeTombstoneSet,
+        repairs: &mut Repairs<'_>,
+    ) -> Result<(), ReconcileError> {
         self.seen.clear();
         self.merged.clear();
-        let shadow = spans.covering(position);
+        let shadow = range_tombstones.covering(position);
         let present: SmallVec<[RowRef<'_>; 4]> = versions.iter().copied().flatten().collect();
         let are_equal = present.len() == versions.len()
             && present.windows(2).all(|pair| matches!(pair, [left, right] if left == right));
-        // One answer has applied its spans to its rows; so has every one of several that agree, but the others' spans
-        // may be newer.
+        // Each answer has applied its own range tombstones to its rows. Those of another answer may be newer.
         let merged = match present.as_slice() {
             [first, ..] if are_equal && shadow.is_none() => *first,
             present => {
@@ -335,33 +381,34 @@ impl Merge<'_> {
     }
 }
 
-/// What each answer lacks of a partition.
-struct Repairs {
-    head: Option<(crate::mutation::TableId, i64)>,
-    partition_key: Vec<u8>,
+/// The data of a partition that each answer lacks.
+struct Repairs<'a> {
+    /// The part of any answer: all have the same table, token and partition key.
+    partition: MutationRef<'a>,
     builders: SmallVec<[Option<MutationBuilder>; 4]>,
 }
 
-impl Repairs {
-    fn new(prefix: &[u8], mutations: &[Option<MutationRef<'_>>]) -> Self {
-        let table = mutations.iter().flatten().next().map(|mutation| mutation.table);
-        let key = KeyRef::parse(prefix).ok();
-        Self {
-            head: table.zip(key.map(|key| key.token)),
-            partition_key: key.map_or_else(Vec::new, |key| key.partition_key.to_vec()),
-            builders: mutations.iter().map(|_| None).collect(),
-        }
+impl<'a> Repairs<'a> {
+    fn new(mutations: &[Option<MutationRef<'a>>]) -> Result<Self, BrokenInvariant> {
+        let Some(&partition) = mutations.iter().flatten().next() else {
+            return Err(broken!("a partition that is merged is in one of the answers"));
+        };
+        Ok(Self { partition, builders: mutations.iter().map(|_| None).collect() })
     }
 
-    fn of(&mut self, index: usize) -> Result<&mut MutationBuilder, DecodeError> {
-        const UNKNOWN: DecodeError = DecodeError::Truncated { what: "an answer" };
-        let (table, token) = self.head.ok_or(UNKNOWN)?;
-        let slot = self.builders.get_mut(index).ok_or(UNKNOWN)?;
+    fn of(&mut self, index: usize) -> Result<&mut MutationBuilder, ReconcileError> {
+        let MutationRef { table, token, partition_key, .. } = self.partition;
+        let Some(slot) = self.builders.get_mut(index) else {
+            return Err(broken!("there is a repair for each answer").into());
+        };
         let builder = match slot.take() {
             Some(builder) => builder,
-            None => MutationBuilder::new(table, token, &self.partition_key)
-                .map_err(|_| DecodeError::Overflow { what: "a partition key" })?,
+            None => MutationBuilder::new(table, token, partition_key).map_err(too_long)?,
         };
         Ok(slot.insert(builder))
     }
+}
+
+fn too_long(_: PartitionKeyTooLong) -> DecodeError {
+    DecodeError::Overflow { what: "a partition key" }
 }

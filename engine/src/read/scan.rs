@@ -1,42 +1,43 @@
-//! The merge of a scan's sources.
+//! A scan: merges memtables and table files over a range of keys.
 //!
-//! Sources are few, so the next key is a linear minimum over their heads; while it stays with one source, it is compared with
-//! that of the runner-up alone. Files whose rows lie further on are opened when it comes there. A row with a single version that
-//! nothing shadows, or with one that is all that counts, is handed out as it lies in its source; others are merged
-//! into a buffer of the scan. The sources that gave the present row move on only with the next step, so that the row stays readable.
+//! [`KWayMerge`] finds the sources with the next key. A file whose rows begin further on is opened when the scan reaches them. A
+//! row is returned in place, without a copy, if it has a single version that nothing shadows, or a dominant version
+//! ([`reconcile::find_dominant`]). Other rows are merged into a buffer of the scan. The sources of the current row advance only
+//! with the next step, so that the row stays readable.
 //!
-//! Nothing is locked: memtable cursors notice changes. Span deletions are looked up for each row in every
-//! source, where any source has some, which bounds the work however many there are.
+//! A scan holds no lock: memtable cursors notice changes. If any source has range tombstones, each row looks up its tombstone in
+//! every source. This bounds the work, however many tombstones there are.
 
 use std::cell::RefCell;
-use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
+use super::request::{Budget, RowView, ScanRequest, Step};
 use super::source::{Bounds, Source, TableSourceBuffers};
-use super::{Budget, RowView, ScanRequest, Step};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
+use crate::invariant::{BrokenInvariant, Watch, broken};
 use crate::key;
 use crate::memtable::CursorBuffers;
+use crate::merge::KWayMerge;
 use crate::mutation::TableId;
 use crate::reconcile::{self, Purpose};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
 use crate::table::TableError;
 
-/// What a scan allocates for itself.
+/// The allocations of a scan.
 #[derive(Default)]
 pub(crate) struct ScanBuffers {
     start: Vec<u8>,
     end: Vec<u8>,
     merged: Vec<u8>,
-    /// Empty before a scan.
+    /// Empty before a scan starts.
     pub sources: Vec<Source>,
 }
 
-/// What finished scans leave for those to come: everything a scan and its cursors allocate.
+/// The allocations of finished scans and their cursors, for reuse.
 #[derive(Default)]
 pub(crate) struct BufferPool {
     scans: Vec<ScanBuffers>,
@@ -44,10 +45,10 @@ pub(crate) struct BufferPool {
     table_sources: Vec<TableSourceBuffers>,
 }
 
-/// Most scans whose buffers are kept; and most cursors of each kind.
+/// The number of scans, and of cursors of each kind, whose buffers are kept.
 const POOLED_SCANS: usize = 16;
 const POOLED_CURSORS: usize = 4 * POOLED_SCANS;
-/// Most that a buffer in the pool holds on to: one large row must not be paid for by each that was open beside it.
+/// The largest capacity of a pooled buffer, so that one large row does not enlarge all buffers for good.
 const POOLED_BYTES: usize = 64 << 10;
 
 impl BufferPool {
@@ -83,10 +84,11 @@ impl BufferPool {
     }
 }
 
-/// An open scan; see [`crate::Shard::scan`]. It may be kept across awaits: it holds no lock, and may see rows
-/// that are written while it is open and that it has not passed.
+/// An open scan; see [`crate::Shard::scan`]. It holds no lock and may be kept across awaits. Rows that are written behind its
+/// current place while it is open may be returned.
 pub struct Scan<'s> {
     pool: &'s RefCell<BufferPool>,
+    watch: &'s Watch,
     buffers: ScanBuffers,
     table: TableId,
     reversed: bool,
@@ -94,21 +96,19 @@ pub struct Scan<'s> {
     budget: Budget,
     used: Budget,
     has_progressed: bool,
-    /// The columns that the reader wants of each row, ordered by id; `None`: all there are.
+    /// The projected columns, ordered by id; `None`: all columns.
     wanted: Option<&'s [u32]>,
-    /// The sources whose present rows make up the row handed out last.
-    current: SmallVec<[u32; 8]>,
-    /// Whose key follows that of the only current source.
-    runner_up: RunnerUp,
-    /// Where the row handed out last lies.
+    /// The current sources of the merge are the sources of the row returned last.
+    merge: KWayMerge,
+    /// The place of the row returned last.
     place: Place,
-    /// Whether any source has span deletions.
-    has_spans: bool,
+    /// Whether any source has range tombstones.
+    has_range_tombstones: bool,
 }
 
-/// The merged versions of a row.
+/// The result of merging the versions of a row.
 pub(super) struct MergedVersions {
-    /// False: nothing is left of it.
+    /// False if no part of the row is left.
     pub is_written: bool,
     /// Bytes of all its versions.
     pub scanned_bytes: u64,
@@ -117,19 +117,9 @@ pub(super) struct MergedVersions {
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// In the source of this number.
-    Source(u32),
+    Source(usize),
     /// In the buffer of merged rows.
     Merged,
-}
-
-/// The source that is next in turn after the only current one, as long as the others stay where they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunnerUp {
-    /// Also while not exactly one source is current.
-    Unknown,
-    /// The others have nothing more.
-    None,
-    Source(u32),
 }
 
 enum Found {
@@ -142,6 +132,7 @@ impl<'s> Scan<'s> {
     /// A scan of the sources in `buffers`, which go back to `pool` with it.
     pub(crate) fn new(
         pool: &'s RefCell<BufferPool>,
+        watch: &'s Watch,
         mut buffers: ScanBuffers,
         request: &ScanRequest<'_>,
         wanted: Option<&'s [u32]>,
@@ -150,9 +141,10 @@ impl<'s> Scan<'s> {
         buffers.start.extend_from_slice(request.start);
         buffers.end.clear();
         buffers.end.extend_from_slice(request.end);
-        let has_spans = buffers.sources.iter().any(Source::has_spans);
+        let has_range_tombstones = buffers.sources.iter().any(Source::has_range_tombstones);
         Self {
             pool,
+            watch,
             buffers,
             table: request.table,
             reversed: request.reversed,
@@ -161,18 +153,22 @@ impl<'s> Scan<'s> {
             wanted,
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
-            current: SmallVec::new(),
-            runner_up: RunnerUp::Unknown,
+            merge: KWayMerge::new(request.reversed),
             place: Place::Merged,
-            has_spans,
+            has_range_tombstones,
         }
     }
 
-    /// Goes to the next row that a reader sees. After [`Step::Exhausted`] further calls say the same.
+    /// Moves to the next visible row. After [`Step::Exhausted`] further calls return the same.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "a step borrows from the scan and may be an error")]
     pub fn next(&mut self) -> Result<Step<'_>, EngineError> {
-        match self.find_next()? {
+        let found = match self.find_next() {
+            Ok(found) => found,
+            Err(error) => return Err(self.failed(error)),
+        };
+        self.watch.check()?;
+        match found {
             Found::Exhausted => return Ok(Step::Exhausted),
             Found::End => return Ok(Step::End),
             Found::Row => {}
@@ -180,11 +176,11 @@ impl<'s> Scan<'s> {
         let ScanBuffers { start, sources, merged, .. } = &self.buffers;
         let source = match self.place {
             Place::Source(index) => Some(index),
-            Place::Merged => self.current.first().copied(),
+            Place::Merged => self.merge.first(),
         };
-        let source = source.and_then(|index| sources.get(index as usize));
+        let source = source.and_then(|index| sources.get(index));
         let Some((source, key)) = source.and_then(|source| Some((source, source.key(start)?))) else {
-            return Ok(Step::End);
+            return Err(broken!("a row that was found has a source, which stands on its key").into());
         };
         let row = match self.place {
             Place::Source(_) => source.row(),
@@ -195,12 +191,18 @@ impl<'s> Scan<'s> {
         Ok(Step::Row(view))
     }
 
+    /// The error of a failed step: the broken invariant, if that is its cause.
+    #[cold]
+    fn failed(&self, error: EngineError) -> EngineError {
+        self.watch.check().err().map_or(error, EngineError::from)
+    }
+
     fn find_next(&mut self) -> Result<Found, EngineError> {
         loop {
             let is_spent =
                 self.used.bytes >= self.budget.bytes || self.used.tombstones >= self.budget.tombstones;
             if is_spent && self.has_progressed {
-                // Nothing of it was handed out.
+                // The current row was read, but is not visible.
                 self.leave_current()?;
                 return Ok(Found::Exhausted);
             }
@@ -214,7 +216,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Goes to the next row, whether a reader would see it or not; false at the end.
+    /// Moves to the next row, visible or not; false at the end.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool, EngineError> {
         if self.buffers.sources.iter().any(Source::is_stale) {
@@ -222,45 +224,46 @@ impl<'s> Scan<'s> {
             self.refresh();
             return self.gather();
         }
-        if self.runner_up == RunnerUp::Unknown {
+        if !self.merge.has_runner_up() {
             self.leave_current()?;
             return self.gather();
         }
         Ok(self.advance_only()? || self.gather()?)
     }
 
-    /// Moves on the only current source; whether it still has the next key, and it alone.
+    /// Advances the only current source. True if it has the next key, and no other source has it.
     #[inline]
     fn advance_only(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
-        let Some(only) = self.current.first().map(|&index| index as usize) else { return Ok(false) };
-        let Some(source) = sources.get_mut(only) else { return Ok(false) };
+        let only = self.merge.first();
+        let Some(source) = only.and_then(|only| sources.get_mut(only)) else {
+            return Err(no_source().into());
+        };
         if let Err(error) = source.advance(Bounds { start, end, reversed: self.reversed }) {
-            self.forget_current();
+            self.merge.forget();
             return Err(error.into());
         }
-        let Some(key) = sources.get(only).and_then(|source| source.key(start)) else { return Ok(false) };
-        let runner_up = match self.runner_up {
-            RunnerUp::Source(index) => sources.get(index as usize).and_then(|source| source.key(start)),
-            RunnerUp::Unknown | RunnerUp::None => None,
+        let Some(key) = only.and_then(|only| sources.get(only)).and_then(|source| source.key(start)) else {
+            return Ok(false);
         };
-        Ok(runner_up.is_none_or(|runner_up| is_before(key, runner_up, self.reversed)))
+        Ok(self.merge.stays(key, |runner_up| sources.get(runner_up).and_then(|source| source.key(start)))?)
     }
 
-    /// Moves on the sources of the row handed out last.
+    /// Advances the sources of the row returned last.
     #[inline]
     fn leave_current(&mut self) -> Result<(), EngineError> {
-        self.runner_up = RunnerUp::Unknown;
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
-        for index in self.current.drain(..) {
-            if let Some(source) = sources.get_mut(index as usize) {
-                source.advance(Bounds { start, end, reversed: self.reversed })?;
-            }
-        }
-        Ok(())
+        let bounds = Bounds { start, end, reversed: self.reversed };
+        let advanced =
+            self.merge.current().iter().try_for_each(|&index| match sources.get_mut(index as usize) {
+                Some(source) => source.advance(bounds),
+                None => Err(no_source().into()),
+            });
+        self.merge.forget();
+        Ok(advanced?)
     }
 
-    /// Takes in what was written since the last step.
+    /// Updates memtable cursors after writes.
     fn refresh(&mut self) {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         for source in sources {
@@ -270,44 +273,41 @@ impl<'s> Scan<'s> {
                 cursor.refresh(start, end);
             }
         }
-        self.look_for_spans();
+        self.look_for_range_tombstones();
     }
 
-    /// To be called when memtable cursors may have noticed changes.
-    fn look_for_spans(&mut self) {
-        self.has_spans = self.buffers.sources.iter().any(Source::has_spans);
+    /// Updates `has_range_tombstones`. Call it when memtable cursors may have noticed changes.
+    fn look_for_range_tombstones(&mut self) {
+        self.has_range_tombstones = self.buffers.sources.iter().any(Source::has_range_tombstones);
     }
 
-    fn forget_current(&mut self) {
-        self.current.clear();
-        self.runner_up = RunnerUp::Unknown;
-    }
-
-    /// Finds the sources with the next key; false at the end of all. Opens those that waited for the scan to come so far.
+    /// Finds the sources with the next key, and opens waiting sources that the scan has reached; false at the end.
     #[inline]
     fn gather(&mut self) -> Result<bool, EngineError> {
-        while self.find_current() {
+        loop {
+            let ScanBuffers { start, sources, .. } = &self.buffers;
+            if !self.merge.select(sources.iter().map(|source| source.key(start))) {
+                return Ok(false);
+            }
             match self.open_waiting() {
                 Ok(false) => return Ok(true),
                 Ok(true) => {}
                 Err(error) => {
-                    self.forget_current();
+                    self.merge.forget();
                     return Err(error.into());
                 }
             }
         }
-        Ok(false)
     }
 
-    /// Opens those of the current sources that wait; whether there was any.
+    /// Opens the waiting ones among the current sources. True if there was any.
     #[inline]
     fn open_waiting(&mut self) -> Result<bool, TableError> {
         let ScanBuffers { start, end, sources, .. } = &mut self.buffers;
         let mut any = false;
-        for &index in &self.current {
-            if let Some(source) = sources.get_mut(index as usize)
-                && source.is_waiting()
-            {
+        for &index in self.merge.current() {
+            let Some(source) = sources.get_mut(index as usize) else { return Err(no_source().into()) };
+            if source.is_waiting() {
                 source.seek(Bounds { start, end, reversed: self.reversed })?;
                 any = true;
             }
@@ -315,51 +315,16 @@ impl<'s> Scan<'s> {
         Ok(any)
     }
 
-    /// Finds the sources with the least key as they stand; false when none has any.
-    #[inline]
-    fn find_current(&mut self) -> bool {
-        self.current.clear();
-        let (mut best, mut second): (Option<&[u8]>, Option<&[u8]>) = (None, None);
-        self.runner_up = RunnerUp::None;
-        for (index, source) in self.buffers.sources.iter().enumerate() {
-            let Some(key) = source.key(&self.buffers.start) else { continue };
-            let ordering = best.map(|best| if self.reversed { best.cmp(key) } else { key.cmp(best) });
-            match ordering {
-                Some(Ordering::Greater) => {
-                    if second.is_none_or(|second| is_before(key, second, self.reversed)) {
-                        second = Some(key);
-                        self.runner_up = RunnerUp::Source(index as u32);
-                    }
-                    continue;
-                }
-                Some(Ordering::Equal) => {}
-                None | Some(Ordering::Less) => {
-                    if let Some(&former) = self.current.first() {
-                        second = best;
-                        self.runner_up = RunnerUp::Source(former);
-                    }
-                    self.current.clear();
-                    best = Some(key);
-                }
-            }
-            self.current.push(index as u32);
-        }
-        if self.current.len() != 1 {
-            self.runner_up = RunnerUp::Unknown;
-        }
-        !self.current.is_empty()
-    }
-
-    /// Makes the row a reader sees out of the versions found; false when there is none.
+    /// Reconciles the versions of the current row; false if the row is not visible.
     #[inline]
     fn reconcile(&mut self) -> Result<bool, EngineError> {
         let ScanBuffers { start, sources, merged, .. } = &mut self.buffers;
-        let first = self.current.first().and_then(|&index| Some((index, sources.get(index as usize)?)));
-        let Some((index, first)) = first else { return Ok(false) };
+        let first = self.merge.first().and_then(|index| Some((index, sources.get(index)?)));
+        let Some((index, first)) = first else { return Err(no_source().into()) };
         let covering = |key| sources.iter().filter_map(|source| source.covering(key)).max();
-        let shadow = if self.has_spans { first.key(start).and_then(covering) } else { None };
+        let shadow = if self.has_range_tombstones { first.key(start).and_then(covering) } else { None };
         merged.clear();
-        if self.current.len() > 1 {
+        if self.merge.current().len() > 1 {
             return self.reconcile_versions(shadow);
         }
         let row = first.row();
@@ -373,17 +338,16 @@ impl<'s> Scan<'s> {
         self.conclude(outcome)
     }
 
-    /// As [`Scan::reconcile`], of a row that several sources have.
+    /// As [`Scan::reconcile`], for a row with several versions.
     #[inline(never)]
     fn reconcile_versions(&mut self, shadow: Option<Deletion>) -> Result<bool, EngineError> {
-        let is_first_complete = self.is_first_complete(shadow);
+        let is_first_complete = self.is_first_complete(shadow)?;
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
-        let versions: SmallVec<[RowRef<'_>; 8]> =
-            self.current.iter().filter_map(|&index| sources.get(index as usize).map(Source::row)).collect();
+        let versions = versions_of(&self.merge, sources)?;
         self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
         let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
-        if let Some(&source) = dominant.and_then(|version| self.current.get(version)) {
-            self.place = Place::Source(source);
+        if let Some(&source) = dominant.and_then(|version| self.merge.current().get(version)) {
+            self.place = Place::Source(source as usize);
             return Ok(true);
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
@@ -392,42 +356,45 @@ impl<'s> Scan<'s> {
         self.conclude(outcome)
     }
 
-    /// Whether the first source that has the row (mostly the newest) has all that the reader wants of it, and all of it newer than
-    /// anything in the others: then these are not looked into.
+    /// Whether the first version (mostly the newest) has all projected columns, all newer than anything in the other sources. Then
+    /// the other versions need not be read.
     #[inline]
-    fn is_first_complete(&self, shadow: Option<Deletion>) -> bool {
-        let (Some(wanted), None) = (self.wanted, shadow) else { return false };
-        let source = |index: &u32| self.buffers.sources.get(*index as usize);
-        let Some((first, others)) = self.current.split_first() else { return false };
-        let newest = others.iter().filter_map(|index| source(index)?.max_timestamp()).max();
-        source(first).map(Source::row).is_some_and(|row| {
-            // The liveness is found at once: mostly it decides against a row that is not complete.
-            row.is_plain()
-                && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
-                && row.complete_since(wanted) > newest
-        })
+    fn is_first_complete(&self, shadow: Option<Deletion>) -> Result<bool, BrokenInvariant> {
+        let (Some(wanted), None) = (self.wanted, shadow) else { return Ok(false) };
+        let source = |index: &u32| self.buffers.sources.get(*index as usize).ok_or_else(no_source);
+        let Some((first, others)) = self.merge.current().split_first() else { return Err(no_source()) };
+        let mut newest: Option<i64> = None;
+        for other in others {
+            newest = newest.max(source(other)?.max_timestamp());
+        }
+        let row = source(first)?.row();
+        // The liveness is checked first: it is cheap, and usually rejects an incomplete version.
+        Ok(row.is_plain()
+            && row.simple_parts().is_some_and(|(liveness, _)| liveness > newest)
+            && row.complete_since(wanted) > newest)
     }
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
         let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
         self.place = Place::Merged;
-        // A row that was deleted as a whole counts too.
+        // A row that is deleted as a whole counts as one tombstone.
         self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
         Ok(outcome.is_written)
     }
 
-    /// Leaves out the rest of the partition of the row handed out last.
+    /// Skips the rest of the partition of the row returned last.
     pub fn skip_partition(&mut self) -> Result<(), EngineError> {
         let ScanBuffers { start, end, sources, merged, .. } = &mut self.buffers;
-        let first = self.current.first().and_then(|&index| sources.get(index as usize));
+        let first = self.merge.first().and_then(|index| sources.get(index));
         let Some(key) = first.and_then(|source| source.key(start)) else { return Ok(()) };
+        let Some(present) = key::prefix_length(key).and_then(|length| key.get(..length)) else {
+            let reason = DecodeError::Truncated { what: "a row key" };
+            return Err(EngineError::Row { table: self.table, reason });
+        };
         let prefix = merged;
         prefix.clear();
-        prefix.extend_from_slice(
-            key::prefix_length(key).and_then(|length| key.get(..length)).unwrap_or_default(),
-        );
-        self.current.clear();
-        self.runner_up = RunnerUp::Unknown;
+        prefix.extend_from_slice(present);
+        self.merge.forget();
         let is_inside: SmallVec<[bool; 8]> = sources
             .iter()
             .map(|source| source.key(start).is_some_and(|key| key.starts_with(prefix)))
@@ -443,49 +410,43 @@ impl<'s> Scan<'s> {
                 source.seek(Bounds { start, end, reversed: self.reversed })?;
             }
         }
-        self.look_for_spans();
+        self.look_for_range_tombstones();
         Ok(())
     }
 
-    /// The bound from which another scan continues behind everything this one has passed: the new start, or
-    /// for a reversed scan the new end. `None` when nothing is left.
+    /// The bound with which another scan continues behind all rows that this one has passed: the new start, or for a reversed scan
+    /// the new end. `None` if no rows are left.
     pub fn resume_bound(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         self.leave_current()?;
         if !self.gather()? {
             return Ok(None);
         }
-        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize));
-        let bound = first.and_then(|source| source.key(&self.buffers.start)).map(|key| {
-            let mut bound = key.to_vec();
-            if self.reversed {
-                // The end is exclusive: the least key behind.
-                bound.push(0);
-            }
-            bound
-        });
-        self.forget_current();
-        self.look_for_spans();
-        Ok(bound)
+        let Some(mut bound) = self.key().map(<[u8]>::to_vec) else { return Err(no_source().into()) };
+        if self.reversed {
+            // The end is exclusive: the least key greater than it.
+            bound.push(0);
+        }
+        self.merge.forget();
+        self.look_for_range_tombstones();
+        self.watch.check()?;
+        Ok(Some(bound))
     }
 
-    /// The full key of the row that [`Scan::step`] went to.
+    /// The full key of the current row, after [`Scan::step`].
     pub(super) fn key(&self) -> Option<&[u8]> {
-        let first = self.current.first().and_then(|&index| self.buffers.sources.get(index as usize))?;
+        let first = self.merge.first().and_then(|index| self.buffers.sources.get(index))?;
         first.key(&self.buffers.start)
     }
 
-    /// Appends the merge (base 0) of the versions of the row that [`Scan::step`] went to, all of which `shadow` covers.
+    /// Appends the merge (base 0) of the versions of the current row, after [`Scan::step`]. The deletion `shadow` applies to all of
+    /// them.
     pub(super) fn merge_versions(
         &self,
         shadow: Option<Deletion>,
         purpose: Purpose,
         out: &mut Vec<u8>,
     ) -> Result<MergedVersions, EngineError> {
-        let versions: SmallVec<[RowRef<'_>; 8]> = self
-            .current
-            .iter()
-            .filter_map(|&index| self.buffers.sources.get(index as usize).map(Source::row))
-            .collect();
+        let versions = versions_of(&self.merge, &self.buffers.sources)?;
         let scanned_bytes = versions.iter().map(|row| row.bytes.len() as u64).sum();
         let is_written = match versions.as_slice() {
             [only] if reconcile::is_passthrough(*only, shadow) => {
@@ -505,10 +466,22 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// Whether a scan comes to `key` first.
+/// The rows of the current sources.
 #[inline]
-fn is_before(key: &[u8], other: &[u8], reversed: bool) -> bool {
-    if reversed { other < key } else { key < other }
+fn versions_of<'a>(
+    merge: &KWayMerge,
+    sources: &'a [Source],
+) -> Result<SmallVec<[RowRef<'a>; 8]>, BrokenInvariant> {
+    let mut versions = SmallVec::new();
+    for &index in merge.current() {
+        versions.push(sources.get(index as usize).ok_or_else(no_source)?.row());
+    }
+    Ok(versions)
+}
+
+#[cold]
+fn no_source() -> BrokenInvariant {
+    broken!("the current sources of a merge are among the scan's, and there is one where a row was found")
 }
 
 impl Drop for Scan<'_> {

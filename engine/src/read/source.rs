@@ -1,8 +1,9 @@
-//! One input of a scan: a memtable, a table file, or one row of a file; walked in the scan's direction.
+//! A source of a scan: a memtable, a table file, or one row of a file. It is read in the scan's direction.
 
 use std::sync::Arc;
 
 use crate::cell::Deletion;
+use crate::invariant::broken;
 use crate::key::STATIC_POSITION;
 use crate::memtable::MemtableCursor;
 use crate::row::RowRef;
@@ -16,23 +17,23 @@ pub(crate) struct Bounds<'a> {
     pub reversed: bool,
 }
 
-/// A cursor over one input.
+/// A cursor over one source.
 #[allow(clippy::large_enum_variant, reason = "a scan has few, in a vector that the next scan takes over")]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Table(TableSource),
-    /// The one row at the start of the range, or only the spans of the file.
+    /// The row at the start of the range, if the file has it, and the range tombstones of the file.
     Point {
         row: Option<TableRow>,
         table: Arc<TableReader>,
     },
 }
 
-/// A table cursor that keeps to a range, and does not look at the file before the scan has come to where its rows may begin.
+/// A table cursor that is limited to a range. It does not read the file before the scan reaches the first possible row.
 pub(crate) struct TableSource {
     cursor: TableCursor,
     state: State,
-    /// No row of the range comes before this full key in the direction of the scan; of a source that waits.
+    /// For a waiting source: no row of the range comes before this full key in the scan's direction.
     bound: Vec<u8>,
 }
 
@@ -42,34 +43,37 @@ enum State {
     Waiting,
     /// On a row of the range.
     Inside,
-    /// There are no more rows.
+    /// Behind the last row of the range.
     Outside,
 }
 
-/// What a table source allocates, reusable.
+/// The reusable allocations of a table source.
 #[derive(Default)]
 pub(crate) struct TableSourceBuffers {
     pub cursor: TableCursorBuffers,
     pub bound: Vec<u8>,
 }
 
-/// Where the rows of a file lie in a range within one partition.
+/// The part of a range within one partition in which a file may have rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach<'a> {
-    /// Nowhere.
+    /// None of it.
     Nothing,
-    /// Perhaps from where the scan begins.
+    /// Perhaps all of it.
     Whole,
-    /// Not before this position in the direction of the scan.
+    /// From this position on, in the scan's direction.
     From(&'a [u8]),
 }
 
 impl<'a> Reach<'a> {
-    /// By what the statistics say of positions. `prefix_length`: that of the partition prefix, which both bounds share.
+    /// Derived from the file's statistics. `prefix_length` is the length of the common partition prefix of both bounds.
     pub fn of(positions: Option<&'a Positions>, bounds: Bounds<'_>, prefix_length: usize) -> Self {
         let Some(Positions { has_static, first, last }) = positions else { return Self::Whole };
-        let low = bounds.start.get(prefix_length..).unwrap_or_default();
-        let high = bounds.end.get(prefix_length..).unwrap_or_default();
+        let (Some(low), Some(high)) = (bounds.start.get(prefix_length..), bounds.end.get(prefix_length..))
+        else {
+            broken!("the bounds of a range within a partition begin with its prefix");
+            return Self::Whole;
+        };
         if *has_static && low <= STATIC_POSITION && STATIC_POSITION < high {
             return Self::Whole;
         }
@@ -86,14 +90,15 @@ impl<'a> Reach<'a> {
 }
 
 impl TableSource {
-    /// One on the first row of the range in its direction. `bound` is a buffer.
+    /// A source on the first row of the range in the scan's direction. `bound` is a buffer for reuse.
     pub fn open(cursor: TableCursor, bound: Vec<u8>, bounds: Bounds<'_>) -> Result<Self, TableError> {
         let mut source = Self { cursor, state: State::Outside, bound };
         source.seek(bounds)?;
         Ok(source)
     }
 
-    /// One whose rows, in the direction of the scan, do not come before `position` in the partition of this prefix. `bound` is a buffer.
+    /// A waiting source, which has no rows before `position` in the scan's direction. `prefix` is the partition prefix, `bound` a
+    /// buffer for reuse.
     pub fn waiting(cursor: TableCursor, mut bound: Vec<u8>, prefix: &[u8], position: &[u8]) -> Self {
         bound.clear();
         bound.extend_from_slice(prefix);
@@ -101,7 +106,7 @@ impl TableSource {
         Self { cursor, state: State::Waiting, bound }
     }
 
-    /// Gives the buffers back; each keeps room for `bytes_max`.
+    /// Returns the buffers. Each keeps a capacity of `bytes_max`.
     pub fn into_buffers(self, bytes_max: usize) -> TableSourceBuffers {
         let Self { cursor, mut bound, .. } = self;
         bound.clear();
@@ -130,7 +135,7 @@ impl TableSource {
 
     #[inline]
     fn settle(&mut self, found: Result<bool, TableError>, bounds: Bounds<'_>) -> Result<(), TableError> {
-        // After an error the source has nothing more.
+        // After an error the source has no more rows.
         self.state = State::Outside;
         let is_inside = found?
             && if bounds.reversed {
@@ -155,7 +160,8 @@ impl TableSource {
 }
 
 impl Source {
-    /// The full key of the present row; of a source that waits, one that its rows do not lie before. `start` is that of the scan.
+    /// The full key of the current row; for a waiting source, a lower bound of its keys in the scan's direction. `start` is the
+    /// start of the scan.
     #[inline]
     pub fn key<'a>(&'a self, start: &'a [u8]) -> Option<&'a [u8]> {
         match self {
@@ -165,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Whether the source waits to be opened with [`Source::seek`], and is on no row yet.
+    /// Whether the source is waiting: it is opened with [`Source::seek`] and is on no row before.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         matches!(self, Self::Table(source) if source.state == State::Waiting)
@@ -176,11 +182,17 @@ impl Source {
         match self {
             Self::Memtable(cursor) => cursor.row(),
             Self::Table(source) => source.cursor.row(),
-            Self::Point { row, .. } => row.as_ref().map_or(RowRef::new(&[], 0), TableRow::row),
+            Self::Point { row, .. } => row.as_ref().map_or_else(
+                || {
+                    broken!("a source that is asked for its row has one");
+                    RowRef::new(&[], 0)
+                },
+                TableRow::row,
+            ),
         }
     }
 
-    /// Microseconds: nothing in the source is newer. `None`: there is nothing.
+    /// The newest timestamp in the source (microseconds); `None` if it is empty.
     #[inline]
     pub fn max_timestamp(&self) -> Option<i64> {
         match self {
@@ -190,7 +202,7 @@ impl Source {
         }
     }
 
-    /// Whether there were changes since the source was last moved.
+    /// Whether the source has changed since it last moved.
     #[inline]
     pub fn is_stale(&self) -> bool {
         match self {
@@ -209,7 +221,7 @@ impl Source {
         Ok(())
     }
 
-    /// Goes on at a narrowed range, or begins.
+    /// Moves to the first row of a narrowed range. Opens a waiting source.
     pub fn seek(&mut self, bounds: Bounds<'_>) -> Result<(), TableError> {
         match self {
             Self::Memtable(cursor) => cursor.seek(bounds.start, bounds.end),
@@ -219,23 +231,23 @@ impl Source {
         Ok(())
     }
 
-    /// Whether any key may be covered by a span deletion of this source. So it stays, except in a memtable that changes.
+    /// Whether the source has range tombstones. This changes only in a memtable that is written to.
     #[inline]
-    pub fn has_spans(&self) -> bool {
+    pub fn has_range_tombstones(&self) -> bool {
         match self {
-            Self::Memtable(cursor) => cursor.has_spans(),
-            Self::Table(source) => !source.cursor.table().spans().is_empty(),
-            Self::Point { table, .. } => !table.spans().is_empty(),
+            Self::Memtable(cursor) => cursor.has_range_tombstones(),
+            Self::Table(source) => !source.cursor.table().range_tombstones().is_empty(),
+            Self::Point { table, .. } => !table.range_tombstones().is_empty(),
         }
     }
 
-    /// The span deletion of this source that covers a full key.
+    /// The range tombstone of this source that covers a full key.
     #[inline]
     pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
         match self {
             Self::Memtable(cursor) => cursor.covering(key),
-            Self::Table(source) => source.cursor.table().spans().covering(key),
-            Self::Point { table, .. } => table.spans().covering(key),
+            Self::Table(source) => source.cursor.table().range_tombstones().covering(key),
+            Self::Point { table, .. } => table.range_tombstones().covering(key),
         }
     }
 }

@@ -1,49 +1,51 @@
-//! Reading *versions*: what a replica answers to a coordinator, and what travels when data changes owners. Rows are
-//! merged, but tombstones, expired cells and deletions of rows, columns and spans stay in.
+//! Reading *versions*: the answer of a replica to a coordinator, and the data that is streamed when ranges change owners. Rows are
+//! merged, but tombstones, expired cells and all deletions stay in.
 //!
 //! Invariants:
-//! * Equal contents give equal bytes, whatever flushes and compactions happened: rows are merged and encoded with base
-//!   0, what deletions shadow is left out, spans are disjoint, sorted, coalesced and cut to the range that was read, expired
-//!   cells have no value, and (unless asked for) deletions past their grace period are left out, as compaction
-//!   may have done already.
-//! * Where reading stops depends on this content only, except when the bound of scanned bytes ends it: the limits are looked
-//!   at before each row and span, and the next one's place is where another read goes on.
-//! * A read makes progress: it ends behind where it began.
+//! * Equal contents give equal bytes, whatever flushes and compactions happened. Rows are merged and encoded with base 0.
+//!   Shadowed data is left out. Range tombstones are disjoint, sorted, united and cut to the range that was read. Expired cells
+//!   have no value. Deletions past their grace period are left out unless the request keeps them, as compaction may have purged
+//!   them already.
+//! * The place where a read stops depends on these contents only, unless the limit of scanned bytes stops it. Limits are checked
+//!   before each row and each range tombstone. The place of the next one is where another read continues.
+//! * A read makes progress: it ends behind its start.
 
+use super::range_tombstone_sources::{RangeTombstoneSearch, RangeTombstoneSource, cut};
+use super::request::{Budget, ScanRequest};
 use super::scan::Scan;
-use super::span_sources::{SpanSearch, SpanSource, cut};
-use super::{Bounds, Budget};
+use super::source::Bounds;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::key::{self, KeyRef};
 use crate::mutation::{Mutation, MutationBuilder, TableId};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
 use crate::reconcile::Purpose;
 use crate::row::RowRef;
-use crate::span::{Span, SpanSet};
 
-/// Bytes that a partition and a span count for besides their keys.
+/// Bytes that count for a partition and for a range tombstone besides their keys.
 const OVERHEAD_BYTES: u64 = 16;
 
-/// Where a read of versions stops. Static rows are not counted as live rows.
+/// The limits at which a read of versions stops. Static rows do not count as live rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionLimit {
-    /// Rows that a reader sees.
+    /// Visible rows.
     pub live_rows: u64,
     /// Bytes of the answer.
     pub bytes: u64,
-    /// Deleted and expired rows, cells and spans in the answer.
+    /// Deleted and expired rows and cells, and range tombstones, in the answer.
     pub tombstones: u64,
-    /// Bytes of rows read, all versions counted, also of those that the answer leaves out.
+    /// Bytes of rows read. All versions count, also those that the answer leaves out.
     pub scanned_bytes: u64,
 }
 
 impl VersionLimit {
-    /// No limit at all: for ranges that are known to be small.
+    /// No limit, for ranges that are known to be small.
     pub const UNLIMITED: Self =
         Self { live_rows: u64::MAX, bytes: u64::MAX, tombstones: u64::MAX, scanned_bytes: u64::MAX };
 }
 
-/// What to read.
+/// The request of a read of versions.
 #[derive(Debug, Clone, Copy)]
 pub struct VersionScanRequest<'a> {
     pub table: TableId,
@@ -51,14 +53,14 @@ pub struct VersionScanRequest<'a> {
     pub start: &'a [u8],
     /// Behind the last full key.
     pub end: &'a [u8],
-    /// From the last row to the first.
+    /// Whether rows are returned from the last to the first.
     pub reversed: bool,
     /// Seconds since the epoch; decides what has expired and what is past its grace period.
     pub now_seconds: u32,
-    /// Deletions past their grace period are wanted too, and the values of expired cells. The bytes then depend on what
-    /// compaction has forgotten.
+    /// Keeps deletions past their grace period and the values of expired cells. The bytes then depend on which of them compaction
+    /// has purged.
     pub keeps_purgeable: bool,
-    /// A turn of a long read forwards, of which nothing is soon wanted again: it leaves the block cache alone and reads ahead.
+    /// Part of a long forward read whose data will not be read again soon: it does not use the block cache, and reads ahead.
     pub is_long: bool,
     pub limit: VersionLimit,
 }
@@ -66,25 +68,26 @@ pub struct VersionScanRequest<'a> {
 /// The versions of a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// One for each partition that has anything, in the order of the read. Its operations: rows in the order of the read,
-    /// then spans by position.
+    /// One mutation per partition with any content, in the order of the read. Its operations are the rows in the order of the read,
+    /// then the range tombstones ordered by position.
     pub partitions: Vec<Mutation>,
-    /// Where another read goes on: the new start, or reversed the new end. `None` when the range is done.
+    /// The bound with which another read continues: the new start, or for a reversed read the new end. `None` at the end of the
+    /// range.
     pub resume: Option<Vec<u8>>,
-    /// Rows among them that a reader sees, static ones not counted.
+    /// The number of visible rows, without static rows.
     pub live_rows: u64,
     pub tombstones: u64,
-    /// Size of the content.
+    /// Size of the contents in bytes.
     pub bytes: u64,
 }
 
-/// A read of versions under way; all of it in one turn.
+/// A read of versions in progress. It runs in one critical section.
 pub(crate) struct VersionScan<'r, 's> {
     request: &'r VersionScanRequest<'r>,
     scan: Scan<'s>,
-    spans: Vec<SpanSource>,
+    range_tombstones: Vec<RangeTombstoneSource>,
     purpose: Purpose,
-    /// The prefix of the partition that all of the range lies in.
+    /// The prefix of the partition, if the range lies within one.
     only: Option<&'r [u8]>,
     has_row: bool,
     has_scanned: bool,
@@ -93,14 +96,14 @@ pub(crate) struct VersionScan<'r, 's> {
     out: Versions,
 }
 
-/// The partition at hand.
+/// The current partition.
 struct Partition {
     prefix: Vec<u8>,
-    /// Covers rows.
-    shadows: SpanSet,
-    /// What the answer shows of it.
-    shown: Vec<Span>,
-    /// How many of `shown` were passed, from the side where the read began.
+    /// All range tombstones of the partition. They are applied to its rows.
+    shadows: RangeTombstoneSet,
+    /// The range tombstones that the answer contains.
+    shown: Vec<RangeTombstone>,
+    /// How many of `shown` were passed, counted from the side where the read began.
     passed: usize,
     builder: Option<MutationBuilder>,
     token: i64,
@@ -109,18 +112,18 @@ struct Partition {
 }
 
 impl<'r, 's> VersionScan<'r, 's> {
-    /// `scan` covers the same range; `only` is the prefix of the partition that the range lies in, if it is one.
+    /// `scan` reads the same range. `only` is the prefix of the partition, if the range lies within one.
     pub fn new(
         request: &'r VersionScanRequest<'r>,
         scan: Scan<'s>,
-        spans: Vec<SpanSource>,
+        range_tombstones: Vec<RangeTombstoneSource>,
         purpose: Purpose,
         only: Option<&'r [u8]>,
     ) -> Self {
         Self {
             request,
             scan,
-            spans,
+            range_tombstones,
             purpose,
             only,
             has_row: false,
@@ -170,11 +173,13 @@ impl<'r, 's> VersionScan<'r, 's> {
                 Some(prefix.ok_or(self.invalid(DecodeError::Truncated { what: "a row key" }))?)
             }
         };
-        let search = SpanSearch { bounds: self.bounds(), done, known: of_row };
-        let of_spans = self.spans.iter().filter_map(|source| source.next_partition(&search));
-        let of_spans = if self.request.reversed { of_spans.max() } else { of_spans.min() };
-        // Searched for only before the row's.
-        Ok(of_spans.or_else(|| of_row.map(<[u8]>::to_vec)))
+        let search = RangeTombstoneSearch { bounds: self.bounds(), done, known: of_row };
+        let of_range_tombstones =
+            self.range_tombstones.iter().filter_map(|source| source.next_partition(&search));
+        let of_range_tombstones =
+            if self.request.reversed { of_range_tombstones.max() } else { of_range_tombstones.min() };
+        // The search ended before the row's partition.
+        Ok(of_range_tombstones.or_else(|| of_row.map(<[u8]>::to_vec)))
     }
 
     fn enter(&mut self, prefix: Vec<u8>) -> Result<Partition, EngineError> {
@@ -182,19 +187,19 @@ impl<'r, 's> VersionScan<'r, 's> {
         let Bounds { start, end, .. } = self.bounds();
         let low = start.strip_prefix(prefix.as_slice()).unwrap_or_default().to_vec();
         let high = end.strip_prefix(prefix.as_slice()).unwrap_or(key::PARTITION_END).to_vec();
-        let mut shadows = SpanSet::default();
-        for source in &self.spans {
+        let mut shadows = RangeTombstoneSet::default();
+        for source in &self.range_tombstones {
             source.collect(&prefix, &low, &high, &mut shadows);
         }
-        let kept = shadows.as_slice().iter().filter(|span| match self.purpose {
-            Purpose::Compact(purge) => !purge.forgets(span.deletion),
+        let kept = shadows.as_slice().iter().filter(|range_tombstone| match self.purpose {
+            Purpose::Compact(purge) => !purge.forgets(range_tombstone.deletion),
             Purpose::Keep | Purpose::Read { .. } => true,
         });
         let shown = cut(kept, &low, &high);
         Ok(Partition { prefix, shadows, shown, passed: 0, builder: None, token, low, high })
     }
 
-    /// Takes in rows and spans; the position (reversed: behind it) where a limit ended the read.
+    /// Reads rows and range tombstones. Returns the bound at which a limit stopped the read, if one did.
     fn read_partition(&mut self, partition: &mut Partition) -> Result<Option<Vec<u8>>, EngineError> {
         let reversed = self.request.reversed;
         let mut merged = Vec::new();
@@ -221,17 +226,17 @@ impl<'r, 's> VersionScan<'r, 's> {
                     self.has_row = self.scan.step()?;
                 }
             }
-            let span = partition.next_span(reversed);
-            let takes_span = match (span, &position) {
+            let range_tombstone = partition.next_range_tombstone(reversed);
+            let takes_range_tombstone = match (range_tombstone, &position) {
                 (None, None) => return Ok(None),
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (Some(span), Some(position)) if reversed => *span.end > **position,
-                (Some(span), Some(position)) => *span.start <= **position,
+                (Some(range_tombstone), Some(position)) if reversed => *range_tombstone.end > **position,
+                (Some(range_tombstone), Some(position)) => *range_tombstone.start <= **position,
             };
-            let bound = match (span.filter(|_| takes_span), &position) {
-                (Some(span), _) if reversed => span.end.to_vec(),
-                (Some(span), _) => span.start.to_vec(),
+            let bound = match (range_tombstone.filter(|_| takes_range_tombstone), &position) {
+                (Some(range_tombstone), _) if reversed => range_tombstone.end.to_vec(),
+                (Some(range_tombstone), _) => range_tombstone.start.to_vec(),
                 (None, Some(position)) => behind(position, reversed),
                 (None, None) => return Ok(None),
             };
@@ -239,11 +244,14 @@ impl<'r, 's> VersionScan<'r, 's> {
                 return Ok(Some(bound));
             }
             self.has_events = true;
-            if takes_span {
+            if takes_range_tombstone {
                 self.out.tombstones += 1;
-                self.out.bytes += span.map_or(0, Span::key_bytes) + OVERHEAD_BYTES;
+                self.out.bytes += range_tombstone.map_or(0, RangeTombstone::key_bytes) + OVERHEAD_BYTES;
                 partition.passed += 1;
-            } else if let Some(position) = position.take() {
+            } else {
+                let Some(position) = position.take() else {
+                    return Err(broken!("a read of versions takes a row or a range tombstone").into());
+                };
                 self.take_row(partition, &position, &merged)?;
                 self.has_row = self.scan.step()?;
             }
@@ -257,7 +265,7 @@ impl<'r, 's> VersionScan<'r, 's> {
             || self.out.tombstones >= limit.tombstones
     }
 
-    /// Whether a read that stops here leaves less than the whole range.
+    /// Whether a read that stops at this position has made progress.
     fn is_progress(&self, partition: &Partition, position: &[u8]) -> bool {
         let bound = [partition.prefix.as_slice(), position].concat();
         if self.request.reversed {
@@ -287,14 +295,16 @@ impl<'r, 's> VersionScan<'r, 's> {
             present
         } else {
             self.out.bytes += prefix.len() as u64 + OVERHEAD_BYTES;
-            let key = prefix.get(key::PREFIX_OVERHEAD_BYTES..).unwrap_or_default();
+            let Some(key) = prefix.get(key::PREFIX_OVERHEAD_BYTES..) else {
+                return Err(broken!("a partition that is read has a whole prefix").into());
+            };
             MutationBuilder::new(self.request.table, *token, key)
                 .map_err(|_| self.invalid(DecodeError::Overflow { what: "a partition key" }))?
         };
         Ok(builder.insert(built))
     }
 
-    /// Writes the spans of what was read and closes the partition's mutation.
+    /// Writes the range tombstones of the part that was read, and finishes the partition's mutation.
     fn finish_partition(
         &mut self,
         partition: &mut Partition,
@@ -305,11 +315,11 @@ impl<'r, 's> VersionScan<'r, 's> {
             Some(bound) => (partition.low.as_slice(), bound),
             None => (partition.low.as_slice(), partition.high.as_slice()),
         };
-        let spans = cut(&partition.shown, low, high);
-        if !spans.is_empty() {
+        let range_tombstones = cut(&partition.shown, low, high);
+        if !range_tombstones.is_empty() {
             let builder = self.builder(partition)?;
-            for span in &spans {
-                builder.delete_span(&span.start, &span.end, span.deletion);
+            for range_tombstone in &range_tombstones {
+                builder.delete_range(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
             }
         }
         self.out.partitions.extend(partition.builder.take().map(MutationBuilder::build));
@@ -317,27 +327,27 @@ impl<'r, 's> VersionScan<'r, 's> {
     }
 }
 
-/// The bound of a read that has not taken the row at `position`.
+/// The bound of a read that stops before the row at `position`.
 fn behind(position: &[u8], reversed: bool) -> Vec<u8> {
     let mut bound = position.to_vec();
     if reversed {
-        // The end is exclusive: the least position behind.
+        // The end is exclusive: the least position greater than it.
         bound.push(0);
     }
     bound
 }
 
 impl Partition {
-    fn next_span(&self, reversed: bool) -> Option<&Span> {
+    fn next_range_tombstone(&self, reversed: bool) -> Option<&RangeTombstone> {
         let index = if reversed { self.shown.len().checked_sub(self.passed + 1)? } else { self.passed };
         self.shown.get(index)
     }
 }
 
 impl VersionScanRequest<'_> {
-    /// What opens the sources of the rows.
-    pub(crate) fn scan_request(&self) -> super::ScanRequest<'_> {
-        super::ScanRequest {
+    /// The request of the scan that reads the rows.
+    pub(crate) fn scan_request(&self) -> ScanRequest<'_> {
+        ScanRequest {
             table: self.table,
             start: self.start,
             end: self.end,

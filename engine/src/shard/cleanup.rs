@@ -1,32 +1,32 @@
-//! Cleanup: files are rewritten without the tokens that this shard does not own any more.
+//! Cleanup: rewrites files without the tokens that this shard has lost.
 //!
-//! Each file is rewritten alone, by a compaction with one input and the same level, so the change of the manifest is the
-//! moment at which it has happened; a crash before it leaves the old file, a crash after it the new one.
+//! Each file is rewritten by a compaction with one input and the same level. It takes effect with the change of the manifest: a
+//! crash before leaves the old file, a crash after it the new one.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
 use super::compact::Busy;
+use super::state::Shard;
 use crate::compaction::{Choice, DroppedRanges};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
 use crate::mutation::TableId;
 
-/// What [`Shard::drop_ranges`] has done.
+/// The result of [`Shard::drop_ranges`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Files that held some of the tokens and were rewritten or removed.
+    /// Files that contained some of the tokens and were rewritten or removed.
     pub rewritten_files: usize,
-    /// Files that a compaction was reading: they, or what it makes of them, still have to be looked at.
+    /// Files that a compaction was reading. They, or its outputs, still have to be cleaned up.
     pub busy_files: usize,
 }
 
 impl Shard {
-    /// Removes the tokens in `ranges` from the files that the table has in the turn in which the returned future is polled
-    /// first. What is in memory, or written later, stays: call [`Shard::flush`] before. To be called again as long as
-    /// [`Dropped::busy_files`] is not 0.
+    /// Removes the tokens in `ranges` from the files that the table has when the returned future is first polled. Data in memory, and
+    /// data written later, stays: call [`Shard::flush`] before. Call it again while [`Dropped::busy_files`] is not 0.
     pub async fn drop_ranges(
         &self,
         id: TableId,
@@ -42,10 +42,13 @@ impl Shard {
         let (busy, idle): (Vec<_>, Vec<_>) =
             table.files.borrow().iter().cloned().partition(|file| file.is_busy.get());
         outcome.busy_files = busy.len();
-        // All are taken now: those that wait for their turn must not be merged with what is written meanwhile.
+        // All files are marked busy now: none of them may be merged with newer data while it waits.
         let taken: Vec<Busy> = idle.into_iter().map(|file| Busy::new(vec![file])).collect();
         for busy in taken {
-            let Some(file) = busy.files.first().map(Rc::clone) else { continue };
+            let [file] = busy.files.as_slice() else {
+                return Err(broken!("a file that is cleaned up is taken alone").into());
+            };
+            let file = Rc::clone(file);
             let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
             let is_touched = run_in_background(&*self.environment.background, JobKind::Long, move |_| {
                 Box::pin(async move { looked.touch(&reader) })

@@ -1,20 +1,21 @@
-//! Compaction as the shard sees it: choosing, running the task in the background, installing the result.
+//! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
-use super::manifest::ManifestFile;
-use super::open::discard_file;
+use super::files::discard_file;
+use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
 use crate::error::EngineError;
+use crate::invariant::invariant;
 use crate::io::{JobKind, run_in_background};
+use crate::manifest::ManifestFile;
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::TableReader;
 
-/// Marks files as read by a compaction, for as long as it lives.
+/// Marks files as busy (a compaction is reading them) until it is dropped.
 pub(super) struct Busy {
     pub files: Vec<Rc<LiveFile>>,
 }
@@ -54,7 +55,7 @@ impl Shard {
         self.run_compaction(&table, Choice { inputs, output_level: 0, max_output_bytes: None }).await
     }
 
-    /// Runs compactions as long as any table's strategy finds one worth doing.
+    /// Runs compactions as long as the strategy of any table chooses one.
     pub(super) async fn compact_if_needed(&self) -> Result<(), EngineError> {
         loop {
             self.check_open()?;
@@ -74,10 +75,14 @@ impl Shard {
     async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
         let is_input = |file: &&Rc<LiveFile>| choice.inputs.contains(&file.place.generation);
         let busy = Busy::new(table.files.borrow().iter().filter(is_input).cloned().collect());
+        invariant!(
+            busy.files.len() == choice.inputs.len(),
+            "a compaction chooses from the files of the table"
+        );
         self.rewrite(table, &choice, busy, DroppedRanges::default()).await
     }
 
-    /// Merges the chosen files, which the caller has made busy, into one or more without the dropped ranges.
+    /// Merges the chosen files, without the dropped ranges, into one or more. The caller has marked them busy.
     pub(super) async fn rewrite(
         &self,
         table: &TableState,
@@ -108,18 +113,18 @@ impl Shard {
         outcome
     }
 
-    /// Drops readers away from this thread. With the last mapping of a removed file the system gives its pages and its place
-    /// on the disk back: for a large one that takes as long as hundreds of requests.
+    /// Drops readers on another thread. When the last mapping of a removed file goes, the system frees its pages and its disk
+    /// space. For a large file this takes as long as hundreds of requests.
     async fn let_go(&self, readers: Vec<Arc<TableReader>>) {
         let dropped = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move { drop(readers) })
         });
         if let Err(error) = dropped.await {
-            tracing::debug!(%error, "files were given back here");
+            tracing::debug!(%error, "readers of removed files were dropped on the shard's thread");
         }
     }
 
-    /// As many generations as the outputs can possibly need.
+    /// Reserves generations, as many as the outputs can need: the first one and their number.
     fn reserve_generations(&self, choice: &Choice, inputs: &[Rc<LiveFile>]) -> (u64, u64) {
         let input_bytes: u64 = inputs.iter().map(|file| file.reader.file_bytes()).sum();
         let count = choice.max_output_bytes.map_or(1, |limit| 2 + input_bytes / limit.max(1));
@@ -140,10 +145,10 @@ impl Shard {
         let now_seconds = self.environment.clock.now_seconds();
         let purge = Purge {
             now_seconds,
-            purge_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
+            deleted_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
             max_purgeable_timestamp: table.min_memtable_timestamp().unwrap_or(i64::MAX),
         };
-        // Without the table's real grace period nothing may be forgotten.
+        // Without the table's real grace period nothing may be purged.
         let purge = Some(purge).filter(|_| table.is_configured.get());
         let files = table.files.borrow();
         let others = files.iter().filter(|file| !choice.inputs.contains(&file.place.generation));
@@ -183,7 +188,7 @@ impl Shard {
             left == busy.files.len()
         });
         let Some(entry) = entry else {
-            // Truncated or dropped meanwhile.
+            // The table was truncated or dropped meanwhile.
             drop(manifest);
             for (file, _) in opened {
                 discard_file(&self.environment, &table.path(file.generation)).await;

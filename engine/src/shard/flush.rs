@@ -1,7 +1,7 @@
-//! Flushing: a frozen memtable becomes a table file, and the log gives up what that file holds.
+//! Flushing: a frozen memtable is written to a table file, and its part of the log is released.
 //!
-//! While there is memory left, a flush keeps a pace: it need not be faster than what fills memtables, and in between its core
-//! belongs to requests.
+//! While memory is not short, the rate of a flush is limited: it need not be faster than writers fill memtables, and requests
+//! need the core.
 
 use std::iter;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::Shard;
-use super::manifest::ManifestFile;
-use super::open::discard_file;
+use super::files::discard_file;
+use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::compaction::Pace;
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
+use crate::manifest::ManifestFile;
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::table::{TableError, TableOptions as FileOptions, TableReader, TableWriter};
 
-/// What a flush writes while memory is not short.
+/// The rate of a flush while memory is not short.
 const BYTES_PER_SECOND: u64 = 256 << 20;
-/// Written between two looks at the pace.
+/// Bytes written between two checks of the rate.
 const BYTES_PER_TURN: u64 = 64 << 10;
 
-/// Writes a frozen memtable to the file of this generation; `None` when there is nothing in it. As fast as it goes while
+/// Writes a frozen memtable to the file of this generation; `None` if the memtable is empty. The rate is not limited while
 /// `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
@@ -66,9 +66,13 @@ async fn write_memtable(
     let mut merged = Vec::new();
     for partition in memtable.partitions() {
         let prefix = partition.prefix();
-        for span in partition.spans() {
+        for range_tombstone in partition.range_tombstones() {
             let full = |position: &[u8]| [prefix, position].concat();
-            writer.add_span(&full(&span.start), &full(&span.end), span.deletion)?;
+            writer.add_range_tombstone(
+                &full(&range_tombstone.start),
+                &full(&range_tombstone.end),
+                range_tombstone.deletion,
+            )?;
         }
         for (position, row, tail) in partition.rows() {
             key.clear();
@@ -89,7 +93,7 @@ async fn write_memtable(
             let changes = tail.map(Tail::merged).transpose()?;
             let versions: SmallVec<[RowRef<'_>; 2]> =
                 iter::once(row).chain(changes.as_deref().map(|bytes| RowRef::new(bytes, 0))).collect();
-            // What the partition's own deletions cover need not be written.
+            // Data that the partition's own range tombstones shadow is not written.
             merged.clear();
             if merge_rows(&versions, shadow, Purpose::Keep, 0, &mut merged)?.is_written {
                 writer.add(&key, RowRef::new(&merged, 0)).await?;
@@ -101,23 +105,22 @@ async fn write_memtable(
 }
 
 impl Shard {
-    /// Writes what is in memory of a table to a file. Returns when everything that was written before the call
-    /// is in files.
+    /// Flushes a table. Returns when all data written before the call is in files.
     pub async fn flush(&self, id: TableId) -> Result<(), EngineError> {
         let table = self.table(id)?;
         self.check_open()?;
         table.freeze(self.log.end_position());
         let flushed = self.flush_frozen(&table).await;
         if flushed.is_err() {
-            // The memtable is to be tried again.
+            // The flush task tries the memtable again.
             self.signals.flush_wanted.notify_one();
         }
         flushed
     }
 
-    /// Waits until everything that was written to a table before this was first polled is in files. It causes no flush: that of
-    /// a table that is hardly written may be long in coming. An error: the shard refuses writes, is closed, or its last flush
-    /// has failed (it is tried again).
+    /// Waits until all data that was written to a table before the first poll is in files. It does not cause a flush, so it can take
+    /// long for a table with few writes. An error means that the shard refuses writes, is closed, or that its last flush has
+    /// failed (and is tried again).
     pub async fn in_files(&self, id: TableId) -> Result<(), EngineError> {
         let newest = match self.table(id)?.newest_memtable() {
             Some(memtable) => Rc::downgrade(&memtable),
@@ -125,7 +128,7 @@ impl Shard {
         };
         loop {
             let space = self.signals.space.notified();
-            // A table that was dropped has nothing that could be missed.
+            // A dropped table has no data to wait for.
             let Ok(table) = self.table(id) else { return Ok(()) };
             if newest.upgrade().is_none_or(|memtable| !table.has_memtable(&memtable)) {
                 return Ok(());
@@ -160,7 +163,7 @@ impl Shard {
         let (reader, entry) = match (built, entry) {
             (Ok(reader), Some(entry)) => (reader, entry),
             (built, entry) => {
-                // Truncated or dropped meanwhile, or failed: nobody will miss the file.
+                // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
                 discard_file(&self.environment, &table.path(generation)).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
@@ -187,18 +190,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Somebody waits for it, or writers will soon have to wait for memory.
-    pub(super) fn is_flush_urgent(&self) -> bool {
-        self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
-    }
-
     /// Flushes until memory and log are within their bounds.
     pub(super) async fn flush_if_needed(&self) -> Result<(), EngineError> {
         while let Some(table) = self.choose_flush() {
             self.check_open()?;
             table.freeze(self.log.end_position());
             self.flush_frozen(&table).await?;
-            // There may be more to do for as long as there is load: writes need not wait for the end of it.
+            // Under load the loop may go on for long. Writers need not wait for its end to be admitted.
             self.flush_failure.take();
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! One row by its whole key, without a scan: where a single version is all that counts it is handed out as it lies in its
-//! memtable or in a block of a file, without a copy.
+//! Looking up one row by its full key, without a scan. If a single version decides, it is read in place, in its memtable or in a
+//! block of a file, without a copy.
 
 use std::cell::{OnceCell, Ref};
 
 use smallvec::SmallVec;
 
-use super::Shard;
+use super::state::Shard;
 use crate::error::EngineError;
 use crate::key::KeyRef;
 use crate::memtable::{Held, Memtable};
@@ -14,41 +14,41 @@ use crate::read::RowView;
 use crate::row::RowRef;
 use crate::table::{KeyHash, TableRow};
 
-/// Files whose filters are asked for ahead: more are rarely looked into.
+/// Files whose filters are prefetched. More are rarely read.
 const FILTERS_AHEAD: usize = 8;
 
-/// The row to look up.
+/// The request of a lookup.
 #[derive(Debug, Clone, Copy)]
 pub struct RowRequest<'a> {
     pub table: TableId,
     /// The full key.
     pub key: &'a [u8],
-    /// As in [`Shard::scan_columns`]; `None`: all there are.
+    /// The projected columns, as in [`Shard::scan_columns`]; `None`: all columns.
     pub columns: Option<&'a [u32]>,
     /// Seconds since the epoch; decides what has expired.
     pub now_seconds: u32,
 }
 
-/// What [`Shard::look_up`] came to.
+/// The result of [`Shard::look_up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup<R> {
-    /// There is a row; what its reader made of it.
+    /// The row exists. The result of its reader.
     Row(R),
     Absent,
-    /// Versions or deletions must be merged: a scan of this key does that.
+    /// Versions or deletions must be merged; a scan of this key does that.
     Unmerged,
 }
 
-/// Where a version of the row lies.
+/// The place of a version of the row.
 enum Version<'a> {
     InMemtable(RowRef<'a>),
     InFile(TableRow),
 }
 
-/// The only version found so far; no part of it is deleted or expires.
+/// The only version found so far. It contains no deletions or expiries.
 struct Found<'a> {
     version: Version<'a>,
-    /// [`RowRef::complete_since`], worked out when the first older source is met.
+    /// [`RowRef::complete_since`], computed when the first older source is reached.
     complete_since: OnceCell<Option<i64>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether a source whose newest part is of this time has nothing to add for a reader of these columns.
+    /// Whether a source whose newest timestamp is `newest` cannot change what a reader of these columns sees.
     #[inline]
     fn is_all_since(&self, newest: Option<i64>, columns: Option<&[u32]>) -> bool {
         let complete_since = || columns.and_then(|columns| self.row().complete_since(columns));
@@ -74,9 +74,20 @@ impl<'a> Found<'a> {
 }
 
 impl Shard {
-    /// Looks one row up, from the newest source to the oldest, and hands it to `read`, which must not change the shard.
+    /// Looks up one row, from the newest source to the oldest, and passes it to `read`, which must not change the shard.
     #[inline]
     pub fn look_up<R>(
+        &self,
+        request: &RowRequest<'_>,
+        read: impl FnOnce(RowView<'_>) -> R,
+    ) -> Result<Lookup<R>, EngineError> {
+        let found = self.find_row(request, read);
+        self.watch.check()?;
+        found
+    }
+
+    #[inline]
+    fn find_row<R>(
         &self,
         request: &RowRequest<'_>,
         read: impl FnOnce(RowView<'_>) -> R,
@@ -117,7 +128,7 @@ impl Shard {
             {
                 continue;
             }
-            if reader.spans().covering(key).is_some() {
+            if reader.range_tombstones().covering(key).is_some() {
                 return Ok(Lookup::Unmerged);
             }
             if !reader.may_contain_row(hash) {

@@ -1,32 +1,29 @@
-//! Opening a shard: manifest, files, commit-log replay, and the tasks that keep it going.
+//! Opening a shard (manifest, files, commit-log replay) and closing it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::io;
 use std::path::Path;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::flush::build_table;
-use super::manifest::{Manifest, ManifestFile, ReplaceError};
 use super::options::{ShardOptions, TableOptions};
-use super::table_state::{LiveFile, TableState, file_name, table_directory};
-use super::{ManifestError, Shard, Signals};
+use super::state::Shard;
+use super::table_state::{LiveFile, TableState, file_name};
+use super::tasks::{keep_compacting, keep_flushing};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
+use crate::invariant::{Watch, broken};
 use crate::io::Environment;
+use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
-/// Pause before a failed flush or compaction is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// A shard on its way up: everything but the log and the tasks.
+/// A shard during recovery, without the log and the tasks.
 struct Recovery {
     environment: Environment,
     options: ShardOptions,
@@ -35,8 +32,8 @@ struct Recovery {
 }
 
 impl Shard {
-    /// Opens the shard in `options.directory`, recovering what it held: every mutation whose durability was
-    /// acknowledged, none by half. Must be called on a tokio `LocalSet`, where it spawns its tasks.
+    /// Opens the shard in `options.directory` and recovers its contents: every mutation whose durability was acknowledged, and no
+    /// mutation in part. Call it on a tokio `LocalSet`, where it spawns its tasks.
     pub async fn open(environment: Environment, options: ShardOptions) -> Result<Rc<Self>, EngineError> {
         let disk = environment.disk.clone();
         let directory = options.directory.clone();
@@ -68,6 +65,7 @@ impl Shard {
             manifest: Mutex::new(manifest),
             memtable_bytes: Cell::new(memtable_bytes),
             flush_hurries: Arc::default(),
+            watch: Watch::default(),
             failure: RefCell::default(),
             flush_failure: RefCell::default(),
             is_closing: Cell::new(false),
@@ -94,13 +92,35 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// Flushes all tables, so that the next start has nothing to replay, and stops. Afterwards only reads work.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        if self.is_closed.get() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        self.is_closing.set(true);
+        self.flush_hurries.store(true, Ordering::Relaxed);
+        for table in self.all_tables() {
+            let flushed = self.flush(table.id).await;
+            outcome = outcome.and(flushed);
+        }
+        self.is_closed.set(true);
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        self.signals.space.notify_waiters();
+        outcome.and(self.log.close().await.map_err(EngineError::from))
+    }
+}
+
 impl Recovery {
     fn directory(&self) -> &Path {
         &self.options.directory
     }
 
-    /// Removes the files that the manifest does not name: of a flush or compaction that did not come to its
-    /// end, of dropped tables.
+    /// Removes the files that the manifest does not name: outputs of incomplete flushes and compactions, and files of dropped
+    /// tables.
     async fn remove_orphans(&self) -> Result<(), EngineError> {
         let disk = &self.environment.disk;
         let root = self.directory().join("tables");
@@ -128,7 +148,7 @@ impl Recovery {
     async fn open_tables(&mut self) -> Result<(), EngineError> {
         for entry in &self.manifest.tables {
             let table = TableState::new(self.directory(), entry.id, TableOptions::default(), false);
-            // A crash may have come between the manifest and the directory of a table without files.
+            // The directory of a table without files may be missing after a crash.
             self.environment.disk.create_directory(&table.directory).await?;
             for file in &entry.files {
                 let path = table.path(file.generation);
@@ -152,7 +172,7 @@ impl Recovery {
             if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
                 continue;
             }
-            memtable_bytes += table.apply(&valid, Some(position)).map_err(EngineError::Mutation)?;
+            memtable_bytes += table.apply(&valid, Some(position))?;
             if memtable_bytes > self.options.memtable_bytes_max {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;
                 memtable_bytes = 0;
@@ -161,7 +181,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Writes all memtables to files while the log is being read: there is more of it than memory.
+    /// Writes all memtables to files during replay, when the log is larger than the memory for memtables.
     async fn flush_all(&mut self, flushed_to: LogPosition) -> Result<(), EngineError> {
         let mut tables: Vec<_> = self.tables.values().cloned().collect();
         tables.sort_by_key(|table| table.id);
@@ -173,7 +193,9 @@ impl Recovery {
             let built =
                 build_table(&self.environment, &table, memtable, generation, Arc::new(AtomicBool::new(true)))
                     .await?;
-            let Some(entry) = self.manifest.table(table.id) else { continue };
+            let Some(entry) = self.manifest.table(table.id) else {
+                return Err(broken!("a table that is recovered is in the manifest").into());
+            };
             entry.flushed_to = flushed_to;
             if let Some(reader) = built {
                 let created_seconds = self.environment.clock.now_seconds();
@@ -194,9 +216,9 @@ impl Recovery {
         }
     }
 
-    /// A recorded position can lie behind the end of the log: when records were flushed before the log was
-    /// written (or the log was removed from outside). The numbers behind the end will be given again, to new
-    /// records, which must not be taken for flushed ones.
+    /// Lowers recorded positions that lie behind the end of the log. Such a position exists if records were flushed before the log
+    /// was written, or if the log was removed from outside. New records will get the positions behind the end, and must not be
+    /// taken for flushed ones.
     async fn clamp_positions(&mut self, end: LogPosition) -> Result<(), EngineError> {
         let mut is_changed = false;
         for table in self.manifest.tables.iter_mut().filter(|table| table.flushed_to > end) {
@@ -204,68 +226,5 @@ impl Recovery {
             is_changed = true;
         }
         if is_changed { self.write_manifest().await } else { Ok(()) }
-    }
-}
-
-/// Removes a file that the manifest does not name. If that fails the file stays until the next start: nothing
-/// depends on its removal.
-pub(super) async fn discard_file(environment: &Environment, path: &Path) {
-    match environment.disk.remove(path).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "an unused table file could not be removed");
-        }
-        _ => {}
-    }
-}
-
-/// Removes the directory of a table that the manifest does not name, as [`discard_file`] does.
-pub(super) async fn discard_table_directory(environment: &Environment, shard: &Path, id: TableId) {
-    match environment.disk.remove_directory(&table_directory(shard, id)).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "the directory of a dropped table could not be removed");
-        }
-        _ => {}
-    }
-}
-
-/// The flush task. It ends with its shard, or when the shard refuses writes.
-async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
-    loop {
-        let Some(shard) = shard.upgrade() else { return };
-        let flushed = shard.flush_if_needed().await;
-        shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
-        if shard.check_open().is_err() {
-            return;
-        }
-        let clock = Rc::clone(&shard.environment.clock);
-        drop(shard);
-        match flushed {
-            Ok(()) => signals.flush_wanted.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "a flush has failed");
-                signals.space.notify_waiters();
-                clock.sleep(RETRY_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// The compaction task. It ends as the flush task does.
-async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
-    loop {
-        let Some(shard) = shard.upgrade() else { return };
-        let compacted = shard.compact_if_needed().await;
-        if shard.check_open().is_err() {
-            return;
-        }
-        let clock = Rc::clone(&shard.environment.clock);
-        drop(shard);
-        match compacted {
-            Ok(()) => signals.compaction_wanted.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "a compaction has failed");
-                clock.sleep(RETRY_PAUSE).await;
-            }
-        }
     }
 }

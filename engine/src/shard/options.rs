@@ -1,4 +1,4 @@
-//! Settings of a shard and of a table, and the numbers a table reports.
+//! Settings of a shard and of a table, and the statistics of a table.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use crate::table::TableOptions as FileOptions;
 /// Settings of a shard.
 #[derive(Debug, Clone)]
 pub struct ShardOptions {
-    /// The shard's own directory; made if missing.
+    /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
-    /// Memory for memtables. Flushing starts at half of it, writers wait when it is spent.
+    /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     pub commit_log: CommitLogOptions,
-    /// When the log's files take more, the memtable that holds the oldest record is flushed.
+    /// When the log's files are larger, the memtable with the oldest record is flushed.
     pub commit_log_bytes_max: u64,
     /// Memory for unpacked blocks of table files.
     pub block_cache_bytes: usize,
-    /// Limit of what compaction writes; `None`: no limit.
+    /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ impl ShardOptions {
 /// Settings of a table.
 #[derive(Debug, Clone)]
 pub struct TableOptions {
-    /// Deletions are kept this long before compaction may forget them.
+    /// The grace period: compaction may purge a deletion after it.
     pub gc_grace_seconds: u32,
-    /// False: writes skip the commit log and are lost in a crash unless flushed.
+    /// False: writes skip the commit log, and are lost in a crash unless they were flushed.
     pub is_logged: bool,
     pub compaction: CompactionOptions,
     /// Block size, compression and filters of new files.
@@ -59,19 +59,19 @@ impl Default for TableOptions {
     }
 }
 
-/// Numbers about a table on one shard.
+/// Statistics of a table on one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableStatistics {
     pub file_count: usize,
     pub disk_bytes: u64,
     pub memtable_bytes: usize,
-    /// Rows in all memtables and files; versions of one row count each.
+    /// Rows in all memtables and files. Each version of a row counts.
     pub row_versions: u64,
-    /// Partitions in all memtables and files; those in several count in each.
+    /// Partitions in all memtables and files. A partition counts once in each of them.
     pub partition_versions: u64,
     pub tombstones: u64,
-    /// Microseconds; `None` when the table is empty.
+    /// Microseconds; `None` if the table is empty.
     pub min_timestamp: Option<i64>,
-    /// Microseconds; `None` when the table is empty.
+    /// Microseconds; `None` if the table is empty.
     pub max_timestamp: Option<i64>,
 }

@@ -1,20 +1,21 @@
-//! Opening scans: which sources of a table a range of keys needs.
+//! Opening scans: choosing the sources of a table for a range of keys.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
+use super::state::Shard;
 use super::table_state::{TableState, shared_prefix_length};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
 use crate::table::{KeyHash, TableCursor, TableReader};
 
-/// A range, and what is known of it.
+/// A range, and its properties.
 struct Opening<'r> {
     bounds: Bounds<'r>,
-    /// Of a range within one partition: the hash of its start and the length of the partition prefix.
+    /// For a range within one partition: the hash of its start and the length of the partition prefix.
     partition: Option<(KeyHash, usize)>,
     /// The range is exactly the row at its start.
     is_row: bool,
@@ -22,15 +23,15 @@ struct Opening<'r> {
     is_long: bool,
 }
 
-/// What the versions of one row found so far say of sources that are still to be asked.
+/// The versions of one row found so far. They decide which older sources are needed.
 struct FoundVersions<'r> {
-    /// The columns that are wanted of the row.
+    /// The projected columns.
     wanted: &'r [u32],
     start: &'r [u8],
-    /// Nothing older than this counts, unless `expires`.
+    /// Data that is older than this is not needed, unless `expires` is set.
     complete_since: Option<i64>,
-    /// A liveness that expires was found. It may be what the merge leaves of all livenesses, and then the cells of any source, also
-    /// of columns that are not wanted, decide whether the row is there.
+    /// A liveness that expires was found. If it wins the merge, the row's existence depends on the cells of all sources, also of
+    /// columns that are not projected.
     expires: bool,
 }
 
@@ -51,10 +52,10 @@ impl Shard {
         self.open_scan(request, None, false)
     }
 
-    /// As [`Shard::scan`] for a reader that wants only these (simple) columns, ordered by id, and whether the row is
-    /// there: versions of a row that can add nothing to a newer one are not looked into, so other columns of the rows handed
-    /// out may be missing, outdated or deleted. Where the range is one row, sources are asked from the newest to the oldest,
-    /// and those that can add nothing to what was found are left out; [`Shard::look_up`] is quicker there.
+    /// A projected scan: as [`Shard::scan`], for a reader that needs only these (simple) columns, ordered by id, and the existence of
+    /// rows. Versions that cannot change this are not read. So other columns of the returned rows may be missing, outdated or
+    /// deleted. For a range of one row, sources are opened from the newest to the oldest, as long as they can contribute;
+    /// [`Shard::look_up`] is faster for such a range.
     pub fn scan_columns<'s>(
         &'s self,
         request: &ScanRequest<'_>,
@@ -71,6 +72,7 @@ impl Shard {
         wanted: Option<&'s [u32]>,
         is_long: bool,
     ) -> Result<Scan<'s>, EngineError> {
+        self.watch.check()?;
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
         let mut pool = self.scan_buffers.borrow_mut();
@@ -96,11 +98,11 @@ impl Shard {
             }
         }
         drop(pool);
-        Ok(Scan::new(&self.scan_buffers, buffers, request, wanted))
+        Ok(Scan::new(&self.scan_buffers, &self.watch, buffers, request, wanted))
     }
 
-    /// Opens the files of a scan, behind the memtables that are in `sources`. `wanted` is given for a row of which only these columns
-    /// are asked for: files that can add nothing to what was found are left out. False if one was that should not have been.
+    /// Adds the files of a scan to `sources`, behind the memtables. With `wanted` (a projected read of one row) files that cannot
+    /// contribute are left out. False if a file was left out that is needed after all.
     #[inline]
     fn open_files(
         &self,
@@ -135,7 +137,7 @@ impl Shard {
         Ok(!(has_left_out && found.is_some_and(|found| found.expires)))
     }
 
-    /// The source for one file of a scan; `None` if the file cannot have anything to say.
+    /// The source for one file of a scan; `None` if the file has no data for the range.
     #[inline]
     fn open_source(
         &self,
@@ -160,7 +162,9 @@ impl Shard {
             } else {
                 None
             };
-            if row.is_none() && reader.spans().overlapping(bounds.start, bounds.end).next().is_none() {
+            if row.is_none()
+                && reader.range_tombstones().overlapping(bounds.start, bounds.end).next().is_none()
+            {
                 return Ok(None);
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
@@ -173,7 +177,11 @@ impl Shard {
         };
         Ok(Some(Source::Table(match (reach, partition) {
             (Reach::From(position), Some((_, prefix_length))) => {
-                let prefix = bounds.start.get(..prefix_length).unwrap_or_default();
+                let Some(prefix) = bounds.start.get(..prefix_length) else {
+                    return Err(
+                        broken!("the bounds of a range within a partition begin with its prefix").into()
+                    );
+                };
                 TableSource::waiting(cursor, bound, prefix, position)
             }
             _ => TableSource::open(cursor, bound, bounds)?,

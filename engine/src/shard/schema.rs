@@ -1,20 +1,18 @@
-//! Creating, altering, dropping and truncating tables. All of it is durable when it returns, and done again
-//! without harm.
+//! Creating, altering, dropping and truncating tables. All operations are durable when they return, and idempotent.
 
 use std::rc::Rc;
 
-use super::Shard;
-use super::manifest::ManifestTable;
-use super::open::{discard_file, discard_table_directory};
+use super::files::{discard_file, discard_table_directory};
 use super::options::TableOptions;
-use super::table_state::{LiveFile, TableState};
+use super::state::Shard;
+use super::table_state::TableState;
 use crate::error::EngineError;
-use crate::memtable::Memtable;
+use crate::manifest::ManifestTable;
 use crate::mutation::TableId;
 
 impl Shard {
-    /// Creates a table, or gives an existing one these options. To be called for every table after each start:
-    /// a shard remembers its tables, but not their options.
+    /// Creates a table, or changes the options of an existing one. Call it for every table after each start: a shard remembers its
+    /// tables, but not their options.
     pub async fn create_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
         self.create_tables(&[(id, options)]).await
     }
@@ -59,7 +57,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Drops a table with all that is in it; a table that does not exist is fine.
+    /// Drops a table and its data. A table that does not exist is not an error.
     pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {
         let mut manifest = self.manifest.lock().await;
         if manifest.table(id).is_none() {
@@ -90,7 +88,7 @@ impl Shard {
         entry.flushed_to = flushed_to;
         entry.files.clear();
         self.replace_manifest(&mut manifest, changed).await?;
-        // Only what was there when the position was taken; writes went on meanwhile.
+        // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(&table, memtables);
         let files = table.files.take();
         drop(manifest);
@@ -100,25 +98,5 @@ impl Shard {
             discard_file(&self.environment, &table.path(file.place.generation)).await;
         }
         Ok(())
-    }
-
-    /// Forgets the cached blocks of files that are not read any more.
-    pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
-        for file in files {
-            self.block_cache.remove_table(file.reader.id());
-        }
-    }
-
-    /// Gives up the oldest `count` frozen memtables (and beyond their number the active one).
-    pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
-        let mut frozen = table.frozen.borrow_mut();
-        let frozen_count = count.min(frozen.len());
-        let mut bytes: usize =
-            frozen.drain(..frozen_count).map(|frozen| frozen.memtable.read(Memtable::size_bytes)).sum();
-        if count > frozen_count {
-            bytes += table.active.take().read(Memtable::size_bytes);
-        }
-        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
-        self.signals.space.notify_waiters();
     }
 }

@@ -1,16 +1,16 @@
-//! Snapshots: hard links to the files of a table, which are never written again.
+//! Snapshots: hard links to the files of a table. Table files never change.
 
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::Shard;
+use super::state::Shard;
 use super::table_state::file_name;
 use crate::error::EngineError;
 use crate::mutation::TableId;
 
 impl Shard {
     /// Flushes the table and links its files into `snapshots/<name>/<table id>` of the shard's directory, which
-    /// is returned. The name must be a plain file name that this table has no snapshot of.
+    /// is returned. The name must be a plain file name, and this table must not have a snapshot of that name.
     pub async fn snapshot(&self, id: TableId, name: &str) -> Result<PathBuf, EngineError> {
         let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
         if !is_plain {

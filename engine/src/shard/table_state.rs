@@ -1,4 +1,4 @@
-//! What a shard holds of one table: the active memtable, frozen ones on their way to disk, and files.
+//! The state of one table in a shard: the active memtable, frozen memtables, and files.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use futures::lock::Mutex;
 
-use super::manifest::ManifestFile;
 use super::options::{TableOptions, TableStatistics};
-use crate::codec::DecodeError;
 use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
+use crate::invariant::BrokenInvariant;
 use crate::key;
+use crate::manifest::ManifestFile;
 use crate::memtable::SharedMemtable;
 use crate::mutation::{TableId, ValidMutation};
 use crate::table::{TableReader, TableStatistics as FileStatistics};
@@ -25,10 +25,10 @@ pub(super) struct LiveFile {
     pub is_busy: Cell<bool>,
 }
 
-/// A memtable that takes no more writes.
+/// A memtable that is no longer written to.
 pub(super) struct FrozenMemtable {
     pub memtable: Rc<SharedMemtable>,
-    /// All log records of the table before this are in this memtable, an older one, or in files.
+    /// All log records of the table before this position are in this memtable, an older one, or in files.
     pub flushed_to: LogPosition,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct TableState {
     pub id: TableId,
     pub directory: PathBuf,
     pub options: RefCell<TableOptions>,
-    /// False for a recovered table whose options nobody has given yet: it is not compacted.
+    /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
     pub is_logged: Cell<bool>,
     pub active: RefCell<Rc<SharedMemtable>>,
@@ -44,7 +44,7 @@ pub(super) struct TableState {
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
     /// By generation, newest first.
     pub files: RefCell<Vec<Rc<LiveFile>>>,
-    /// Held while the table's memtables are flushed, which happens in their order.
+    /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
 
@@ -89,14 +89,14 @@ impl TableState {
         self.is_configured.set(true);
     }
 
-    /// Applies a mutation; returns by how many bytes the memtable has grown.
+    /// Applies a mutation. Returns the growth of the memtable in bytes.
     #[inline]
     pub fn apply(
         &self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
-    ) -> Result<usize, DecodeError> {
-        // The active memtable is replaced in the turn in which it is frozen, so it is never a frozen one.
+    ) -> Result<usize, BrokenInvariant> {
+        // The active memtable is frozen and replaced in one critical section, so it is never frozen here.
         self.active.borrow().apply(mutation, position)
     }
 
@@ -107,7 +107,7 @@ impl TableState {
         }
     }
 
-    /// The newest memtable that holds something.
+    /// The newest memtable that is not empty.
     pub fn newest_memtable(&self) -> Option<Rc<SharedMemtable>> {
         let active = self.active.borrow();
         if active.read(crate::memtable::Memtable::is_empty) {
@@ -123,7 +123,7 @@ impl TableState {
         is_there
     }
 
-    /// Makes the active memtable, unless it is empty, the newest frozen one.
+    /// Freezes the active memtable, unless it is empty, and replaces it by a new one.
     pub fn freeze(&self, flushed_to: LogPosition) {
         if self.active.borrow().read(crate::memtable::Memtable::is_empty) {
             return;
@@ -133,7 +133,7 @@ impl TableState {
         self.frozen.borrow_mut().push(Rc::new(FrozenMemtable { memtable, flushed_to }));
     }
 
-    /// The oldest log position that a memtable still needs.
+    /// The lowest log position that a memtable needs.
     pub fn lowest_position(&self) -> Option<LogPosition> {
         let mut lowest: Option<LogPosition> = None;
         self.for_each_memtable(|memtable| {
@@ -157,7 +157,7 @@ impl TableState {
         least
     }
 
-    /// Adds a file in its place.
+    /// Adds a file in the order of generations.
     pub fn add_file(&self, file: LiveFile) {
         let mut files = self.files.borrow_mut();
         files.push(Rc::new(file));
@@ -165,12 +165,12 @@ impl TableState {
     }
 
     /// The files that a compaction may choose from.
-    pub fn summaries(&self, purge_before_seconds: u32) -> Vec<TableSummary> {
+    pub fn summaries(&self, deleted_before_seconds: u32) -> Vec<TableSummary> {
         self.files
             .borrow()
             .iter()
             .filter(|file| !file.is_busy.get())
-            .map(|file| summary(file, purge_before_seconds))
+            .map(|file| summary(file, deleted_before_seconds))
             .collect()
     }
 
@@ -211,7 +211,7 @@ impl TableState {
     }
 }
 
-fn summary(file: &LiveFile, purge_before_seconds: u32) -> TableSummary {
+fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
     let statistics = file.reader.statistics();
     TableSummary {
         generation: file.place.generation,
@@ -222,29 +222,29 @@ fn summary(file: &LiveFile, purge_before_seconds: u32) -> TableSummary {
         last_key: statistics.max_key.clone(),
         level: file.place.level,
         created_seconds: file.place.created_seconds,
-        droppable_ratio: droppable_ratio(statistics, purge_before_seconds),
+        droppable_ratio: droppable_ratio(statistics, deleted_before_seconds),
     }
 }
 
-/// The share of deletions and expiring cells that are past their grace period, as if their times were spread
-/// evenly between the first and the last.
-fn droppable_ratio(statistics: &FileStatistics, purge_before_seconds: u32) -> f64 {
+/// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are
+/// distributed evenly between the first and the last.
+fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
     let (Some(first), Some(last)) = (statistics.min_deletion_time, statistics.max_deletion_time) else {
         return 0.0;
     };
-    if purge_before_seconds <= first {
+    if deleted_before_seconds <= first {
         return 0.0;
     }
     let mortal = (statistics.tombstones + statistics.expiring) as f64;
-    let share = if last < purge_before_seconds {
+    let share = if last < deleted_before_seconds {
         1.0
     } else {
-        f64::from(purge_before_seconds - first) / f64::from(last - first + 1)
+        f64::from(deleted_before_seconds - first) / f64::from(last - first + 1)
     };
     share * mortal / (mortal + statistics.permanent as f64).max(1.0)
 }
 
-/// The length of the partition prefix that both bounds of a range share, if it lies within one partition.
+/// The length of the common partition prefix of both bounds, if the range lies within one partition.
 #[inline]
 pub(super) fn shared_prefix_length(start: &[u8], end: &[u8]) -> Option<usize> {
     let length = key::prefix_length(start)?;

@@ -3,15 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Shard;
+use super::state::Shard;
 use super::table_state::shared_prefix_length;
 use crate::error::EngineError;
-use crate::read::{SpanSource, VersionScan, VersionScanRequest, Versions};
+use crate::read::{RangeTombstoneSource, VersionScan, VersionScanRequest, Versions};
 use crate::reconcile::{Purge, Purpose};
 
 impl Shard {
-    /// Reads the versions of a range of full keys, in this turn: rows merged, with tombstones and span deletions. Equal
-    /// contents give equal answers, whatever was flushed or compacted.
+    /// Reads the versions of a range of full keys in one critical section: merged rows with their tombstones, and range tombstones.
+    /// Equal contents give equal answers, whatever was flushed or compacted.
     pub fn scan_versions(&self, request: &VersionScanRequest<'_>) -> Result<Versions, EngineError> {
         let table = self.table(request.table)?;
         let purpose = if request.keeps_purgeable {
@@ -19,28 +19,32 @@ impl Shard {
         } else {
             Purpose::Compact(Purge {
                 now_seconds: request.now_seconds,
-                purge_before_seconds: request
+                deleted_before_seconds: request
                     .now_seconds
                     .saturating_sub(table.options.borrow().gc_grace_seconds),
-                // The deletions of all sources have been applied: what they shadow is gone from the answer.
+                // The deletions of all sources are applied, so the data that they shadow is not in the answer.
                 max_purgeable_timestamp: i64::MAX,
             })
         };
         let only =
             shared_prefix_length(request.start, request.end).and_then(|length| request.start.get(..length));
-        let mut spans = Vec::new();
+        let mut range_tombstones = Vec::new();
         table.for_each_memtable(|memtable| {
-            if memtable.read(crate::memtable::Memtable::has_spans) {
-                spans.push(SpanSource::Memtable(Rc::clone(memtable)));
+            if memtable.read(crate::memtable::Memtable::has_range_tombstones) {
+                range_tombstones.push(RangeTombstoneSource::Memtable(Rc::clone(memtable)));
             }
         });
         for file in table.files.borrow().iter() {
             let reader = &file.reader;
-            if !reader.spans().is_empty() && reader.statistics().may_overlap(request.start, request.end) {
-                spans.push(SpanSource::Table(Arc::clone(reader)));
+            if !reader.range_tombstones().is_empty()
+                && reader.statistics().may_overlap(request.start, request.end)
+            {
+                range_tombstones.push(RangeTombstoneSource::Table(Arc::clone(reader)));
             }
         }
         let scan = self.open_scan(&request.scan_request(), None, request.is_long)?;
-        VersionScan::new(request, scan, spans, purpose, only).run()
+        let versions = VersionScan::new(request, scan, range_tombstones, purpose, only).run();
+        self.watch.check()?;
+        versions
     }
 }

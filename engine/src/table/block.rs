@@ -7,15 +7,16 @@
 //! head    := shared << 1 | same
 //! ```
 //!
-//! `shared` is how many bytes the key has in common with the key before it; if `same` is set the whole key is as long as
-//! that one and the suffix length is left out. Every 16th key is a *restart*: it shares nothing and carries its suffix
-//! length, so a reader can start there; the restarts are searched in halves. Keys and rows stand apart so that a search
-//! touches few cache lines however large the rows are. Rows are encoded relative to the base timestamp.
+//! `shared` is the length of the common prefix with the previous key. If `same` is set, the key is as long as the previous one, and
+//! the suffix length is left out. Every 16th key is a *restart*: it shares nothing and carries its suffix length, so that a
+//! reader can start there. A binary search over the restarts finds the interval of a key. Keys and rows are stored separately,
+//! so that a search touches few cache lines however large the rows are. Rows are encoded relative to the base timestamp.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::codec::{DecodeError, put_unsigned};
+use crate::invariant::broken;
 use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
@@ -26,14 +27,14 @@ pub const RESTART_INTERVAL: usize = 16;
 const TRAILER_BYTES: usize = 16;
 const RESTART_BYTES: usize = 8;
 
-/// Where an entry begins: offsets among the keys and among the rows.
+/// The start of an entry: its offsets in the keys and in the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     pub key: usize,
     pub row: usize,
 }
 
-/// Builds the body of a block. Reused from block to block.
+/// Builds the body of a block. It is reused for the next block.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     keys: Vec<u8>,
@@ -44,7 +45,7 @@ pub struct BlockBuilder {
     last_key: Vec<u8>,
 }
 
-/// Completes a body: `keys` takes up everything else.
+/// Completes a body: appends all other parts to `keys`.
 pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[Place], base: [u8; 8]) {
     let keys_length = keys.len() as u32;
     keys.reserve(rows.len() + restarts.len() * RESTART_BYTES + TRAILER_BYTES);
@@ -58,7 +59,7 @@ pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[Place], base
     keys.extend_from_slice(&(restarts.len() as u32).to_le_bytes());
 }
 
-/// Bytes that two keys have in common at their start.
+/// The length of the common prefix of two keys.
 #[inline]
 pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     let mut common = 0;
@@ -82,18 +83,18 @@ impl BlockBuilder {
         self.entries == 0
     }
 
-    /// Bytes of the body if it were finished now.
+    /// Current size of the body in bytes.
     pub fn size_bytes(&self) -> usize {
         self.keys.len() + self.rows.len() + self.restarts.len() * RESTART_BYTES + TRAILER_BYTES
     }
 
-    /// The key added last.
+    /// The last key.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Appends a row. Keys must ascend. `base` is taken over by the first row of a block: a timestamp near those of
-    /// the rows to come.
+    /// Appends a row. Keys must ascend. The `base` of the first row becomes the base of the block; it should be near the
+    /// timestamps of the other rows.
     pub fn add(&mut self, key: &[u8], row: RowRef<'_>, base: i64) -> Result<(), DecodeError> {
         if self.is_empty() {
             self.base = base;
@@ -102,7 +103,7 @@ impl BlockBuilder {
         transcode(row, self.base, &mut self.rows)?;
         let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
-        let suffix = key.get(shared..).unwrap_or_default();
+        let suffix = &key[shared..];
         let same = !restart && key.len() == self.last_key.len();
         if restart {
             self.restarts.push(place);
@@ -119,7 +120,7 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Completes the body and hands it to `use_body`; then the builder is empty, but for the last key.
+    /// Completes the body and passes it to `use_body`. Afterwards the builder is empty except for the last key.
     pub fn finish<T>(&mut self, use_body: impl FnOnce(&[u8]) -> T) -> T {
         put_rest(&mut self.keys, &self.rows, &self.restarts, self.base.to_le_bytes());
         let result = use_body(&self.keys);
@@ -131,14 +132,14 @@ impl BlockBuilder {
     }
 }
 
-/// Where an entry and its parts lie in a block.
+/// The place of an entry and its parts in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRef {
-    /// Bytes of the key taken from the key before.
+    /// Length of the common prefix with the previous key.
     pub shared: usize,
-    /// Among the keys.
+    /// Offsets in the keys.
     pub suffix: Range<usize>,
-    /// Among the rows.
+    /// Offsets in the rows.
     pub row: Range<usize>,
 }
 
@@ -147,13 +148,13 @@ impl EntryRef {
         self.shared + self.suffix.len()
     }
 
-    /// Where the next entry begins.
+    /// The start of the next entry.
     pub fn end(&self) -> Place {
         Place { key: self.suffix.end, row: self.row.end }
     }
 }
 
-/// A view of a block's body. Never panics, whatever the bytes; `None` and `Err` mean that they are no block.
+/// A view of a block's body. It never panics, whatever the bytes; `None` and `Err` mean that they are not a block.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockView<'a> {
     keys: &'a [u8],
@@ -162,18 +163,18 @@ pub struct BlockView<'a> {
     base: i64,
 }
 
-/// What the search for a key in a block found.
+/// The result of searching for a key in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// The entry that begins at `place` has the key.
+    /// The entry at `place` has the key.
     Exact { place: Place, entry: EntryRef },
-    /// The entry that begins at `place` is the first with a larger key.
+    /// The entry at `place` is the first with a larger key.
     Greater { place: Place, entry: EntryRef },
     /// All keys of the block are smaller.
     End,
 }
 
-/// What stands before an entry's key suffix, and where that begins.
+/// The head of an entry, and the offset of its key suffix (`end`).
 #[derive(Debug, PartialEq, Eq)]
 struct Lengths {
     shared: usize,
@@ -201,7 +202,7 @@ fn varint(bytes: &[u8], offset: &mut usize) -> Option<usize> {
             return Some(value);
         }
         shift += 7;
-        // Lengths fit 32 bits; more is damage.
+        // Lengths fit 32 bits. Longer varints are damage.
         if shift > 28 {
             return None;
         }
@@ -209,7 +210,7 @@ fn varint(bytes: &[u8], offset: &mut usize) -> Option<usize> {
 }
 
 impl<'a> BlockView<'a> {
-    /// Takes the body apart.
+    /// Splits the body into its parts.
     #[inline]
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let (rest, count) = body.split_last_chunk::<4>()?;
@@ -229,14 +230,14 @@ impl<'a> BlockView<'a> {
         self.base
     }
 
-    /// Has the processor fetch the keys, which a search will jump about in.
+    /// Prefetches the keys, which a search accesses at random.
     #[inline]
     pub fn prefetch_keys(&self) {
         const LINES_MAX: usize = 24;
         self.keys.chunks(LINE_BYTES).take(LINES_MAX).for_each(prefetch);
     }
 
-    /// Where the keys end.
+    /// The end of the keys.
     #[inline]
     pub fn end(&self) -> usize {
         self.keys.len()
@@ -252,7 +253,7 @@ impl<'a> BlockView<'a> {
         Place { key: both as u32 as usize, row: (both >> 32) as usize }
     }
 
-    /// Where the entries of a restart interval begin; the end of the entries if there is no such interval.
+    /// The start of a restart interval; the end of the entries if there is no such interval.
     #[inline]
     pub fn restart(&self, index: usize) -> Place {
         let end = Place { key: self.keys.len(), row: self.rows.len() };
@@ -264,7 +265,7 @@ impl<'a> BlockView<'a> {
         self.restarts.partition_point(|bytes| Self::restart_place(*bytes).key < key_offset).checked_sub(1)
     }
 
-    /// The lengths with which the entry at `offset` among the keys begins.
+    /// Decodes the head of the entry at `offset` in the keys.
     fn lengths(&self, mut offset: usize, previous_key_length: usize) -> Option<Lengths> {
         let head = varint(self.keys, &mut offset)?;
         let shared = head >> 1;
@@ -276,8 +277,8 @@ impl<'a> BlockView<'a> {
         Some(Lengths { shared, suffix_length, row_length, end: offset })
     }
 
-    /// The same of an entry as most are: fewer than 64 shared bytes, fewer than 128 of the suffix if that
-    /// is said, a row shorter than 16 KiB, and not within the last bytes of the keys.
+    /// As [`BlockView::lengths`], for the most frequent form only: fewer than 64 shared bytes, a suffix length of less than 128 if
+    /// it is stored, a row shorter than 16 KiB, and a head that does not lie in the last bytes of the keys.
     #[inline]
     fn short_lengths(&self, offset: usize, previous_key_length: usize) -> Option<Lengths> {
         let bytes = u32::from_le_bytes(*self.keys.get(offset..)?.first_chunk::<4>()?);
@@ -293,12 +294,12 @@ impl<'a> BlockView<'a> {
             row_length |= ((rest >> 8 & 0x7F) as usize) << 7;
             end += 1;
         }
-        // A continued head or suffix length, or a row length of three bytes, is for the long way.
+        // `lengths` handles a continued head or suffix length, and a row length of three bytes.
         let is_short = head < 0x80 && (head & 1 == 1 || suffix_length < 0x80) && rest & 0x8080 != 0x8080;
         is_short.then_some(Lengths { shared, suffix_length, row_length, end })
     }
 
-    /// The entry at `place`, given the length of the key before it.
+    /// The entry at `place`, given the length of the previous key.
     #[inline]
     pub fn entry(&self, place: Place, previous_key_length: usize) -> Option<EntryRef> {
         let Lengths { shared, suffix_length, row_length, end: offset } =
@@ -318,19 +319,27 @@ impl<'a> BlockView<'a> {
         })
     }
 
-    /// The bytes of an entry's key that it does not share.
+    /// The suffix of an entry's key.
     #[inline]
     pub fn suffix(&self, entry: &EntryRef) -> &'a [u8] {
-        self.keys.get(entry.suffix.clone()).unwrap_or_default()
+        let Some(suffix) = self.keys.get(entry.suffix.clone()) else {
+            broken!("an entry lies in its block");
+            return &[];
+        };
+        suffix
     }
 
-    /// The row at these offsets among the rows.
+    /// The row at these offsets in the rows.
     #[inline]
     pub fn row(&self, range: Range<usize>) -> RowRef<'a> {
-        RowRef::new(self.rows.get(range).unwrap_or_default(), self.base)
+        let row = self.rows.get(range).unwrap_or_else(|| {
+            broken!("a row lies in its block");
+            &[]
+        });
+        RowRef::new(row, self.base)
     }
 
-    /// Where the rows begin in the body.
+    /// The offset of the rows in the body.
     #[inline]
     pub fn rows_start(&self) -> usize {
         self.keys.len()
@@ -353,24 +362,27 @@ impl<'a> BlockView<'a> {
         Some(low)
     }
 
-    /// Looks for `target`. What the entry found shares with the key before it, it shares with `target` too: its key is that
-    /// much of `target` and its suffix.
+    /// Searches for `target`. The bytes that the entry found shares with its previous key are also a prefix of `target`. So its key is
+    /// that prefix of `target`, followed by its suffix.
     ///
-    /// Only the bytes behind the common prefix of `target` and the key before are ever compared.
+    /// Only bytes behind the common prefix of `target` and the previous key are compared.
     #[inline]
     pub fn search(&self, target: &[u8]) -> Result<Found, DecodeError> {
         let mut place = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
-        // The key before is smaller than `target`, has this length, and this many bytes in common with it.
+        // The previous key is smaller than `target`. Its length, and the length of its common prefix with `target`:
         let mut previous_length = 0;
         let mut matched = 0;
         while place.key < self.keys.len() {
             let entry = self.entry(place, previous_length).ok_or(MALFORMED)?;
             if entry.shared < matched {
-                // It differs from the key before inside the part that equals the target, and it is larger.
+                // The key differs from the previous one within the common prefix with the target, so it is larger than both.
                 return Ok(Found::Greater { place, entry });
             }
             if entry.shared == matched {
-                let rest = target.get(matched..).unwrap_or_default();
+                let Some(rest) = target.get(matched..) else {
+                    broken!("no more of a key matches than there is");
+                    return Err(MALFORMED);
+                };
                 let suffix = self.suffix(&entry);
                 let common = common_prefix(suffix, rest);
                 match suffix.get(common).cmp(&rest.get(common)) {
@@ -385,7 +397,7 @@ impl<'a> BlockView<'a> {
         Ok(Found::End)
     }
 
-    /// Where the first key greater than or equal to `target` begins; the end of the keys if there is none.
+    /// The offset of the first key greater than or equal to `target`; the end of the keys if there is none.
     pub fn key_offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
         Ok(match self.search(target)? {
             Found::Exact { place, .. } | Found::Greater { place, .. } => place.key,

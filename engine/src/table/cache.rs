@@ -9,13 +9,13 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use crate::invariant::broken;
 use crate::io::Mapping;
 
-/// A verified block body: unpacked, or where it lies in the file.
+/// A verified block body: unpacked, or in place in the file.
 #[derive(Clone)]
 pub enum BlockData {
-    /// The bytes stand behind the counts, for which they are copied once: each step from one place in memory to the next is
-    /// a wait for every reader.
+    /// The bytes are stored next to the reference counts, which costs one copy. It saves each reader a dependent memory access.
     Unpacked(Rc<[u8]>),
     Mapped {
         mapping: Mapping,
@@ -29,12 +29,18 @@ impl BlockData {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Unpacked(bytes) => bytes,
-            Self::Mapped { mapping, start, end } => mapping.bytes().get(*start..*end).unwrap_or_default(),
+            Self::Mapped { mapping, start, end } => {
+                let Some(bytes) = mapping.bytes().get(*start..*end) else {
+                    broken!("a block lies in its file's mapping");
+                    return &[];
+                };
+                bytes
+            }
         }
     }
 
     fn weight_bytes(&self) -> usize {
-        // What the map and the clock take is counted too, or small blocks would be nearly free.
+        // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
         const OVERHEAD_BYTES: usize = 128;
         match self {
             Self::Unpacked(bytes) => bytes.len() + OVERHEAD_BYTES,
@@ -45,7 +51,7 @@ impl BlockData {
 
 type BlockKey = (u64, u64);
 
-/// Both parts of a key are numbers that differ in many bits at most slightly: one multiplication spreads them.
+/// Both parts of a key are numbers that differ in few bits. One multiplication spreads them.
 #[derive(Default)]
 struct BlockKeyHasher(u64);
 
@@ -67,15 +73,14 @@ impl Hasher for BlockKeyHasher {
     }
 }
 
-/// A block and all that the reader of it waits for: it lies in the map itself, for each step from one place in memory to the
-/// next costs as much as the search.
+/// A cached block. It is stored in the map itself, because a dependent memory access costs as much as the search.
 struct Slot {
     data: BlockData,
-    /// Where it stands on the clock.
+    /// Its place on the clock.
     place: usize,
 }
 
-/// What the clock's hand passes: it needs to know no more of a block.
+/// A place on the clock: the data that eviction needs of a block.
 struct Mark {
     key: BlockKey,
     referenced: Cell<bool>,
@@ -90,7 +95,7 @@ struct State {
     hand: usize,
 }
 
-/// Hits and misses since the start, and what is held now.
+/// Hits and misses since the start, and the current contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
     pub hits: u64,
@@ -108,7 +113,7 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// An empty cache; with a capacity of 0 it holds nothing.
+    /// An empty cache. With a capacity of 0 it stores nothing.
     pub fn new(capacity_bytes: usize) -> Self {
         Self {
             capacity_bytes: Cell::new(capacity_bytes),
@@ -122,7 +127,7 @@ impl BlockCache {
     pub(super) fn get(&self, table: u64, offset: u64) -> Option<BlockData> {
         let state = self.state.borrow();
         if let Some(slot) = state.by_key.get(&(table, offset)) {
-            // Nothing that follows depends on it: the processor goes on while it fetches the place.
+            // No later instruction depends on this load, so the processor does not wait for it.
             if let Some(Some(mark)) = state.clock.get(slot.place) {
                 mark.referenced.set(true);
             }
@@ -154,7 +159,7 @@ impl BlockCache {
         state.used_bytes += weight;
     }
 
-    /// Drops the blocks of a table that is going away.
+    /// Removes the blocks of a table.
     pub fn remove_table(&self, table: u64) {
         let mut state = self.state.borrow_mut();
         for place in 0..state.clock.len() {
@@ -167,7 +172,7 @@ impl BlockCache {
         }
     }
 
-    /// Changes the capacity; what is too much is dropped at once.
+    /// Changes the capacity. Blocks beyond it are evicted immediately.
     pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
         self.capacity_bytes.set(capacity_bytes);
         self.state.borrow_mut().make_room(capacity_bytes);
@@ -195,7 +200,7 @@ impl State {
         }
     }
 
-    /// Turns the clock's hand until at most `limit` bytes are held.
+    /// Evicts blocks until at most `limit` bytes are held.
     fn make_room(&mut self, limit: usize) {
         while self.used_bytes > limit && !self.clock.is_empty() {
             self.hand = if self.hand + 1 < self.clock.len() { self.hand + 1 } else { 0 };

@@ -2,10 +2,12 @@
 
 use crate::codec::DecodeError;
 
-/// No block is larger than this when unpacked; a larger claim is damage. Bounds what a bad length can allocate.
+/// The largest unpacked block, in bytes. A stored length above it is damage. This bounds the memory that a damaged length can
+/// allocate.
 pub const BLOCK_BYTES_MAX: usize = 256 << 20;
+const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as usize, "lengths and offsets in a block take 32 bits");
 
-/// How the blocks of a table are compressed. A block that does not shrink is stored as it is.
+/// The compression of a table's blocks. A block that does not shrink is stored uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     None,
@@ -13,7 +15,7 @@ pub enum Compression {
     Zstd { level: i32 },
 }
 
-/// The kind byte that a stored block carries.
+/// The kind byte of a stored block.
 pub mod kind {
     pub const NONE: u8 = 0;
     pub const LZ4: u8 = 1;
@@ -27,8 +29,7 @@ pub fn compress(compression: Compression, body: &[u8], out: &mut Vec<u8>) -> u8 
         Compression::None => kind::NONE,
         Compression::Lz4 => {
             out.resize(start + lz4_flex::block::get_maximum_output_size(body.len()), 0);
-            let room = out.get_mut(start..).unwrap_or_default();
-            match lz4_flex::block::compress_into(body, room) {
+            match lz4_flex::block::compress_into(body, &mut out[start..]) {
                 Ok(length) => {
                     out.truncate(start + length);
                     kind::LZ4

@@ -1,22 +1,24 @@
-//! Moving through a table's rows in key order, both ways.
+//! A cursor over a table's rows in key order, in both directions.
 //!
-//! Forwards each step decodes the next entry. Backwards, entries can only be decoded from a restart on, so a whole restart
-//! interval is decoded once and then handed out from its end: both directions cost about the same.
+//! A forward step decodes the next entry. Entries can only be decoded forwards from a restart. So backwards, a whole restart
+//! interval is decoded once, and its entries are returned from the end. Both directions cost about the same.
 
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::TableError;
 use super::block::{BlockView, EntryRef, Found, Place};
 use super::cache::{BlockCache, BlockData};
+use super::error::TableError;
 use super::index::Target;
 use super::reader::{BlockPlace, TableReader};
+use crate::invariant::broken;
 use crate::row::RowRef;
 
-/// A cursor that reads on for long asks for file pages so far ahead, in steps of `PREFETCH_STEP_BYTES`.
+/// How far a cursor for a long read prefetches file pages, in steps of `PREFETCH_STEP_BYTES`.
 const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
 const PREFETCH_STEP_BYTES: usize = 1 << 20;
+const _: () = assert!(PREFETCH_AHEAD_BYTES > PREFETCH_STEP_BYTES);
 
 struct LoadedBlock {
     place: BlockPlace,
@@ -24,16 +26,16 @@ struct LoadedBlock {
     data: BlockData,
 }
 
-/// An entry of the interval being walked backwards; `key` lies in `TableCursor::interval_keys`.
+/// An entry of the interval that is read backwards. `key` is a range of `TableCursor::interval_keys`.
 struct Step {
     key_offset: usize,
     key: Range<usize>,
-    /// Within the block's body.
+    /// Offsets in the block's body.
     row: Range<usize>,
     end: Place,
 }
 
-/// What a cursor allocates, reusable.
+/// The reusable allocations of a cursor.
 #[derive(Default)]
 pub struct TableCursorBuffers {
     key: Vec<u8>,
@@ -41,31 +43,31 @@ pub struct TableCursorBuffers {
     interval_keys: Vec<u8>,
 }
 
-/// A position in a table: on a row, or nowhere (before the first seek, or past either end).
+/// A cursor over a table. It is on a row, or on none: before the first seek, behind either end, and after an error.
 pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
     prefetches: bool,
     block: Option<LoadedBlock>,
-    /// On a row: where its key begins, where its entry ends, and where it lies in the block's body.
+    /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
     entry_end: Place,
     row: Range<usize>,
     base: i64,
     key: Vec<u8>,
     on_row: bool,
-    /// The entries before the current one in its restart interval, if they are known.
+    /// The entries before the current one in its restart interval, if they have been decoded.
     interval: Vec<Step>,
     interval_keys: Vec<u8>,
 }
 
 impl TableCursor {
-    /// A cursor on nothing. Without a cache each block is unpacked when it is entered (compaction wants that).
+    /// A cursor on no row. Without a cache each block is unpacked when the cursor enters it, as compaction wants it.
     pub fn new(table: Arc<TableReader>, cache: Option<Rc<BlockCache>>) -> Self {
         Self::with_buffers(table, cache, TableCursorBuffers::default())
     }
 
-    /// As [`TableCursor::new`], with the buffers of a cursor that is done.
+    /// As [`TableCursor::new`], with the buffers of a finished cursor.
     pub fn with_buffers(
         table: Arc<TableReader>,
         cache: Option<Rc<BlockCache>>,
@@ -89,7 +91,7 @@ impl TableCursor {
         }
     }
 
-    /// Gives the buffers back; the keys of an interval keep room for `bytes_max`.
+    /// Returns the buffers. The one for the keys of an interval keeps a capacity of `bytes_max`.
     pub fn into_buffers(self, bytes_max: usize) -> TableCursorBuffers {
         let Self { key, interval, mut interval_keys, .. } = self;
         interval_keys.clear();
@@ -97,8 +99,8 @@ impl TableCursor {
         TableCursorBuffers { key, interval, interval_keys }
     }
 
-    /// A cursor for a long read forwards on a thread that others wait for: without a cache, whose blocks it would only displace, and
-    /// file pages are asked for before they are needed.
+    /// A cursor for a long forward read on a thread that also serves requests. It bypasses the block cache, whose blocks it would
+    /// evict, and prefetches file pages.
     pub fn for_long_read(table: Arc<TableReader>, buffers: TableCursorBuffers) -> Self {
         Self { prefetches: true, ..Self::with_buffers(table, None, buffers) }
     }
@@ -124,6 +126,9 @@ impl TableCursor {
     pub fn row(&self) -> RowRef<'_> {
         let block = self.block.as_ref().filter(|_| self.on_row);
         let bytes = block.and_then(|block| block.data.bytes().get(self.row.clone()));
+        if bytes.is_none() && self.on_row {
+            broken!("the row of a cursor lies in its block");
+        }
         RowRef::new(bytes.unwrap_or_default(), self.base)
     }
 
@@ -142,8 +147,7 @@ impl TableCursor {
             let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
             self.enter(place, target)?;
         }
-        let block = self.block.as_ref();
-        let Some(block) = block else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         self.interval.clear();
         let found = view.search(key).map_err(|_| self.table.malformed_block(block.target))?;
@@ -151,7 +155,12 @@ impl TableCursor {
             Found::Exact { place, entry } | Found::Greater { place, entry } => {
                 let rows_start = view.rows_start();
                 self.key.clear();
-                self.key.extend_from_slice(key.get(..entry.shared).unwrap_or_default());
+                let Some(shared) = key.get(..entry.shared) else {
+                    return Err(
+                        broken!("an entry that was found shares no more with the key than that has").into()
+                    );
+                };
+                self.key.extend_from_slice(shared);
                 self.key.extend_from_slice(view.suffix(&entry));
                 self.stand_on(place.key, &entry, rows_start);
                 Ok(true)
@@ -164,7 +173,7 @@ impl TableCursor {
     pub fn seek_before(&mut self, key: &[u8]) -> Result<bool, TableError> {
         let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let end = view.key_offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
         self.interval.clear();
@@ -195,7 +204,7 @@ impl TableCursor {
             return Ok(false);
         }
         self.interval.clear();
-        let Some(block) = self.block.as_ref() else { return Ok(false) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         if self.entry_end.key >= view.end() {
             return self.next_block();
@@ -210,7 +219,7 @@ impl TableCursor {
         Ok(true)
     }
 
-    /// Moves to the row before. Returns whether there is one.
+    /// Moves to the previous row. Returns whether there is one.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, TableError> {
         if !self.on_row {
@@ -239,7 +248,7 @@ impl TableCursor {
     fn enter(&mut self, place: BlockPlace, target: Target) -> Result<(), TableError> {
         self.on_row = false;
         if self.block.as_ref().is_none_or(|block| block.place != place) {
-            // A cursor that meets an error is on nothing.
+            // After an error the cursor is on no row.
             self.block = None;
             if self.prefetches {
                 self.prefetch(target);
@@ -253,13 +262,14 @@ impl TableCursor {
         Ok(())
     }
 
-    /// At every step within the file: what lies ahead of it. So a read in many turns needs no memory of what it has asked for.
+    /// Prefetches file pages whenever the read crosses a step boundary of the file. So a read in several parts needs no memory of
+    /// its prefetches.
     fn prefetch(&self, target: Target) {
         let Ok(start) = usize::try_from(target.offset) else { return };
         let end = start.saturating_add(target.length as usize);
         if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
             let ahead = end.saturating_add(PREFETCH_AHEAD_BYTES - PREFETCH_STEP_BYTES);
-            // A little more: the next step may be a block later.
+            // A little more than a step: the next boundary may be crossed one block later.
             self.table.prefetch(ahead, PREFETCH_STEP_BYTES + PREFETCH_STEP_BYTES / 8);
         }
     }
@@ -270,7 +280,7 @@ impl TableCursor {
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_after(place)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let entry =
             view.entry(Place::default(), 0).ok_or_else(|| self.table.malformed_block(block.target))?;
@@ -286,14 +296,14 @@ impl TableCursor {
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_before(place)? else { return Ok(self.leave()) };
         self.enter(place, target)?;
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let end = view(&self.table, block)?.end();
         self.step_back_from(end)
     }
 
     /// Moves to the last entry of the current block whose key begins before `end`, decoding its interval up to there.
     fn step_back_from(&mut self, end: usize) -> Result<bool, TableError> {
-        let Some(block) = self.block.as_ref() else { return Ok(self.leave()) };
+        let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let Some(interval) = view.interval_before(end) else { return self.previous_block() };
         self.interval.clear();
@@ -323,15 +333,25 @@ impl TableCursor {
     }
 
     fn take_step(&mut self) -> bool {
-        let Some(step) = self.interval.pop() else { return self.leave() };
+        let step = self.interval.pop();
+        let key = step.as_ref().and_then(|step| self.interval_keys.get(step.key.clone()));
+        let (Some(step), Some(key)) = (&step, key) else {
+            broken!("a step backwards is one of the interval's");
+            return self.leave();
+        };
         self.key.clear();
-        self.key.extend_from_slice(self.interval_keys.get(step.key).unwrap_or_default());
+        self.key.extend_from_slice(key);
         self.key_offset = step.key_offset;
         self.entry_end = step.end;
-        self.row = step.row;
+        self.row = step.row.clone();
         self.on_row = true;
         true
     }
+}
+
+#[cold]
+fn no_block() -> TableError {
+    broken!("a cursor that moves within a block has one").into()
 }
 
 #[inline]

@@ -4,13 +4,13 @@
 //! filter := lines (64 bytes each, starting at a multiple of 64 in the file) | probes u8 | 7 zero bytes
 //! ```
 //!
-//! A hash selects a line with its high bits and `probes` bits in it with 9-bit pieces of a product of itself. The hash
-//! functions below are part of the file format. An empty section means "no filter": everything may be there.
+//! The high bits of a hash select a line. 9-bit pieces of a product of the hash select `probes` bits in it. The hash functions below
+//! are part of the file format. An empty section means that there is no filter: every key may be in the table.
 
 use crate::key;
 use crate::prefetch::prefetch;
 
-/// Bytes of a line: what most processors fetch at once. Part of the file format.
+/// Bytes of a line: the cache line of most processors. Part of the file format.
 pub const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = 512;
 const TRAILER_BYTES: usize = 8;
@@ -18,21 +18,23 @@ const TRAILER_BYTES: usize = 8;
 const PROBES_PER_WORD: u32 = 7;
 const PROBES_MAX: u32 = 14;
 const BITS_PER_KEY_MAX: u32 = 32;
+const _: () = assert!(LINE_BITS == 8 * LINE_BYTES as u64 && LINE_BITS == 1 << 9);
+const _: () = assert!(PROBES_PER_WORD * 9 <= u64::BITS && PROBES_MAX <= 2 * PROBES_PER_WORD);
 
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const SEED: u64 = 0xA076_1D64_78BD_642F;
 
-/// The hashes of one full key, computed once for all tables it is looked for in.
+/// The hashes of a full key. They are computed once for all tables in which the key is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Of the partition; a function of the token alone, which is a hash already.
+    /// The hash of the partition. It depends on the token only, which is itself a hash.
     pub partition: u64,
-    /// Of the whole key.
+    /// The hash of the whole key.
     pub row: u64,
 }
 
 impl KeyHash {
-    /// The hashes of a full key, or of a bare partition prefix (then only `partition` means something).
+    /// The hashes of a full key. For a bare partition prefix only `partition` is meaningful.
     #[inline]
     pub fn of(key: &[u8]) -> Self {
         Self { partition: partition_hash(key), row: row_hash(key) }
@@ -67,19 +69,19 @@ pub fn row_hash(key: &[u8]) -> u64 {
     fold(hash ^ u64::from_le_bytes(last), SEED)
 }
 
-/// The partition prefix's bytes of a key, or the whole key if it has no proper prefix.
+/// The partition prefix of a key; the whole key if it has no complete prefix.
 pub fn partition_of(key: &[u8]) -> &[u8] {
     key::prefix_length(key).and_then(|length| key.get(..length)).unwrap_or(key)
 }
 
-/// How many bits and probes a key needs for a wished rate of false positives.
+/// The bits per key and the number of probes for a given rate of false positives.
 fn dimensions(false_positive_chance: f64) -> Option<(u32, u32)> {
     if false_positive_chance.is_nan() || false_positive_chance >= 1.0 {
         return None;
     }
     (2..=BITS_PER_KEY_MAX)
         .map(|bits| (bits, ((f64::from(bits) * 0.65).round() as u32).clamp(1, PROBES_MAX)))
-        // The rate of a filter that is one line is quick to say and never worse than that of one in lines.
+        // The rate of an unblocked filter is cheap to compute, and a lower bound of a blocked filter's rate.
         .find(|(bits, probes)| {
             unblocked_rate(*bits, *probes) <= false_positive_chance
                 && expected_rate(*bits, *probes) <= false_positive_chance
@@ -87,12 +89,12 @@ fn dimensions(false_positive_chance: f64) -> Option<(u32, u32)> {
         .or(Some((BITS_PER_KEY_MAX, PROBES_MAX)))
 }
 
-/// The expected rate of false positives of a filter that is not cut into lines.
+/// The expected rate of false positives of an unblocked filter.
 fn unblocked_rate(bits_per_key: u32, probes: u32) -> f64 {
     (1.0 - (-f64::from(probes) / f64::from(bits_per_key)).exp()).powi(probes as i32)
 }
 
-/// The expected rate of false positives of a blocked filter: keys a line are Poisson distributed.
+/// The expected rate of false positives of a blocked filter. The number of keys per line is Poisson distributed.
 fn expected_rate(bits_per_key: u32, probes: u32) -> f64 {
     let mean = LINE_BITS as f64 / f64::from(bits_per_key);
     let mut probability = (-mean).exp();
@@ -110,7 +112,7 @@ fn line_of(hash: u64, lines: usize) -> usize {
     ((u128::from(hash) * lines as u128) >> 64) as usize
 }
 
-/// Calls `visit` with each bit (0..512) of a hash until it returns false; returns whether it never did.
+/// Calls `visit` with each bit (0..512) of a hash until it returns false. True if it never did.
 #[inline]
 fn all_bits(hash: u64, probes: u32, mut visit: impl FnMut(u64) -> bool) -> bool {
     let mut word = hash.wrapping_mul(MULTIPLIER);
@@ -137,19 +139,15 @@ pub fn build(hashes: &[u64], false_positive_chance: f64) -> Vec<u8> {
     for hash in hashes {
         let start = line_of(*hash, lines) * LINE_BYTES;
         all_bits(*hash, probes, |bit| {
-            if let Some(byte) = filter.get_mut(start + (bit / 8) as usize) {
-                *byte |= 1 << (bit % 8);
-            }
+            filter[start + (bit / 8) as usize] |= 1 << (bit % 8);
             true
         });
     }
-    if let Some(field) = filter.get_mut(lines * LINE_BYTES) {
-        *field = probes as u8;
-    }
+    filter[lines * LINE_BYTES] = probes as u8;
     filter
 }
 
-/// A filter's bytes, ready to be asked.
+/// A view of a filter.
 #[derive(Debug, Clone, Copy)]
 pub struct Filter<'a> {
     lines: &'a [[u8; LINE_BYTES]],
@@ -157,7 +155,7 @@ pub struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    /// `None` if these bytes are no filter.
+    /// `None` if the bytes are not a filter.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let (lines, trailer) = bytes.as_chunks::<LINE_BYTES>();
@@ -166,7 +164,7 @@ impl<'a> Filter<'a> {
             .then_some(Self { lines, probes })
     }
 
-    /// Has the processor fetch the line of a hash.
+    /// Prefetches the line of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some(line) = self.lines.get(line_of(hash, self.lines.len())) {
@@ -174,7 +172,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// False only if nothing with this hash was put in.
+    /// False only if no key with this hash was added.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.lines.get(line_of(hash, self.lines.len())) else { return true };

@@ -1,31 +1,31 @@
 //! The layout of a table file. Version 2. Integers little endian.
 //!
 //! ```text
-//! file    := data blocks | spans | padding to 64 | partition filter | padding to 64 | row filter
+//! file    := data blocks | range tombstones | padding to 64 | partition filter | padding to 64 | row filter
 //!            | index leaves | index root | statistics | footer
 //! block   := stored bytes | kind u8 | unpacked length u32 | crc32 u32
-//! kind    := compression of the stored bytes: 0 as they are, 1 LZ4, 2 Zstandard; plus 128 if what comes out of it is a
-//!            packed body (see `packing`) and not the body itself (see `block`); the length is before that step
+//! kind    := compression of the stored bytes: 0 none, 1 LZ4, 2 Zstandard; plus 128 if they unpack to a packed body (see
+//!            `packing`) instead of a body (see `block`); the length is that of the packed body
 //! footer  := 6 x section | length of the data blocks u64 | length of the file u64 | crc32 u32 | version u32 | "HELTABLE"
 //! section := offset u64 | length u64 | crc32 u32
 //! ```
 //!
 //! The sections are in the order of [`Footer`]'s fields. The checksum (IEEE) of a block covers everything before
-//! it; that of the footer the footer's bytes before it, the version and the magic. So every byte of the file that means
-//! something is under a checksum: only the padding (at most 63 zero bytes, twice) is not.
+//! it. The checksum of the footer covers the footer's bytes before it, the version and the magic. So every meaningful byte of the
+//! file is covered by a checksum; only the padding (at most 63 zero bytes, twice) is not.
 //!
-//! Files of version 1, which are read as well, differ in one thing: their statistics say nothing of positions.
+//! Files of version 1 can still be read. They differ in one thing: their statistics contain no positions.
 
 use super::compression::{self, Compression};
 use super::packing;
 
-/// The newest version this program reads, and the one it writes.
+/// The newest version that this program reads, and the one that it writes.
 pub const VERSION: u32 = 2;
 
-/// The oldest version this program reads.
+/// The oldest version that this program reads.
 pub const OLDEST_VERSION: u32 = 1;
 
-/// The first version whose statistics know the positions of rows.
+/// The first version whose statistics contain the positions of rows.
 pub const POSITIONS_SINCE_VERSION: u32 = 2;
 
 /// The last bytes of a table.
@@ -42,12 +42,12 @@ const FOOTER_BODY_BYTES: usize = SECTIONS * SECTION_BYTES + 16;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = FOOTER_BODY_BYTES + TAIL_BYTES;
 
-/// Whether the checksum of `bytes` is `crc32`. A fuzzer gets past every checksum.
+/// Whether the checksum of `bytes` is `crc32`. Builds for fuzzing accept every checksum.
 pub fn checksum_matches(bytes: &[u8], crc32: u32) -> bool {
     cfg!(feature = "fuzzing") || crc32fast::hash(bytes) == crc32
 }
 
-/// Where a section lies, and its checksum.
+/// The place of a section, and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Section {
     pub offset: u64,
@@ -56,12 +56,12 @@ pub struct Section {
 }
 
 impl Section {
-    /// A section with these bytes at this place.
+    /// The section that consists of these bytes at this offset.
     pub fn of(offset: u64, bytes: &[u8]) -> Self {
         Self { offset, length: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
     }
 
-    /// The section's bytes of a file, unchecked.
+    /// The section's bytes in the file, without a check of the checksum.
     #[inline]
     pub fn slice<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
         let start = usize::try_from(self.offset).ok()?;
@@ -69,10 +69,10 @@ impl Section {
     }
 }
 
-/// The end of a table: where everything else is.
+/// The footer of a table: the places of all sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Footer {
-    pub spans: Section,
+    pub range_tombstones: Section,
     pub partition_filter: Section,
     pub row_filter: Section,
     pub index_leaves: Section,
@@ -83,7 +83,7 @@ pub struct Footer {
     pub version: u32,
 }
 
-/// Why a file's end is no footer.
+/// Why the end of a file is not a footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FooterError {
     Damaged(&'static str),
@@ -93,7 +93,7 @@ pub enum FooterError {
 impl Footer {
     pub fn sections(&self) -> [&Section; SECTIONS] {
         [
-            &self.spans,
+            &self.range_tombstones,
             &self.partition_filter,
             &self.row_filter,
             &self.index_leaves,
@@ -112,7 +112,7 @@ impl Footer {
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.file_bytes.to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
-        hasher.update(out.get(start..).unwrap_or_default());
+        hasher.update(&out[start..]);
         hasher.update(&self.version.to_le_bytes());
         hasher.update(MAGIC);
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
@@ -136,7 +136,7 @@ impl Footer {
         hasher.update(version);
         hasher.update(magic);
         if !cfg!(feature = "fuzzing") && hasher.finalize() != u32::from_le_bytes(*crc) {
-            // Another version's footer may have another length, and with it another checksum.
+            // The footer of another version may have another length, and then its checksum is elsewhere.
             return Err(match version_number {
                 OLDEST_VERSION..=VERSION => FooterError::Damaged("the checksum of the footer is wrong"),
                 other => FooterError::Version(other),
@@ -156,9 +156,9 @@ impl Footer {
         }
         let (lengths, file_bytes) = body.split_last_chunk::<8>().ok_or(CUT)?;
         let (_, data_bytes) = lengths.split_last_chunk::<8>().ok_or(CUT)?;
-        let [spans, partition_filter, row_filter, index_leaves, index_root, statistics] = sections;
+        let [range_tombstones, partition_filter, row_filter, index_leaves, index_root, statistics] = sections;
         let footer = Self {
-            spans,
+            range_tombstones,
             partition_filter,
             row_filter,
             index_leaves,
@@ -175,26 +175,26 @@ impl Footer {
     }
 }
 
-/// Appends a block as it is stored.
+/// Appends a block in its stored form.
 pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let mut packed = Vec::new();
-    // Without compression a block is read where it lies in the file.
+    // Without compression a block is not packed, so that it can be read in place.
     let is_packed = compression != Compression::None && packing::pack(body, &mut packed);
     let bytes = if is_packed { &packed } else { body };
     let kind = compression::compress(compression, bytes, out);
     out.push(kind | if is_packed { KIND_PACKED } else { 0 });
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
+    let crc = crc32fast::hash(&out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// A block whose checksum is right.
+/// A block whose checksum is correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckedBlock<'a> {
-    /// The body lies in the file as it is.
+    /// The body, in place in the file.
     InPlace(&'a [u8]),
-    /// The body had to be unpacked.
+    /// The unpacked body.
     Unpacked(Vec<u8>),
 }
 
@@ -229,7 +229,7 @@ mod tests {
     fn golden_footer() {
         let section = |number: u64| Section { offset: number, length: number + 1, crc32: number as u32 + 2 };
         let footer = Footer {
-            spans: section(1),
+            range_tombstones: section(1),
             partition_filter: section(2),
             row_filter: section(3),
             index_leaves: section(4),

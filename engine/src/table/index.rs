@@ -1,8 +1,8 @@
 //! The index of a table: which block may hold a key.
 //!
-//! Two levels of the same kind of node: leaves point to data blocks, the root to leaves. A node is searched where it
-//! lies in the mapping, without decoding: all keys' first eight bytes behind their common prefix stand together as
-//! numbers, full keys are compared only among equals.
+//! The index has two levels of nodes: leaves point to data blocks, the root points to leaves. A node is searched in place, without
+//! decoding. The first eight bytes of all keys, behind their common prefix, are stored together as numbers. Full keys are
+//! compared only if these numbers are equal.
 //!
 //! ```text
 //! node  := count u32 | prefix length u32 | count x head u64 | count x target | prefix | key rests     little endian
@@ -15,14 +15,15 @@
 use std::cmp::Ordering;
 
 use super::block::common_prefix;
+use super::error::TableError;
 
-/// Entries of a leaf.
+/// The most entries of a leaf.
 pub const LEAF_ENTRIES_MAX: usize = 128;
 
 const HEAD_BYTES: usize = 8;
 const TARGET_BYTES: usize = 16;
 
-/// A piece of the file that an index entry points to.
+/// The part of the file that an index entry points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     pub offset: u64,
@@ -70,7 +71,7 @@ impl NodeBuilder {
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.entries.iter().map(move |(end, _)| {
-            let key = self.keys.get(start..*end).unwrap_or_default();
+            let key = &self.keys[start..*end];
             start = *end;
             key
         })
@@ -81,15 +82,19 @@ impl NodeBuilder {
         self.keys().next().unwrap_or_default()
     }
 
-    /// Appends the node's bytes and empties the builder.
-    pub fn write_to(&mut self, out: &mut Vec<u8>) {
+    /// Appends the node's bytes and empties the builder. Fails if the keys are larger than 32 bits can address.
+    pub fn write_to(&mut self, out: &mut Vec<u8>) -> Result<(), TableError> {
+        const TOO_LARGE: TableError = TableError::TooLarge { what: "index nodes" };
+        let count = u32::try_from(self.entries.len()).map_err(|_| TOO_LARGE)?;
+        // So the ends of all keys' rests fit as well.
+        u32::try_from(self.keys.len()).map_err(|_| TOO_LARGE)?;
         let first = self.first_key();
-        // Keys ascend, so what the first and the last have in common all have.
+        // Keys ascend, so the common prefix of the first and the last is the common prefix of all.
         let prefix = common_prefix(first, self.keys().last().unwrap_or_default());
-        out.extend_from_slice(&(self.entries.len() as u32).to_le_bytes());
+        out.extend_from_slice(&count.to_le_bytes());
         out.extend_from_slice(&(prefix as u32).to_le_bytes());
         for key in self.keys() {
-            out.extend_from_slice(&head(key.get(prefix..).unwrap_or_default()).to_le_bytes());
+            out.extend_from_slice(&head(&key[prefix..]).to_le_bytes());
         }
         let mut end = 0;
         for (key, (_, target)) in self.keys().zip(&self.entries) {
@@ -98,12 +103,13 @@ impl NodeBuilder {
             out.extend_from_slice(&target.length.to_le_bytes());
             out.extend_from_slice(&target.offset.to_le_bytes());
         }
-        out.extend_from_slice(first.get(..prefix).unwrap_or_default());
+        out.extend_from_slice(&first[..prefix]);
         for key in self.keys() {
-            out.extend_from_slice(key.get(prefix..).unwrap_or_default());
+            out.extend_from_slice(&key[prefix..]);
         }
         self.keys.clear();
         self.entries.clear();
+        Ok(())
     }
 }
 
@@ -117,7 +123,7 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// `None` if these bytes are no node.
+    /// `None` if the bytes are not a node.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
@@ -198,7 +204,7 @@ mod tests {
             builder.add(key, Target { offset: number as u64 * 100, length: number as u32 });
         }
         let mut bytes = Vec::new();
-        builder.write_to(&mut bytes);
+        builder.write_to(&mut bytes).unwrap();
         bytes
     }
 

@@ -1,21 +1,21 @@
-//! Leaving out of a block what its rows have in common, before it is compressed.
+//! Packing a block before compression: the structure that its rows have in common is left out.
 //!
-//! Rows of a table mostly have the same columns, values of the same lengths, and cells that are all live. A general
-//! compressor does not find repeats of two or three bytes between incompressible values, so the packer does: a row
-//! that has the *shape* of the row before (same row flags, same cell flags and columns) is written without it, and
-//! without the lengths of its values if those are equal as well. Unpacking gives back the block's body byte by byte.
+//! Most rows of a table have the same columns, values of the same lengths, and only live cells. General compressors do not find
+//! repeats of two or three bytes between incompressible values. So the packer removes them. A row that has the *shape* of the
+//! previous row (the same row flags, cell flags and columns) is written without it, and without the lengths of its values if
+//! those are equal as well. Unpacking restores the block's body byte by byte.
 //!
 //! ```text
 //! packed := body length varint | base timestamp i64 | entries
 //! entry  := head varint | [suffix length varint] | key suffix | row
 //! head   := shared << 3 | same << 2 | mode                          (shared, same: as in a block's body)
-//! row    := mode 0 (as it is):        length varint | bytes
+//! row    := mode 0 (unchanged):       length varint | bytes
 //!           mode 1 (same shape):      numbers | value lengths varints | values
 //!           mode 2 (lengths as well): numbers | values
-//! numbers := the varints of the row that are neither columns nor lengths, in their order, as they are
+//! numbers := the varints of the row that are neither columns nor lengths, unchanged and in order
 //! ```
 //!
-//! Rows with deletions or with cells that have a path are always written as they are.
+//! Rows with deletions, or with cells that have a path, are always written unchanged.
 
 use super::block::{BlockView, Place, RESTART_INTERVAL, put_rest};
 use super::compression::BLOCK_BYTES_MAX;
@@ -25,6 +25,7 @@ use crate::row::flags;
 const AS_IS: u64 = 0;
 const SAME_SHAPE: u64 = 1;
 const SAME_LENGTHS: u64 = 2;
+const _: () = assert!(SAME_LENGTHS < 1 << 2, "a mode takes two bits of an entry's head");
 
 const MALFORMED: DecodeError = DecodeError::Truncated { what: "a packed block" };
 
@@ -50,7 +51,7 @@ impl CellShape {
     }
 }
 
-/// Varints of the row's liveness.
+/// The number of varints of the row's liveness.
 fn row_numbers(row_flags: u8) -> u8 {
     match (row_flags & flags::LIVENESS != 0, row_flags & flags::LIVENESS_EXPIRES != 0) {
         (false, _) => 0,
@@ -69,7 +70,7 @@ fn cell_numbers(cell_flags: u8) -> u8 {
         }
 }
 
-/// Moves over a varint and returns its bytes.
+/// Takes a varint and returns its bytes.
 #[inline]
 fn take_varint<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = rest.iter().position(|byte| *byte < 0x80)? + 1;
@@ -99,7 +100,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Takes rows apart into shape, numbers and values. Buffers are kept from row to row.
+/// Splits rows into shape, numbers and values. The buffers are reused from row to row.
 #[derive(Debug, Default)]
 struct Splitter {
     shape: Shape,
@@ -108,7 +109,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// `None` if the row has parts that shapes do not cover.
+    /// `None` if the row has parts that are not in shapes.
     fn split(&mut self, row: &[u8]) -> Option<()> {
         self.shape.cells.clear();
         self.numbers.clear();
@@ -143,7 +144,7 @@ impl Splitter {
 }
 
 impl Shape {
-    /// Which mode a row of shape `other` gets after a row of this shape.
+    /// The mode of a row of shape `other` after a row of this shape.
     fn mode(&self, other: &Self) -> u64 {
         let same_structure = self.row_flags == other.row_flags
             && self.cells.len() == other.cells.len()
@@ -162,7 +163,7 @@ impl Shape {
     }
 }
 
-/// Appends the packed form of a block's body to `out`; false if the bytes are no block's body.
+/// Appends the packed form of a block's body to `out`; false if the bytes are not a block's body.
 pub fn pack(body: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(view) = BlockView::new(body) else { return false };
     put_unsigned(out, body.len() as u64);
@@ -230,7 +231,7 @@ impl Shape {
 
     fn read_lengths(&mut self, rest: &mut &[u8]) -> Option<()> {
         for cell in self.cells.iter_mut().filter(|cell| cell.has_value()) {
-            // No value is longer than a block: sums of these cannot overflow.
+            // No value is longer than a block, so sums of lengths cannot overflow.
             cell.value_length =
                 usize::try_from(take_number(rest)?).ok().filter(|length| *length <= BLOCK_BYTES_MAX)?;
         }
@@ -336,7 +337,7 @@ mod tests {
     use crate::row_writer::RowBuilder;
     use crate::table::block::BlockBuilder;
 
-    /// A block of rows of all kinds, often alike.
+    /// A block of rows of all kinds. Many have the same shape.
     fn block(seed: u64, rows: usize) -> Vec<u8> {
         let mut random = SplitMix64::new(seed);
         let mut builder = BlockBuilder::new();

@@ -6,16 +6,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::TableError;
 use super::block::{BlockView, Found};
 use super::cache::{BlockCache, BlockData};
+use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
-    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, VERSION, checksum_matches, read_block,
+    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
+    read_block,
 };
 use super::index::{Node, Target};
-use super::spans::Spans;
+use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
+use crate::invariant::broken;
 use crate::io::{Disk, Mapping};
 use crate::row::RowRef;
 
@@ -34,7 +36,7 @@ impl fmt::Debug for TableReader {
     }
 }
 
-/// A row found by [`TableReader::get`]; it keeps its block alive.
+/// A row that [`TableReader::get`] found. It keeps its block alive.
 pub struct TableRow {
     block: BlockData,
     start: usize,
@@ -45,7 +47,11 @@ pub struct TableRow {
 impl TableRow {
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
-        RowRef::new(self.block.bytes().get(self.start..self.end).unwrap_or_default(), self.base)
+        let Some(bytes) = self.block.bytes().get(self.start..self.end) else {
+            broken!("a row that was found lies in its block");
+            return RowRef::new(&[], self.base);
+        };
+        RowRef::new(bytes, self.base)
     }
 }
 
@@ -62,7 +68,7 @@ impl TableReader {
         Self::open(disk.map(path).await?, path, id).map(Arc::new)
     }
 
-    /// Opens a table, checking everything but its data blocks. `path` is for error messages.
+    /// Opens a table and checks all of it except the data blocks. `path` is for error messages.
     pub fn open(mapping: Mapping, path: &Path, id: u64) -> Result<Self, TableError> {
         let file = mapping.bytes();
         let footer = Footer::read(file).map_err(|error| match error {
@@ -82,15 +88,21 @@ impl TableReader {
                 TableError::damaged(path, footer.statistics.offset, "the statistics are malformed")
             })?;
         let reader = Self { id, path: path.to_path_buf(), mapping, footer, statistics };
-        if Spans::new(reader.section(|footer| &footer.spans)).is_none_or(|spans| !spans.is_valid()) {
-            return Err(reader.damaged(footer.spans.offset, "the span deletions are malformed"));
+        if RangeTombstones::new(reader.section(|footer| &footer.range_tombstones))
+            .is_none_or(|range_tombstones| !range_tombstones.is_valid())
+        {
+            return Err(reader.damaged(footer.range_tombstones.offset, "the range tombstones are malformed"));
         }
         Ok(reader)
     }
 
     #[inline]
-    fn section(&self, choose: impl FnOnce(&Footer) -> &super::format::Section) -> &[u8] {
-        choose(&self.footer).slice(self.mapping.bytes()).unwrap_or_default()
+    fn section(&self, choose: impl FnOnce(&Footer) -> &Section) -> &[u8] {
+        let Some(bytes) = choose(&self.footer).slice(self.mapping.bytes()) else {
+            broken!("the sections of an open table lie in its mapping");
+            return &[];
+        };
+        bytes
     }
 
     pub(super) fn damaged(&self, offset: u64, reason: &'static str) -> TableError {
@@ -114,7 +126,7 @@ impl TableReader {
         &self.statistics
     }
 
-    /// Has the processor fetch what [`TableReader::may_contain_partition`] will look at.
+    /// Prefetches the data that [`TableReader::may_contain_partition`] will read.
     #[inline]
     pub fn prefetch_filter(&self, hash: KeyHash) {
         if let Some(filter) = Filter::new(self.section(|footer| &footer.partition_filter)) {
@@ -122,30 +134,35 @@ impl TableReader {
         }
     }
 
-    /// False only if the table has neither rows nor spans of the partition.
+    /// False only if the table has neither rows nor range tombstones of the partition.
     #[inline]
     pub fn may_contain_partition(&self, hash: KeyHash) -> bool {
         Filter::new(self.section(|footer| &footer.partition_filter))
             .is_none_or(|filter| filter.may_contain(hash.partition))
     }
 
-    /// False only if the table has no row with exactly this key. Its spans may cover the key all the same.
+    /// False only if the table has no row with exactly this key. Its range tombstones may still cover the key.
     #[inline]
     pub fn may_contain_row(&self, hash: KeyHash) -> bool {
         match Filter::new(self.section(|footer| &footer.row_filter)) {
             Some(filter) => filter.may_contain(hash.row),
-            // Every partition has one row: the filter of partitions says as much.
+            // Every partition has one row, so the partition filter has the same information.
             None => self.may_contain_partition(hash),
         }
     }
 
-    /// The span deletions.
+    /// The range tombstones.
     #[inline]
-    pub fn spans(&self) -> Spans<'_> {
-        Spans::new(self.section(|footer| &footer.spans)).unwrap_or_default()
+    pub fn range_tombstones(&self) -> RangeTombstones<'_> {
+        let Some(range_tombstones) = RangeTombstones::new(self.section(|footer| &footer.range_tombstones))
+        else {
+            broken!("the range tombstones of an open table can be read");
+            return RangeTombstones::default();
+        };
+        range_tombstones
     }
 
-    /// The row with exactly this key. Ask the filter first.
+    /// The row with exactly this key. Check the filter first.
     #[inline]
     pub fn get(&self, cache: Option<&BlockCache>, key: &[u8]) -> Result<Option<TableRow>, TableError> {
         let Some((_, target)) = self.find(key)? else { return Ok(None) };
@@ -185,7 +202,7 @@ impl TableReader {
         Node::new(self.mapping.bytes().get(start..start.checked_add(target.length as usize)?)?)
     }
 
-    /// The block that holds `key` if any does. `None` if the table has no blocks.
+    /// The block that contains `key`, if any block does. `None` if the table has no blocks.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<(BlockPlace, Target)>, TableError> {
         let look = || {
@@ -201,7 +218,7 @@ impl TableReader {
         look().ok_or_else(|| self.malformed_index())
     }
 
-    /// The first (`None`) or the next block after a place.
+    /// The block after a place; for `None` the first block.
     pub(super) fn block_after(
         &self,
         place: Option<BlockPlace>,
@@ -225,7 +242,7 @@ impl TableReader {
         look().ok_or_else(|| self.malformed_index())
     }
 
-    /// The last (`None`) or the next block before a place.
+    /// The block before a place; for `None` the last block.
     pub(super) fn block_before(
         &self,
         place: Option<BlockPlace>,
@@ -245,7 +262,7 @@ impl TableReader {
         look().ok_or_else(|| self.malformed_index())
     }
 
-    /// Whether `key`, known to be at or behind the start of the block at `place`, would lie in that very block.
+    /// Whether `key` belongs into the block at `place`. It must not be before the start of that block.
     pub(super) fn is_within(&self, place: BlockPlace, key: &[u8]) -> bool {
         self.leaf(place.leaf)
             .filter(|node| place.entry + 1 < node.len())
@@ -253,12 +270,12 @@ impl TableReader {
             .unwrap_or(false)
     }
 
-    /// Has bytes of the file brought into memory.
+    /// Asks the system to load bytes of the file into memory.
     pub(super) fn prefetch(&self, offset: usize, length: usize) {
         self.mapping.prefetch(offset, length);
     }
 
-    /// A block's body: from the cache, else checked and unpacked.
+    /// A block's body from the cache; else it is read, checked and unpacked.
     #[inline]
     pub(super) fn block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {

@@ -1,4 +1,4 @@
-//! What is known about a table without reading its rows: counts, bounds of times and keys.
+//! The statistics of a table: counts, and bounds of times and keys.
 //!
 //! ```text
 //! statistics := varints in the order of the fields below (signed ones zigzag, optional ones as 0 or value + 1)
@@ -14,17 +14,17 @@ use crate::codec::{DecodeError, Reader, put_bytes, put_signed, put_unsigned};
 use crate::key::STATIC_POSITION;
 use crate::row::{RowHead, RowRef};
 
-/// Counts and bounds over all rows and span deletions of a table.
+/// Counts and bounds over all rows and range tombstones of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableStatistics {
     pub rows: u64,
     pub partitions: u64,
     /// Cells of every kind.
     pub cells: u64,
-    /// Deleted cells, row deletions, column deletions and span deletions.
+    /// Deleted cells, row deletions, column deletions and range tombstones.
     pub tombstones: u64,
-    /// Span deletions alone.
-    pub spans: u64,
+    /// Range tombstones alone.
+    pub range_tombstones: u64,
     /// Cells and liveness marks with an expiry.
     pub expiring: u64,
     /// Bytes of all keys and rows before prefixes are shared and blocks compressed.
@@ -41,17 +41,17 @@ pub struct TableStatistics {
     /// Smallest and largest TTL of anything that expires, seconds.
     pub min_ttl: Option<u32>,
     pub max_ttl: Option<u32>,
-    /// Cells and liveness marks that neither are deleted nor expire. While it is 0 all of the table is garbage after
+    /// Cells and liveness marks that are not deleted and do not expire. If it is 0, the whole table can be purged after
     /// `max_deletion_time` plus the grace period.
     pub permanent: u64,
-    /// Smallest and largest full key of a row; bounds of span deletions are included (their end as if it were a key).
+    /// Smallest and largest full key of a row; bounds of range tombstones are included (their end counts as a key).
     pub min_key: Vec<u8>,
     pub max_key: Vec<u8>,
-    /// `None`: they are not known.
+    /// `None`: unknown, in a file of version 1.
     pub positions: Option<Positions>,
 }
 
-/// Where in their partitions the rows of a table lie, whatever the partition.
+/// The positions of a table's rows, over all partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Positions {
     /// Whether there is any static row.
@@ -62,9 +62,9 @@ pub struct Positions {
 }
 
 impl Positions {
-    /// Counts in the position of a row.
+    /// Adds the position of a row.
     pub(super) fn add(&mut self, position: &[u8]) {
-        // Where there are no clustering columns all are the same.
+        // Without clustering columns all positions are equal.
         if position == self.last.as_slice() {
             return;
         }
@@ -89,7 +89,7 @@ impl Default for TableStatistics {
             partitions: 0,
             cells: 0,
             tombstones: 0,
-            spans: 0,
+            range_tombstones: 0,
             expiring: 0,
             raw_bytes: 0,
             largest_partition_rows: 0,
@@ -125,7 +125,7 @@ fn read_optional(reader: &mut Reader<'_>, what: &'static str) -> Result<Option<u
 }
 
 impl TableStatistics {
-    /// Counts a row; returns a timestamp of it, if it has any.
+    /// Adds a row. Returns one of its timestamps, if it has any.
     pub(super) fn add_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<Option<i64>, DecodeError> {
         let RowHead { liveness, deletion, column_deletions, cells } = row.head()?;
         let mut some_timestamp = None;
@@ -160,7 +160,7 @@ impl TableStatistics {
         Ok(some_timestamp)
     }
 
-    /// Counts a deletion of any kind but that of a cell.
+    /// Adds a deletion of any kind except that of a cell.
     pub(super) fn add_deletion(&mut self, deletion: Deletion) {
         self.tombstones += 1;
         self.add_timestamp(deletion.timestamp);
@@ -186,20 +186,24 @@ impl TableStatistics {
         self.max_timestamp = self.max_timestamp.max(timestamp);
     }
 
-    /// Whether anything in the table is deleted or expires.
+    /// Whether the table contains deletions or expiring data.
     pub fn has_mortal(&self) -> bool {
         self.max_deletion_time.is_some()
     }
 
-    /// Whether a row or span of the table may lie at this key.
+    /// Whether the table may have a row or range tombstone at this key.
     #[inline]
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        self.rows + self.spans > 0 && self.min_key.as_slice() <= key && key <= self.max_key.as_slice()
+        self.rows + self.range_tombstones > 0
+            && self.min_key.as_slice() <= key
+            && key <= self.max_key.as_slice()
     }
 
-    /// Whether a row or span of the table may lie in the keys `[start, end)`.
+    /// Whether the table may have a row or range tombstone in the keys `[start, end)`.
     pub fn may_overlap(&self, start: &[u8], end: &[u8]) -> bool {
-        self.rows + self.spans > 0 && self.min_key.as_slice() < end && start <= self.max_key.as_slice()
+        self.rows + self.range_tombstones > 0
+            && self.min_key.as_slice() < end
+            && start <= self.max_key.as_slice()
     }
 
     pub(super) fn write_to(&self, out: &mut Vec<u8>) {
@@ -208,7 +212,7 @@ impl TableStatistics {
             self.partitions,
             self.cells,
             self.tombstones,
-            self.spans,
+            self.range_tombstones,
             self.expiring,
             self.raw_bytes,
             self.largest_partition_rows,
@@ -231,7 +235,7 @@ impl TableStatistics {
         }
     }
 
-    /// `has_positions`: the file's version has them.
+    /// `has_positions`: the file's version stores positions.
     pub(super) fn read(bytes: &[u8], has_positions: bool) -> Result<Self, DecodeError> {
         const WHAT: &str = "a table's statistics";
         let mut reader = Reader::new(bytes);
@@ -239,14 +243,15 @@ impl TableStatistics {
         for number in &mut numbers {
             *number = reader.unsigned(WHAT)?;
         }
-        let [rows, partitions, cells, tombstones, spans, expiring, raw_bytes, ref largest @ ..] = numbers;
+        let [rows, partitions, cells, tombstones, range_tombstones, expiring, raw_bytes, ref largest @ ..] =
+            numbers;
         let [largest_partition_rows, largest_partition_bytes] = *largest;
         let statistics = Self {
             rows,
             partitions,
             cells,
             tombstones,
-            spans,
+            range_tombstones,
             expiring,
             raw_bytes,
             largest_partition_rows,
@@ -293,7 +298,7 @@ mod tests {
             partitions: 2,
             cells: 3,
             tombstones: 4,
-            spans: 5,
+            range_tombstones: 5,
             expiring: 6,
             raw_bytes: 300,
             largest_partition_rows: 8,

@@ -1,4 +1,4 @@
-//! What tables promise: the rows that went in come out, in both directions; damage is an error and never data.
+//! The guarantees of tables: they return the rows that were written, in both directions; damage is an error and never data.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,7 +24,7 @@ const PATH: &str = "/table";
 
 /// Full key to row bytes (base 0).
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type SpanList = Vec<(Vec<u8>, Vec<u8>, Deletion)>;
+type RangeTombstoneList = Vec<(Vec<u8>, Vec<u8>, Deletion)>;
 
 struct InMemory(Vec<u8>);
 
@@ -44,25 +44,25 @@ fn row(timestamp: i64, value: &[u8]) -> Vec<u8> {
 async fn write(
     disk: &SimulatedDisk,
     rows: &Rows,
-    spans: &SpanList,
+    range_tombstones: &RangeTombstoneList,
     options: TableOptions,
 ) -> Result<TableStatistics, TableError> {
     let mut writer = TableWriter::create(disk, Path::new(PATH), options).await?;
     for (key, bytes) in rows {
         writer.add(key, RowRef::new(bytes, 0)).await?;
     }
-    for (start, end, deletion) in spans {
-        writer.add_span(start, end, *deletion)?;
+    for (start, end, deletion) in range_tombstones {
+        writer.add_range_tombstone(start, end, *deletion)?;
     }
     let statistics = writer.finish().await?;
     disk.sync_directory(Path::new("/")).await?;
     Ok(statistics)
 }
 
-fn build(rows: &Rows, spans: &SpanList, options: TableOptions) -> Vec<u8> {
+fn build(rows: &Rows, range_tombstones: &RangeTombstoneList, options: TableOptions) -> Vec<u8> {
     let disk = SimulatedDisk::new(1);
     block_on(async {
-        let statistics = write(&disk, rows, spans, options).await.unwrap();
+        let statistics = write(&disk, rows, range_tombstones, options).await.unwrap();
         let file = disk.read(Path::new(PATH)).await.unwrap();
         assert_eq!(*open(file.to_vec()).unwrap().statistics(), statistics);
         file.to_vec()
@@ -132,7 +132,7 @@ const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Com
 fn rows_come_out_as_they_went_in_both_ways() {
     for compression in COMPRESSIONS {
         let rows = sample(60, 100, 5);
-        let table = open(build(&rows, &SpanList::new(), small_blocks(compression))).unwrap();
+        let table = open(build(&rows, &RangeTombstoneList::new(), small_blocks(compression))).unwrap();
         let cache = Rc::new(BlockCache::new(1 << 20));
         assert_eq!(read_forwards(&table, Some(Rc::clone(&cache))).unwrap(), rows);
         assert_eq!(read_forwards(&table, Some(Rc::clone(&cache))).unwrap(), rows);
@@ -152,7 +152,7 @@ fn rows_come_out_as_they_went_in_both_ways() {
 fn an_index_of_several_leaves_finds_every_row() {
     let rows = sample(3000, 2, 8);
     let options = TableOptions { block_bytes: 64, ..TableOptions::default() };
-    let table = open(build(&rows, &SpanList::new(), options)).unwrap();
+    let table = open(build(&rows, &RangeTombstoneList::new(), options)).unwrap();
     assert_eq!(read_forwards(&table, None).unwrap(), rows);
     assert_eq!(read_backwards(&table).unwrap(), rows);
     for (key, bytes) in &rows {
@@ -163,7 +163,7 @@ fn an_index_of_several_leaves_finds_every_row() {
 #[test]
 fn filters_exclude_most_of_what_is_absent() {
     let rows = sample(500, 10, 3);
-    let table = open(build(&rows, &SpanList::new(), TableOptions::default())).unwrap();
+    let table = open(build(&rows, &RangeTombstoneList::new(), TableOptions::default())).unwrap();
     let absent = sample(5000, 1, 4);
     let partitions = absent.keys().filter(|key| table.may_contain_partition(KeyHash::of(key))).count();
     assert!(partitions < 100, "{partitions}");
@@ -171,7 +171,7 @@ fn filters_exclude_most_of_what_is_absent() {
     let wrong = neighbours.iter().filter(|key| table.may_contain_row(KeyHash::of(key))).count();
     assert!(wrong < neighbours.len() / 20, "{wrong} of {}", neighbours.len());
     let unfiltered = TableOptions { bloom_filter_fp_chance: 1.0, ..TableOptions::default() };
-    let table = open(build(&rows, &SpanList::new(), unfiltered)).unwrap();
+    let table = open(build(&rows, &RangeTombstoneList::new(), unfiltered)).unwrap();
     assert!(absent.keys().all(|key| table.may_contain_row(KeyHash::of(key))));
 }
 
@@ -195,37 +195,41 @@ fn statistics_tell_what_is_in_the_table() {
     rows.insert(key(1, &[2, 1]), builder.to_bytes());
     rows.insert(key(1, &[2, 2]), row(7, b"live"));
     rows.insert(key(2, &[2]), row(8, b"live"));
-    let span = (key(0, &[0]), key(0, &[0xFF]), Deletion { timestamp: 1, local_deletion_time: 6000 });
-    let table = open(build(&rows, &vec![span.clone()], TableOptions::default())).unwrap();
+    let range_tombstone =
+        (key(0, &[0]), key(0, &[0xFF]), Deletion { timestamp: 1, local_deletion_time: 6000 });
+    let table = open(build(&rows, &vec![range_tombstone.clone()], TableOptions::default())).unwrap();
     let statistics = table.statistics();
     assert_eq!((statistics.rows, statistics.partitions, statistics.cells), (3, 2, 4));
-    assert_eq!((statistics.tombstones, statistics.spans, statistics.expiring), (3, 1, 2));
+    assert_eq!((statistics.tombstones, statistics.range_tombstones, statistics.expiring), (3, 1, 2));
     assert_eq!((statistics.min_timestamp, statistics.max_timestamp), (1, 20));
     assert_eq!((statistics.min_deletion_time, statistics.max_deletion_time), (Some(4000), Some(6000)));
     assert_eq!((statistics.min_ttl, statistics.max_ttl), (Some(60), Some(60)));
     assert_eq!(statistics.permanent, 4);
     assert_eq!(statistics.largest_partition_rows, 2);
-    assert_eq!(statistics.min_key, span.0);
+    assert_eq!(statistics.min_key, range_tombstone.0);
     assert_eq!(statistics.max_key, key(2, &[2]));
-    assert!(table.may_contain_partition(KeyHash::of(&span.0)), "spans count as part of their partition");
-    assert_eq!(table.spans().covering(&key(0, &[2, 9])), Some(span.2));
-    assert_eq!(table.spans().covering(&key(1, &[2, 9])), None);
+    assert!(
+        table.may_contain_partition(KeyHash::of(&range_tombstone.0)),
+        "range tombstones count as part of their partition"
+    );
+    assert_eq!(table.range_tombstones().covering(&key(0, &[2, 9])), Some(range_tombstone.2));
+    assert_eq!(table.range_tombstones().covering(&key(1, &[2, 9])), None);
 }
 
 #[test]
-fn an_empty_table_and_one_of_spans_alone_can_be_read() {
-    let table = open(build(&Rows::new(), &SpanList::new(), TableOptions::default())).unwrap();
+fn an_empty_table_and_one_of_range_tombstones_alone_can_be_read() {
+    let table = open(build(&Rows::new(), &RangeTombstoneList::new(), TableOptions::default())).unwrap();
     assert!(read_forwards(&table, None).unwrap().is_empty());
     assert!(read_backwards(&table).unwrap().is_empty());
     assert!(table.get(None, b"key").unwrap().is_none());
     assert!(!TableCursor::new(Arc::clone(&table), None).seek(b"key").unwrap());
-    let span = (
+    let range_tombstone = (
         full_key(1, b"p", &[2, 1]).unwrap(),
         full_key(1, b"p", &[2, 5]).unwrap(),
         Deletion { timestamp: 1, local_deletion_time: 1 },
     );
-    let table = open(build(&Rows::new(), &vec![span], TableOptions::default())).unwrap();
-    assert_eq!(table.spans().len(), 1);
+    let table = open(build(&Rows::new(), &vec![range_tombstone], TableOptions::default())).unwrap();
+    assert_eq!(table.range_tombstones().len(), 1);
     assert!(read_forwards(&table, None).unwrap().is_empty());
 }
 
@@ -243,16 +247,19 @@ fn the_writer_refuses_disorder_and_bad_keys() {
         assert!(matches!(writer.add(&[0xFF; 9], row).await, Err(TableError::InvalidKey)));
         let deletion = Deletion { timestamp: 1, local_deletion_time: 1 };
         let other = full_key(2, b"p", &[2]).unwrap();
-        assert!(matches!(writer.add_span(&key(&[2]), &other, deletion), Err(TableError::InvalidKey)));
-        writer.add_span(&key(&[2]), &key(&[3]), deletion).unwrap();
-        let again = writer.add_span(&key(&[2, 1]), &key(&[4]), deletion);
+        assert!(matches!(
+            writer.add_range_tombstone(&key(&[2]), &other, deletion),
+            Err(TableError::InvalidKey)
+        ));
+        writer.add_range_tombstone(&key(&[2]), &key(&[3]), deletion).unwrap();
+        let again = writer.add_range_tombstone(&key(&[2, 1]), &key(&[4]), deletion);
         assert!(matches!(again, Err(TableError::Disorder { .. })));
         assert_eq!(writer.finish().await.unwrap().rows, 1);
     });
 }
 
-/// Reads everything a table can tell; the first error ends it.
-fn read_all(file: Vec<u8>) -> Result<(Rows, SpanList), TableError> {
+/// Reads all contents of a table; stops at the first error.
+fn read_all(file: Vec<u8>) -> Result<(Rows, RangeTombstoneList), TableError> {
     let table = open(file)?;
     let rows = read_forwards(&table, None)?;
     assert_eq!(read_backwards(&table)?, rows);
@@ -261,9 +268,16 @@ fn read_all(file: Vec<u8>) -> Result<(Rows, SpanList), TableError> {
         let found = table.get(None, key)?.map(|found| content(found.row()));
         assert_eq!(found.as_ref(), Some(bytes));
     }
-    let spans = table.spans();
-    let spans = (0..spans.len()).filter_map(|index| spans.get(index));
-    Ok((rows, spans.map(|span| (span.start.to_vec(), span.end.to_vec(), span.deletion)).collect()))
+    let range_tombstones = table.range_tombstones();
+    let range_tombstones = (0..range_tombstones.len()).filter_map(|index| range_tombstones.get(index));
+    Ok((
+        rows,
+        range_tombstones
+            .map(|range_tombstone| {
+                (range_tombstone.start.to_vec(), range_tombstone.end.to_vec(), range_tombstone.deletion)
+            })
+            .collect(),
+    ))
 }
 
 #[test]
@@ -272,15 +286,15 @@ fn a_flipped_bit_anywhere_is_an_error_or_changes_nothing() {
         let rows = sample(4, 12, 11);
         let key = full_key(i64::MAX, b"z", &[2]).unwrap();
         let end = full_key(i64::MAX, b"z", &[3]).unwrap();
-        let spans = vec![(key, end, Deletion { timestamp: 9, local_deletion_time: 9 })];
-        let file = build(&rows, &spans, small_blocks(compression));
+        let range_tombstones = vec![(key, end, Deletion { timestamp: 9, local_deletion_time: 9 })];
+        let file = build(&rows, &range_tombstones, small_blocks(compression));
         let mut harmless = 0;
         for bit in 0..file.len() * 8 {
             let mut damaged = file.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             match read_all(damaged) {
                 Ok(read) => {
-                    assert_eq!(read, (rows.clone(), spans.clone()), "bit {bit}");
+                    assert_eq!(read, (rows.clone(), range_tombstones.clone()), "bit {bit}");
                     harmless += 1;
                 }
                 Err(TableError::Damaged { path, offset, .. }) => {
@@ -297,7 +311,7 @@ fn a_flipped_bit_anywhere_is_an_error_or_changes_nothing() {
 
 #[test]
 fn a_truncated_table_is_an_error() {
-    let file = build(&sample(4, 12, 11), &SpanList::new(), TableOptions::default());
+    let file = build(&sample(4, 12, 11), &RangeTombstoneList::new(), TableOptions::default());
     for length in 0..file.len() {
         assert!(open(file[..length].to_vec()).is_err(), "length {length}");
     }
@@ -308,20 +322,20 @@ fn a_crash_or_a_fault_at_any_operation_leaves_no_readable_half_table() {
     let rows = sample(40, 400, 2);
     let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
     let rehearsal = SimulatedDisk::new(1);
-    block_on(write(&rehearsal, &rows, &SpanList::new(), options.clone())).unwrap();
+    block_on(write(&rehearsal, &rows, &RangeTombstoneList::new(), options.clone())).unwrap();
     let operations = rehearsal.operations();
     assert!(operations >= 5);
     for operation in 0..operations {
         for fault in [Fault::Error, Fault::NoSpace, Fault::ShortWrite] {
             let disk = SimulatedDisk::new(1);
             disk.fail_at(operation, fault);
-            let failed = block_on(write(&disk, &rows, &SpanList::new(), options.clone()));
+            let failed = block_on(write(&disk, &rows, &RangeTombstoneList::new(), options.clone()));
             assert!(matches!(failed, Err(TableError::Disk(_))));
         }
         for style in CrashStyle::ALL {
             let disk = SimulatedDisk::new(1);
             disk.crash_at(operation);
-            assert!(block_on(write(&disk, &rows, &SpanList::new(), options.clone())).is_err());
+            assert!(block_on(write(&disk, &rows, &RangeTombstoneList::new(), options.clone())).is_err());
             disk.restart(style, operation);
             let left = block_on(disk.read(Path::new(PATH)));
             if let Ok(Ok(table)) = left.map(|file| open(file.to_vec())) {
@@ -351,7 +365,7 @@ fn sizes_on_disk_stay_within_their_budgets() {
         let key = full_key(token, &number.to_be_bytes(), &[2]).unwrap();
         key_value.insert(key, builder.to_bytes());
     }
-    let file = build(&key_value, &SpanList::new(), TableOptions::default());
+    let file = build(&key_value, &RangeTombstoneList::new(), TableOptions::default());
     assert!(file.len() <= 230 * key_value.len(), "{} bytes a row", file.len() / key_value.len());
     let mut events = Rows::new();
     for order in 0..200_i64 {
@@ -370,14 +384,14 @@ fn sizes_on_disk_stay_within_their_budgets() {
             events.insert(key, row(created * 1000 + 5, text.as_bytes()));
         }
     }
-    let file = build(&events, &SpanList::new(), TableOptions::default());
+    let file = build(&events, &RangeTombstoneList::new(), TableOptions::default());
     assert!(file.len() <= 35 * events.len(), "{} bytes a row", file.len() / events.len());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// A cursor moved at random stands where a `BTreeMap`'s range would.
+    /// A cursor that is moved at random agrees with a `BTreeMap`.
     #[test]
     fn a_cursor_moves_as_in_a_map(
         seed in any::<u64>(),
@@ -387,7 +401,7 @@ proptest! {
     ) {
         let rows = sample(partitions, 40, seed);
         let options = TableOptions { block_bytes, ..TableOptions::default() };
-        let table = open(build(&rows, &SpanList::new(), options)).unwrap();
+        let table = open(build(&rows, &RangeTombstoneList::new(), options)).unwrap();
         let mut cursor = TableCursor::new(table, Some(Rc::new(BlockCache::new(1 << 16))));
         let keys: Vec<_> = rows.keys().cloned().collect();
         let mut expected: Option<Vec<u8>> = None;
@@ -422,18 +436,18 @@ proptest! {
         }
     }
 
-    /// Bytes that are no table are refused, whatever they are.
+    /// Bytes that are not a table are refused.
     #[test]
     fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(open(bytes).is_err());
     }
 }
 
-/// What the stored tables hold: every kind of section.
-fn stored_content() -> (Rows, SpanList) {
+/// The contents of the stored tables: every kind of section.
+fn stored_content() -> (Rows, RangeTombstoneList) {
     let key = |position: &[u8]| full_key(i64::MAX, b"z", position).unwrap();
-    let spans = vec![(key(&[2]), key(&[3]), Deletion { timestamp: 9, local_deletion_time: 9 })];
-    (sample(3, 6, 21), spans)
+    let range_tombstones = vec![(key(&[2]), key(&[3]), Deletion { timestamp: 9, local_deletion_time: 9 })];
+    (sample(3, 6, 21), range_tombstones)
 }
 
 #[test]
@@ -446,9 +460,9 @@ fn a_table_of_version_1_is_read() {
 #[test]
 fn a_table_of_version_2_is_read_and_still_written_byte_by_byte() {
     let stored = include_bytes!("testdata/version-2.table");
-    let (rows, spans) = stored_content();
-    assert_eq!(read_all(stored.to_vec()).unwrap(), (rows.clone(), spans.clone()));
-    let written = build(&rows, &spans, small_blocks(Compression::None));
+    let (rows, range_tombstones) = stored_content();
+    assert_eq!(read_all(stored.to_vec()).unwrap(), (rows.clone(), range_tombstones.clone()));
+    let written = build(&rows, &range_tombstones, small_blocks(Compression::None));
     assert!(written == stored, "the format changed: that needs a new version");
 }
 
@@ -457,7 +471,7 @@ fn the_statistics_tell_where_in_their_partitions_rows_lie() {
     let positions = |list: &[(&[u8], &[u8])]| {
         let key = |(name, position): &(&[u8], &[u8])| full_key(name.len() as i64, name, position).unwrap();
         let rows: Rows = list.iter().map(|entry| (key(entry), row(1, b"value"))).collect();
-        let file = build(&rows, &SpanList::new(), TableOptions::default());
+        let file = build(&rows, &RangeTombstoneList::new(), TableOptions::default());
         let positions = open(file).unwrap().statistics().positions.clone().unwrap();
         (positions.has_static, positions.first, positions.last)
     };
@@ -476,7 +490,7 @@ fn a_file_read_through_the_disk_is_the_same_table() {
     block_on(async {
         let disk = SimulatedDisk::new(1);
         let rows = sample(3, 5, 1);
-        write(&disk, &rows, &SpanList::new(), TableOptions::default()).await.unwrap();
+        write(&disk, &rows, &RangeTombstoneList::new(), TableOptions::default()).await.unwrap();
         let table = TableReader::open_file(&disk, Path::new(PATH), 7).await.unwrap();
         assert_eq!(table.id(), 7);
         assert_eq!(table.file_bytes(), disk.length(Path::new(PATH)).await.unwrap());

@@ -1,38 +1,42 @@
 //! Writing a table, front to back, from rows in ascending order.
 //!
-//! Memory: one block, one write buffer, and 8 bytes for each row and partition until the filters are built at the end.
+//! Memory use: one block, one write buffer, and 8 bytes per row and per partition until the filters are built at the end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::TableError;
 use super::block::BlockBuilder;
 use super::compression::{BLOCK_BYTES_MAX, Compression};
+use super::error::TableError;
 use super::filter::{self, LINE_BYTES};
 use super::format::{FOOTER_BYTES, Footer, Section, VERSION, put_block};
 use super::index::{LEAF_ENTRIES_MAX, NodeBuilder, Target, separator};
-use super::spans::{SpanRef, SpansBuilder};
+use super::range_tombstones::{RangeTombstoneRef, RangeTombstonesBuilder};
 use super::statistics::TableStatistics;
 use crate::cell::Deletion;
 use crate::io::{Disk, DiskError, DiskFile};
 use crate::key;
 use crate::row::RowRef;
 
-/// Bytes gathered before they are handed to the disk.
+/// Size of the write buffer.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// The largest row: a block may hold little else.
+/// The largest row with its key, in bytes. Such a row has a block of its own.
 const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
+
+/// Blocks are closed at this size at the latest. This leaves room for the overhead of the last row.
+const BLOCK_BYTES_CLOSED: usize = BLOCK_BYTES_MAX / 2;
+const _: () = assert!(BLOCK_BYTES_CLOSED <= BLOCK_BYTES_MAX && ROW_BYTES_MAX < BLOCK_BYTES_MAX);
 
 /// How a table is laid out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableOptions {
     pub compression: Compression,
-    /// Blocks are closed when they reach this size, uncompressed.
+    /// The size at which blocks are closed, uncompressed.
     pub block_bytes: usize,
-    /// Wished rate of false positives of the filters; 1 or more: no filters.
+    /// The intended rate of false positives of the filters. 1 or more: no filters.
     pub bloom_filter_fp_chance: f64,
 }
 
@@ -42,7 +46,7 @@ impl Default for TableOptions {
     }
 }
 
-/// The output file: appends are gathered into large writes.
+/// The output file. Appends are collected into large writes.
 struct Output {
     file: Arc<dyn DiskFile>,
     written: u64,
@@ -74,35 +78,34 @@ impl Output {
         Ok(section)
     }
 
-    /// As `section`, at the start of a cache line.
+    /// As `section`, aligned to a cache line.
     async fn aligned_section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
         if !bytes.is_empty() {
             let padding = self.position().next_multiple_of(LINE_BYTES as u64) - self.position();
-            self.append([0; LINE_BYTES].get(..padding as usize).unwrap_or_default()).await?;
+            self.append(&[0; LINE_BYTES][..padding as usize]).await?;
         }
         self.section(bytes).await
     }
 }
 
-/// Builds one table. Dropping it before `finish` leaves an incomplete file, which readers refuse.
+/// Writes one table. If it is dropped before `finish`, an incomplete file is left, which readers refuse.
 pub struct TableWriter {
-    path: PathBuf,
     options: TableOptions,
     output: Output,
     block: BlockBuilder,
-    /// Scratch for stored blocks and sections.
+    /// A buffer for stored blocks and sections.
     scratch: Vec<u8>,
-    /// Between the last block and the one being built.
+    /// The separator between the previous block and the current one.
     block_separator: Vec<u8>,
     leaf: NodeBuilder,
     leaves: Vec<u8>,
-    /// Leaves by their offset in `leaves`, until the place of `leaves` in the file is known.
+    /// First key and place of each leaf. Offsets are relative to `leaves`, whose place in the file is not known yet.
     root: Vec<(Vec<u8>, Target)>,
-    spans: SpansBuilder,
-    first_span_start: Vec<u8>,
+    range_tombstones: RangeTombstonesBuilder,
+    first_range_tombstone_start: Vec<u8>,
     partition_hashes: Vec<u64>,
     row_hashes: Vec<u64>,
-    /// Bytes of the last key that are its partition prefix.
+    /// Length of the partition prefix of the last key.
     partition_length: usize,
     partition_rows: u64,
     partition_bytes: u64,
@@ -110,12 +113,12 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Creates the file, which must not exist.
+    /// Creates the file, which must not exist yet.
     pub async fn create(disk: &dyn Disk, path: &Path, options: TableOptions) -> Result<Self, TableError> {
         let file = disk.create(path).await?;
+        let block_bytes = options.block_bytes.min(BLOCK_BYTES_CLOSED);
         Ok(Self {
-            path: path.to_path_buf(),
-            options,
+            options: TableOptions { block_bytes, ..options },
             output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
             block: BlockBuilder::new(),
             scratch: Vec::new(),
@@ -123,8 +126,8 @@ impl TableWriter {
             leaf: NodeBuilder::default(),
             leaves: Vec::new(),
             root: Vec::new(),
-            spans: SpansBuilder::default(),
-            first_span_start: Vec::new(),
+            range_tombstones: RangeTombstonesBuilder::default(),
+            first_range_tombstone_start: Vec::new(),
             partition_hashes: Vec::new(),
             row_hashes: Vec::new(),
             partition_length: 0,
@@ -134,18 +137,9 @@ impl TableWriter {
         })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Bytes written or about to be written so far.
+    /// Bytes written or buffered so far.
     pub fn size_bytes(&self) -> u64 {
         self.output.position() + self.block.size_bytes() as u64
-    }
-
-    /// What is known of the rows so far; key bounds and the largest partition only after `finish`.
-    pub fn statistics(&self) -> &TableStatistics {
-        &self.statistics
     }
 
     /// Appends a row. Keys must be full keys in strictly ascending order.
@@ -171,7 +165,7 @@ impl TableWriter {
         }
         let base = self.statistics.add_row(full_key, row)?.unwrap_or(0);
         if let Some(positions) = &mut self.statistics.positions {
-            positions.add(full_key.get(self.partition_length..).unwrap_or_default());
+            positions.add(&full_key[self.partition_length..]);
         }
         self.block.add(full_key, row, base)?;
         self.row_hashes.push(filter::row_hash(full_key));
@@ -180,7 +174,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Notices where a new partition begins.
+    /// Handles the beginning of a new partition.
     fn begin_row(&mut self, full_key: &[u8]) -> Result<(), TableError> {
         let prefix_length = key::prefix_length(full_key)
             .filter(|length| *length < full_key.len())
@@ -205,24 +199,29 @@ impl TableWriter {
         self.partition_bytes = 0;
     }
 
-    /// Adds a deletion of the keys `[start, end)`, both in one partition. Spans come in ascending order and do not
-    /// overlap; their order relative to the rows does not matter.
-    pub fn add_span(&mut self, start: &[u8], end: &[u8], deletion: Deletion) -> Result<(), TableError> {
+    /// Adds a range tombstone for the keys `[start, end)` of one partition. Range tombstones must ascend and must not overlap. Their
+    /// order relative to the rows does not matter.
+    pub fn add_range_tombstone(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        deletion: Deletion,
+    ) -> Result<(), TableError> {
         let prefix = filter::partition_of(start);
         if key::prefix_length(start).is_none() || filter::partition_of(end) != prefix {
             return Err(TableError::InvalidKey);
         }
-        let new_partition = !self.spans.last_end().starts_with(prefix);
-        if !self.spans.add(&SpanRef { start, end, deletion }) {
-            return Err(TableError::Disorder { what: "span deletions" });
+        let new_partition = !self.range_tombstones.last_end().starts_with(prefix);
+        if !self.range_tombstones.add(&RangeTombstoneRef { start, end, deletion }) {
+            return Err(TableError::Disorder { what: "range tombstones" });
         }
         if new_partition {
             self.partition_hashes.push(filter::partition_hash(start));
         }
-        if self.statistics.spans == 0 {
-            self.first_span_start = start.to_vec();
+        if self.statistics.range_tombstones == 0 {
+            self.first_range_tombstone_start = start.to_vec();
         }
-        self.statistics.spans += 1;
+        self.statistics.range_tombstones += 1;
         self.statistics.add_deletion(deletion);
         Ok(())
     }
@@ -232,43 +231,49 @@ impl TableWriter {
         let (compression, scratch) = (self.options.compression, &mut self.scratch);
         scratch.clear();
         self.block.finish(|body| put_block(compression, body, scratch));
-        self.leaf.add(&self.block_separator, Target { offset, length: scratch.len() as u32 });
+        let length =
+            u32::try_from(self.scratch.len()).map_err(|_| TableError::TooLarge { what: "blocks" })?;
+        self.leaf.add(&self.block_separator, Target { offset, length });
         if self.leaf.len() == LEAF_ENTRIES_MAX {
-            self.end_leaf();
+            self.end_leaf()?;
         }
         self.output.append(&self.scratch).await?;
         Ok(())
     }
 
-    fn end_leaf(&mut self) {
+    fn end_leaf(&mut self) -> Result<(), TableError> {
         if self.leaf.is_empty() {
-            return;
+            return Ok(());
         }
         let first_key = self.leaf.first_key().to_vec();
         let offset = self.leaves.len();
-        self.leaf.write_to(&mut self.leaves);
-        let target = Target { offset: offset as u64, length: (self.leaves.len() - offset) as u32 };
-        self.root.push((first_key, target));
+        self.leaf.write_to(&mut self.leaves)?;
+        let length = u32::try_from(self.leaves.len() - offset)
+            .map_err(|_| TableError::TooLarge { what: "index nodes" })?;
+        self.root.push((first_key, Target { offset: offset as u64, length }));
+        Ok(())
     }
 
-    /// Writes what is left and syncs the file. Its name is durable only after the caller has synced the directory.
+    /// Writes the remaining parts and syncs the file. Its name is durable only after the caller has synced the directory.
     pub async fn finish(mut self) -> Result<TableStatistics, TableError> {
         if !self.block.is_empty() {
             self.end_block().await?;
         }
-        self.end_leaf();
+        self.end_leaf()?;
         self.end_partition();
         let data_bytes = self.output.position();
         let statistics = &mut self.statistics;
-        if statistics.spans > 0 && (statistics.rows == 0 || self.first_span_start < statistics.min_key) {
-            statistics.min_key = std::mem::take(&mut self.first_span_start);
+        if statistics.range_tombstones > 0
+            && (statistics.rows == 0 || self.first_range_tombstone_start < statistics.min_key)
+        {
+            statistics.min_key = std::mem::take(&mut self.first_range_tombstone_start);
         }
-        statistics.max_key = self.block.last_key().max(self.spans.last_end()).to_vec();
+        statistics.max_key = self.block.last_key().max(self.range_tombstones.last_end()).to_vec();
 
         let mut section = std::mem::take(&mut self.scratch);
         section.clear();
-        self.spans.write_to(&mut section);
-        let spans = self.output.section(&section).await?;
+        self.range_tombstones.write_to(&mut section)?;
+        let range_tombstones = self.output.section(&section).await?;
 
         let chance = self.options.bloom_filter_fp_chance;
         let partition_filter = filter::build(&self.partition_hashes, chance);
@@ -283,7 +288,7 @@ impl TableWriter {
             root.add(first_key, Target { offset: index_leaves.offset + leaf.offset, length: leaf.length });
         }
         section.clear();
-        root.write_to(&mut section);
+        root.write_to(&mut section)?;
         let index_root = self.output.section(&section).await?;
 
         section.clear();
@@ -292,7 +297,7 @@ impl TableWriter {
 
         let file_bytes = self.output.position() + FOOTER_BYTES as u64;
         let footer = Footer {
-            spans,
+            range_tombstones,
             partition_filter,
             row_filter,
             index_leaves,

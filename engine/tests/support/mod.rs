@@ -1,4 +1,4 @@
-//! What the whole-engine tests share: a shard on a simulated disk, a plain reference model, random operations.
+//! Shared parts of the whole-engine tests: a shard on a simulated disk, a plain reference model, random operations.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 

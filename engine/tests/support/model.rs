@@ -60,7 +60,7 @@ struct Row {
 #[derive(Debug, Clone, Default)]
 struct Partition {
     rows: BTreeMap<Vec<u8>, Row>,
-    spans: Vec<(Vec<u8>, Vec<u8>, Deletion)>,
+    range_tombstones: Vec<(Vec<u8>, Vec<u8>, Deletion)>,
 }
 
 /// Everything ever written to one table.
@@ -86,8 +86,8 @@ impl Row {
         }
     }
 
-    fn visible(&self, key: Vec<u8>, span: Option<i64>, now_seconds: u32) -> Option<VisibleRow> {
-        let deleted_to = self.deleted_to.max(span);
+    fn visible(&self, key: Vec<u8>, range_tombstone: Option<i64>, now_seconds: u32) -> Option<VisibleRow> {
+        let deleted_to = self.deleted_to.max(range_tombstone);
         let survives = |timestamp: i64| deleted_to.is_none_or(|deleted_to| timestamp > deleted_to);
         let liveness = self
             .liveness
@@ -118,12 +118,12 @@ impl Model {
         let partition = self.partitions.entry(prefix).or_default();
         for operation in mutation.operations() {
             match operation.unwrap() {
-                Operation::Span { start, end, deletion } => {
-                    // What lies within the new one and is not newer says nothing more.
-                    partition.spans.retain(|(from, to, older)| {
+                Operation::RangeTombstone { start, end, deletion } => {
+                    // Older range tombstones within the new one have no effect any more.
+                    partition.range_tombstones.retain(|(from, to, older)| {
                         from.as_slice() < start || to.as_slice() > end || *older > deletion
                     });
-                    partition.spans.push((start.to_vec(), end.to_vec(), deletion));
+                    partition.range_tombstones.push((start.to_vec(), end.to_vec(), deletion));
                 }
                 Operation::Row { position, row } => {
                     let target = partition.rows.entry(position.to_vec()).or_default();
@@ -161,13 +161,13 @@ impl Model {
                 }
                 let covers =
                     |start: &[u8], end: &[u8]| start <= position.as_slice() && position.as_slice() < end;
-                let span = partition
-                    .spans
+                let range_tombstone = partition
+                    .range_tombstones
                     .iter()
                     .filter(|(start, end, _)| covers(start, end))
                     .map(|(_, _, deletion)| deletion.timestamp)
                     .max();
-                rows.extend(row.visible(key, span, now_seconds));
+                rows.extend(row.visible(key, range_tombstone, now_seconds));
             }
         }
         if reversed {
@@ -176,7 +176,7 @@ impl Model {
         rows
     }
 
-    /// Forgets everything, as TRUNCATE does.
+    /// Removes all data, as TRUNCATE does.
     pub fn clear(&mut self) {
         self.partitions.clear();
     }

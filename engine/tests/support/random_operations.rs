@@ -1,4 +1,4 @@
-//! Random mutations and ranges over a small key space, so that they meet each other often.
+//! Random mutations and ranges over a small key space, so that they often overlap.
 
 use helenus_engine::io::SplitMix64;
 use helenus_engine::key::{self, full_key};
@@ -6,9 +6,9 @@ use helenus_engine::{
     Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, TableId,
 };
 
-/// How far timestamps stray from the clock; far less than the grace period of the tables.
+/// The deviation of timestamps from the clock. It is far less than the grace period of the tables.
 const SKEW_MICROS: u64 = 4_000_000;
-/// Columns whose cells have paths; those before are simple.
+/// The columns whose cells have paths. The columns before them are simple.
 pub const COLLECTION_COLUMNS: std::ops::Range<u32> = 4..6;
 
 pub struct Generator {
@@ -17,11 +17,11 @@ pub struct Generator {
     pub rows: u64,
     /// Values up to this length.
     pub value_bytes_max: u64,
-    /// Rows are written only within so many positions, which move on with time as events do; `None`: anywhere.
+    /// Rows are written only within a window of this many positions, which moves with time; `None`: anywhere.
     pub window_rows: Option<u64>,
 }
 
-/// How long a window of positions stays where it is.
+/// How long a window of positions stays in place.
 const WINDOW_STEP_MICROS: i64 = 20_000_000;
 
 /// Two components, the first of which groups rows for range deletions.
@@ -186,7 +186,7 @@ impl Generator {
                     builder.delete_partition(deletion);
                 } else {
                     let (start, end) = self.bounds();
-                    builder.delete_span(&start, &end, deletion);
+                    builder.delete_range(&start, &end, deletion);
                 }
             } else {
                 let position = self.written_position(now_micros);

@@ -1,5 +1,5 @@
-//! What a simulated disk holds: files with what is durable of them, names with the journal of their changes, and what a crash
-//! leaves of both.
+//! The state of a simulated disk: files with their durable contents, names with the journal of their changes, and the effect of a
+//! crash on both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
+use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
 use crate::io::random::SplitMix64;
 
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(super) struct PendingWrite {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Inode {
     pub(super) durable: Vec<u8>,
-    /// What readers see now.
+    /// The contents that readers see.
     pub(super) current: Vec<u8>,
     pub(super) pending: Vec<PendingWrite>,
 }
@@ -72,7 +72,7 @@ impl NameChange {
     }
 }
 
-/// The name itself and all below it: paths are ordered by their components, so these follow each other.
+/// A name and all names below it. They are adjacent, because paths are ordered by their components.
 fn within(names: &Names, path: &Path) -> Vec<PathBuf> {
     let from = (Bound::Included(path), Bound::Unbounded);
     names
@@ -91,12 +91,12 @@ pub(super) struct State {
     pub(super) names: Names,
     pub(super) journal: Vec<NameChange>,
     pub(super) locks: BTreeSet<PathBuf>,
-    /// Calls made so far; the next call has this number.
+    /// The number of calls so far, which is the number of the next call.
     pub(super) operations: u64,
     pub(super) next_write: u64,
     pub(super) crash_at: Option<u64>,
     pub(super) crashed: bool,
-    /// Restarts so far: files and locks of an earlier life are dead.
+    /// The number of restarts so far. Files and locks of an earlier life are invalid.
     pub(super) life: u64,
     pub(super) faults: BTreeMap<u64, Fault>,
     pub(super) capacity_bytes: u64,
@@ -121,7 +121,7 @@ fn overlay(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     }
 }
 
-/// The pieces of a write, cut where sectors end.
+/// The parts of a write, split at sector boundaries.
 pub(super) fn sectors(offset: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut position = offset;
     let mut rest = data;
@@ -150,8 +150,8 @@ impl State {
         self.operations += 1;
         let fault = self.faults.remove(&number);
         if self.crash_at == Some(number) {
-            // The call was under way: what it changed is un-synced, and nobody hears of its success. A sync under way
-            // leaves its data un-synced too, so the crash style decides about it.
+            // The call was in progress: its effects are un-synced, and its success is not reported. A sync in progress leaves its data
+            // un-synced too, so the crash style decides about it.
             self.crashed = true;
             let _: io::Result<T> = call(self, Some(Fault::Error).filter(|_| fault.is_some()));
             return Err(crashed());
@@ -227,7 +227,7 @@ impl State {
         let crashing = self.crashed;
         let inode = self.inode(inode)?;
         if fault.is_some() {
-            // As Linux does: the pages stay readable but are clean now, so a later sync would believe them written.
+            // As on Linux: the pages stay readable but are clean now, so a later sync takes them for written.
             inode.pending.clear();
         } else if !crashing {
             for write in inode.pending.drain(..) {
@@ -289,7 +289,7 @@ impl State {
 }
 
 impl Inode {
-    /// Turns un-synced writes into what a crash leaves of them; `cut` is the number of the write where prefixes end.
+    /// Applies the effect of a crash to un-synced writes. `cut` is the number of the write at which prefixes end.
     pub(super) fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
         for write in std::mem::take(&mut self.pending) {
             match style {

@@ -126,7 +126,7 @@ impl<'a> StatementWriter<'a> {
                 row.set_deletion(self.stamp.deletion());
                 change.builder.row(&start, &mut row);
             } else {
-                change.builder.delete_span(&start, &end, self.stamp.deletion());
+                change.builder.delete_range(&start, &end, self.stamp.deletion());
             }
         }
         Ok(())

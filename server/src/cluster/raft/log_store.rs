@@ -167,7 +167,7 @@ impl LogStore {
         let mut builder = builder()?;
         if let Some((start, end)) = deleted {
             let local_deletion_time = self.clock.now_seconds();
-            builder.delete_span(start, end, Deletion { timestamp, local_deletion_time });
+            builder.delete_range(start, end, Deletion { timestamp, local_deletion_time });
         }
         let mut bytes = 0;
         let mut last: Option<LogPosition> = None;

@@ -25,5 +25,6 @@ pub fn merge_range(
     }
     let answers: Vec<Answer<'_>> =
         parsed.iter().map(|(partitions, resume)| Answer { partitions, resume: *resume }).collect();
-    reconcile_answers(&answers, reversed, now_seconds).map_err(malformed)
+    reconcile_answers(&answers, reversed, now_seconds)
+        .map_err(|error| RequestError::Server(format!("a replica's answer: {error}")))
 }

@@ -379,7 +379,7 @@ impl Cluster {
         let deletion = Deletion { timestamp, local_deletion_time: (START_MICROS / 1_000_000) as u32 };
         match random.below(10) {
             0 => drop(builder.delete_partition(deletion)),
-            1 => drop(builder.delete_span(&[2, 3], &[2, 6], deletion)),
+            1 => drop(builder.delete_range(&[2, 3], &[2, 6], deletion)),
             2 => {
                 let mut row = RowBuilder::new();
                 row.set_deletion(deletion);

@@ -1,9 +1,9 @@
-//! The manifest: which tables a shard has, which files each consists of, and up to where the commit log is
-//! contained in those files.
+//! The manifest: the tables of a shard, the files of each table, and the log position up to which those files contain the
+//! commit log.
 //!
-//! It is one small file that is replaced as a whole: written under a temporary name, synced, renamed, and the
-//! directory synced. So there is always exactly one valid manifest, and its replacement is the moment at which
-//! a flush, a compaction, a truncation or a drop has happened.
+//! The manifest is one small file that is replaced as a whole: written under a temporary name, synced, renamed, and the
+//! directory synced. So there is always exactly one valid manifest. A flush, compaction, truncation or drop takes effect at the
+//! moment of the replacement.
 //!
 //! ```text
 //! magic "HLMF" | version u8 (1) | CRC32 of the rest, u32 little endian
@@ -37,13 +37,13 @@ pub enum ManifestError {
     Disk(#[from] DiskError),
     #[error("manifest {}: {reason}", path.display())]
     Damaged { path: PathBuf, reason: DecodeError },
-    #[error("manifest {}: the checksum does not fit", path.display())]
+    #[error("manifest {}: the checksum is wrong", path.display())]
     Checksum { path: PathBuf },
 }
 
 /// A file of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ManifestFile {
+pub(crate) struct ManifestFile {
     pub generation: u64,
     pub level: u32,
     /// Seconds since the epoch.
@@ -52,26 +52,26 @@ pub(super) struct ManifestFile {
 
 /// A table of the shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ManifestTable {
+pub(crate) struct ManifestTable {
     pub id: TableId,
     /// Log records of this table before this position are in the files (or were truncated).
     pub flushed_to: LogPosition,
     pub files: Vec<ManifestFile>,
 }
 
-/// The whole content.
+/// The contents of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Manifest {
-    /// Larger than any generation ever given to a file.
+pub(crate) struct Manifest {
+    /// Greater than the generation of any file so far.
     pub next_generation: u64,
     pub tables: Vec<ManifestTable>,
 }
 
-/// How far a failed replacement got.
-pub(super) enum ReplaceError {
-    /// The old manifest is in force.
+/// The effect of a failed replacement.
+pub(crate) enum ReplaceError {
+    /// The old manifest is valid.
     Unchanged(DiskError),
-    /// The old or the new one is; nobody can say before the next start.
+    /// The old or the new manifest is valid. It is not known before the next start.
     Unknown(DiskError),
 }
 
@@ -140,7 +140,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The manifest of the shard in `directory`; an empty one if there is none yet.
+    /// Reads the manifest of the shard in `directory`. It is empty if there is no file yet.
     pub async fn read(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Self, ManifestError> {
         let path = directory.join(FILE_NAME);
         match disk.read(&path).await {

@@ -1,0 +1,28 @@
+//! The errors of the commit log.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::invariant::BrokenInvariant;
+use crate::io::DiskError;
+
+/// Why an operation of the log failed.
+#[derive(Debug, Clone, Error)]
+pub enum CommitLogError {
+    #[error("commit log: {0}")]
+    Disk(#[from] DiskError),
+    #[error("a mutation of {bytes} bytes is larger than the limit of {limit} (half of a commit-log segment)")]
+    RecordTooLarge { bytes: usize, limit: usize },
+    #[error("the commit log accepts no more writes after a failure: {0}")]
+    Poisoned(DiskError),
+    #[error("the commit log is closed")]
+    Closed,
+    #[error(
+        "the commit log is damaged in the middle: {} at offset {offset}: {reason}; acknowledged writes are lost there",
+        path.display()
+    )]
+    Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    #[error(transparent)]
+    BrokenInvariant(#[from] BrokenInvariant),
+}

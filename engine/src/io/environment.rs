@@ -1,0 +1,16 @@
+//! The environment of a shard.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::background::Background;
+use super::clock::Clock;
+use super::disk::Disk;
+
+/// The environment of a shard: its disk, its clock and the threads for long work.
+#[derive(Clone)]
+pub struct Environment {
+    pub disk: Arc<dyn Disk>,
+    pub background: Rc<dyn Background>,
+    pub clock: Rc<dyn Clock>,
+}

@@ -1,0 +1,76 @@
+//! Sharing a memtable between its shard, its readers and its flush.
+
+use std::cell::{Ref, RefCell};
+use std::sync::Arc;
+
+use super::store::Memtable;
+use crate::commit_log::LogPosition;
+use crate::invariant::{BrokenInvariant, broken};
+use crate::mutation::ValidMutation;
+
+#[derive(Debug)]
+enum State {
+    Active(Box<Memtable>),
+    Frozen(Arc<Memtable>),
+}
+
+/// A memtable that the shard, readers and finally the flush share.
+#[derive(Debug)]
+pub struct SharedMemtable {
+    state: RefCell<State>,
+}
+
+impl Default for SharedMemtable {
+    fn default() -> Self {
+        Self { state: RefCell::new(State::Active(Box::default())) }
+    }
+}
+
+impl SharedMemtable {
+    /// Borrows the memtable. It must not be changed meanwhile.
+    #[inline]
+    pub fn borrow(&self) -> Ref<'_, Memtable> {
+        Ref::map(self.state.borrow(), |state| match state {
+            State::Active(memtable) => &**memtable,
+            State::Frozen(memtable) => &**memtable,
+        })
+    }
+
+    /// Runs `read` on the memtable.
+    #[inline]
+    pub fn read<R>(&self, read: impl FnOnce(&Memtable) -> R) -> R {
+        read(&self.borrow())
+    }
+
+    /// As [`Memtable::apply`]. The memtable must not be frozen.
+    pub fn apply(
+        &self,
+        mutation: &ValidMutation<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<usize, BrokenInvariant> {
+        match &mut *self.state.borrow_mut() {
+            State::Active(memtable) => memtable.apply(mutation, position),
+            State::Frozen(_) => Err(broken!("a frozen memtable is not written to")),
+        }
+    }
+
+    /// Freezes the memtable: it never changes again, and other threads can read it.
+    pub fn freeze(&self) -> Arc<Memtable> {
+        let mut state = self.state.borrow_mut();
+        let frozen = match &mut *state {
+            State::Frozen(memtable) => return Arc::clone(memtable),
+            State::Active(memtable) => {
+                memtable.order_partitions();
+                Arc::new(std::mem::take(&mut **memtable))
+            }
+        };
+        *state = State::Frozen(Arc::clone(&frozen));
+        frozen
+    }
+
+    pub(super) fn order_partitions(&self) {
+        if let State::Active(memtable) = &mut *self.state.borrow_mut() {
+            memtable.order_partitions();
+        }
+    }
+}

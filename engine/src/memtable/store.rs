@@ -1,0 +1,289 @@
+//! A memtable: its partitions by token, each with its rows and deletions.
+
+use std::cmp::Ordering;
+
+use hashbrown::HashTable;
+
+use super::arena::{Arena, Location};
+use super::rows::{Entry, Rows};
+use super::tails::{Tail, belongs_into_tail};
+use crate::cell::{Deletion, TimestampRange};
+use crate::commit_log::LogPosition;
+use crate::invariant::{BrokenInvariant, broken, invariant};
+use crate::key;
+use crate::mutation::{Operation, ValidMutation};
+use crate::range_tombstone::RangeTombstoneSet;
+use crate::reconcile::{Purpose, merge_rows};
+use crate::row::RowRef;
+
+/// Memory of an empty partition besides the arena, in bytes: the partition, its hash slot with the hash table's slack, and its
+/// place in the key order.
+const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<Slot>() + 16;
+
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) token: i64,
+    pub(super) prefix: Location,
+    pub(super) rows: Rows,
+    pub(super) range_tombstones: Option<Box<RangeTombstoneSet>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    token: i64,
+    partition: u32,
+}
+
+/// The memtable of one table. It is mutable while it is active, and frozen for its flush.
+#[derive(Debug, Default)]
+pub struct Memtable {
+    pub(super) arena: Arena,
+    pub(super) partitions: Vec<Partition>,
+    by_token: HashTable<Slot>,
+    /// Partition numbers in key order. Partitions with numbers from `ordered.len()` on are missing.
+    pub(super) ordered: Vec<u32>,
+    /// The number of changes. Cursors compare it to notice changes.
+    pub(super) version: u64,
+    side_bytes: usize,
+    pub(super) tails: Vec<Tail>,
+    tail_bytes: usize,
+    /// The largest memory use so far, in bytes.
+    counted_bytes: usize,
+    row_count: usize,
+    pub(super) has_range_tombstones: bool,
+    timestamps: TimestampRange,
+    lowest_position: Option<LogPosition>,
+    scratch: Vec<u8>,
+}
+
+/// The hash of a token. The tokens of a shard have similar upper bits; this spreads them over the hash table.
+#[inline]
+fn spread(token: i64) -> u64 {
+    let mixed = (token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 32)
+}
+
+impl Memtable {
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
+    /// Memory use in bytes: the sum of the results of [`Memtable::apply`].
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        self.counted_bytes
+    }
+
+    pub fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// The oldest timestamp, deletions included.
+    pub fn min_timestamp(&self) -> Option<i64> {
+        self.timestamps.oldest()
+    }
+
+    /// The newest timestamp, deletions included.
+    pub fn max_timestamp(&self) -> Option<i64> {
+        self.timestamps.newest()
+    }
+
+    /// The lowest commit-log position of the mutations in it.
+    pub fn lowest_position(&self) -> Option<LogPosition> {
+        self.lowest_position
+    }
+
+    /// Applies a mutation. Returns the growth of memory in bytes. `position` is the mutation's position in the commit log, if it
+    /// is logged.
+    pub fn apply(
+        &mut self,
+        mutation: &ValidMutation<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<usize, BrokenInvariant> {
+        self.timestamps.include_all(mutation.timestamps());
+        let mutation = mutation.view();
+        let id = self.partition_for(mutation.token, mutation.partition_key)?;
+        self.version += 1;
+        self.lowest_position = self.lowest_position.into_iter().chain(position).min();
+        for operation in mutation.operations() {
+            match operation {
+                Ok(Operation::Row { position, row }) => self.put_row(id, position, row)?,
+                Ok(Operation::RangeTombstone { start, end, deletion }) => {
+                    self.put_range_tombstone(id, start, end, deletion)?;
+                }
+                Err(_) => return Err(broken!("the operations of a valid mutation can be read")),
+            }
+        }
+        let taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
+        let grown = taken.saturating_sub(self.counted_bytes);
+        self.counted_bytes += grown;
+        Ok(grown)
+    }
+
+    #[inline]
+    pub(super) fn find_partition(&self, token: i64, partition_key: &[u8]) -> Option<u32> {
+        self.by_token
+            .find(spread(token), |slot| {
+                slot.token == token && self.partition_key(slot.partition) == partition_key
+            })
+            .map(|slot| slot.partition)
+    }
+
+    #[inline]
+    fn partition_key(&self, id: u32) -> &[u8] {
+        let Some(partition_key) = self.prefix(id).get(key::PREFIX_OVERHEAD_BYTES..) else {
+            broken!("a partition of a memtable has a whole prefix");
+            return &[];
+        };
+        partition_key
+    }
+
+    #[inline]
+    pub(super) fn prefix(&self, id: u32) -> &[u8] {
+        self.partition(id).map_or(&[], |partition| self.arena.get(partition.prefix))
+    }
+
+    /// The partition with a number of this memtable. `None` only for a broken invariant, which is reported.
+    #[inline]
+    pub(super) fn partition(&self, id: u32) -> Option<&Partition> {
+        let partition = self.partitions.get(id as usize);
+        if partition.is_none() {
+            broken!("the number of a partition is one of the memtable");
+        }
+        partition
+    }
+
+    fn partition_for(&mut self, token: i64, partition_key: &[u8]) -> Result<usize, BrokenInvariant> {
+        if let Some(id) = self.find_partition(token, partition_key) {
+            return Ok(id as usize);
+        }
+        let mut prefix = std::mem::take(&mut self.scratch);
+        prefix.clear();
+        let put = key::put_partition_prefix(&mut prefix, token, partition_key);
+        let location = self.arena.put([&prefix, &[]]);
+        self.scratch = prefix;
+        let id = self.partitions.len();
+        let (Ok(()), Ok(number)) = (put, u32::try_from(id)) else {
+            return Err(broken!(
+                "a valid mutation's partition key fits a key, and partitions are counted in 32 bits"
+            ));
+        };
+        self.partitions.push(Partition {
+            token,
+            prefix: location,
+            rows: Rows::Empty,
+            range_tombstones: None,
+        });
+        let slot = Slot { token, partition: number };
+        self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
+        self.side_bytes += PARTITION_BYTES;
+        Ok(id)
+    }
+
+    fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), BrokenInvariant> {
+        if row.is_empty() {
+            return Ok(());
+        }
+        let Some(partition) = self.partitions.get_mut(id) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
+        match partition.rows.find(&self.arena, position) {
+            Err(index) => {
+                let entry = Entry::store(&mut self.arena, position, row.bytes);
+                // An upper bound: capacities of vectors double.
+                self.side_bytes +=
+                    if matches!(partition.rows, Rows::Empty) { 0 } else { 2 * size_of::<Entry>() };
+                partition.rows.insert(index, entry);
+                self.row_count += 1;
+            }
+            Ok(index) => {
+                let Some(entry) = partition.rows.get_mut(index) else {
+                    return Err(broken!("the place of a row that was found has an entry"));
+                };
+                let mut tail = match entry.tail() {
+                    Some(number) => self.tails.get_mut(number),
+                    None if belongs_into_tail(entry.row_bytes(), row.bytes.len()) => {
+                        entry.set_tail(self.tails.len());
+                        self.tails.push(Tail::default());
+                        self.side_bytes += 2 * size_of::<Tail>();
+                        self.tails.last_mut()
+                    }
+                    None => None,
+                };
+                let merged_tail;
+                let mut change = row;
+                if let Some(tail) = &mut tail {
+                    let bytes_before = tail.size_bytes();
+                    tail.push(row.bytes).map_err(|_| broken!("the changes of a row can be merged"))?;
+                    let is_due = tail.is_due(entry.row_bytes());
+                    if is_due {
+                        merged_tail =
+                            tail.merged().map_err(|_| broken!("the changes of a row can be merged"))?;
+                        change = RowRef::new(&merged_tail, 0);
+                        tail.clear();
+                    }
+                    invariant!(self.tail_bytes >= bytes_before, "the tails of a memtable are counted");
+                    self.tail_bytes = self.tail_bytes - bytes_before + tail.size_bytes();
+                    if !is_due {
+                        return Ok(());
+                    }
+                }
+                self.scratch.clear();
+                let present = RowRef::new(entry.row(&self.arena), 0);
+                merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)
+                    .map_err(|_| broken!("a row of a memtable can be merged"))?;
+                entry.rewrite(&mut self.arena, position, &self.scratch);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_range_tombstone(
+        &mut self,
+        id: usize,
+        start: &[u8],
+        end: &[u8],
+        deletion: Deletion,
+    ) -> Result<(), BrokenInvariant> {
+        self.has_range_tombstones = true;
+        let Some(partition) = self.partitions.get_mut(id) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
+        let range_tombstones = partition.range_tombstones.get_or_insert_default();
+        let before = range_tombstones.as_slice().len();
+        range_tombstones.add(start, end, deletion);
+        let added = range_tombstones.as_slice().len().saturating_sub(before);
+        self.side_bytes +=
+            added * (size_of::<crate::range_tombstone::RangeTombstone>() + start.len() + end.len());
+        Ok(())
+    }
+
+    /// Whether the key order contains all partitions.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.len() == self.partitions.len()
+    }
+
+    /// Brings the key order of the partitions up to date.
+    pub fn order_partitions(&mut self) {
+        if self.is_ordered() {
+            return;
+        }
+        let (partitions, arena) = (&self.partitions, &self.arena);
+        let compare = |left: &u32, right: &u32| {
+            let of = |id: &u32| partitions.get(*id as usize);
+            let (Some(left), Some(right)) = (of(left), of(right)) else {
+                broken!("the number of a partition is one of the memtable");
+                return Ordering::Equal;
+            };
+            left.token.cmp(&right.token).then_with(|| arena.get(left.prefix).cmp(arena.get(right.prefix)))
+        };
+        let first_new = self.ordered.len() as u32;
+        self.ordered.extend(first_new..partitions.len() as u32);
+        // The stable sort recognises the sorted run at the front and merges the rest into it.
+        self.ordered.sort_by(compare);
+    }
+}

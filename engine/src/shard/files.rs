@@ -1,0 +1,29 @@
+//! Removing files that the manifest no longer names.
+
+use std::io;
+use std::path::Path;
+
+use super::table_state::table_directory;
+use crate::io::Environment;
+use crate::mutation::TableId;
+
+/// Removes a file that the manifest does not name. If that fails, the file stays until the next start; nothing depends on its
+/// removal.
+pub(super) async fn discard_file(environment: &Environment, path: &Path) {
+    match environment.disk.remove(path).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "an unused table file could not be removed");
+        }
+        _ => {}
+    }
+}
+
+/// Removes the directory of a table that the manifest does not name, as [`discard_file`] does.
+pub(super) async fn discard_table_directory(environment: &Environment, shard: &Path, id: TableId) {
+    match environment.disk.remove_directory(&table_directory(shard, id)).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "the directory of a dropped table could not be removed");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,184 @@
+//! The state of a shard, and the operations on it that several parts of the shard share.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures::lock::Mutex;
+use hashbrown::HashMap;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::options::{ShardOptions, TableStatistics};
+use super::table_state::{LiveFile, TableState};
+use crate::commit_log::CommitLog;
+use crate::error::EngineError;
+use crate::invariant::Watch;
+use crate::io::{DiskLock, Environment};
+use crate::manifest::{Manifest, ManifestError, ReplaceError};
+use crate::memtable::Memtable;
+use crate::mutation::TableId;
+use crate::read::BufferPool;
+use crate::table::BlockCache;
+
+/// The storage of one shard. See [`Shard::open`].
+pub struct Shard {
+    pub(super) environment: Environment,
+    pub(super) options: ShardOptions,
+    pub(super) directory: PathBuf,
+    pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
+    pub(super) log: Rc<CommitLog>,
+    /// Held while a change of the manifest is prepared and written.
+    pub(super) manifest: Mutex<Manifest>,
+    pub(super) next_generation: Cell<u64>,
+    /// The log segment of the newest mutation.
+    pub(super) last_segment: Cell<u64>,
+    /// Memory of all memtables, frozen ones included.
+    pub(super) memtable_bytes: Cell<usize>,
+    /// The rate of flushes is not limited: memory is short, or the shard is being closed.
+    pub(super) flush_hurries: Arc<AtomicBool>,
+    /// Stops the shard when an invariant is broken.
+    pub(super) watch: Watch,
+    /// The failure after which writes are refused.
+    pub(super) failure: RefCell<Option<String>>,
+    /// The failure of the last flush, if it failed.
+    pub(super) flush_failure: RefCell<Option<String>>,
+    pub(super) is_closing: Cell<bool>,
+    pub(super) is_closed: Cell<bool>,
+    pub(super) scan_buffers: RefCell<BufferPool>,
+    pub(super) block_cache: Rc<BlockCache>,
+    pub(super) signals: Rc<Signals>,
+    pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
+    pub(super) log_task: RefCell<Option<JoinHandle<()>>>,
+    /// Released when the shard is dropped.
+    pub(super) _lock: Box<dyn DiskLock>,
+}
+
+/// The signals that a shard's tasks wait for. They are separate from the shard, so that a waiting task does not keep it alive.
+#[derive(Default)]
+pub(super) struct Signals {
+    pub(super) flush_wanted: Notify,
+    pub(super) compaction_wanted: Notify,
+    /// Memtable memory was freed (its rows are in files), or will not be freed because of a failure.
+    pub(super) space: Notify,
+}
+
+impl Shard {
+    pub(super) fn table(&self, id: TableId) -> Result<Rc<TableState>, EngineError> {
+        self.tables.borrow().get(&id).cloned().ok_or(EngineError::UnknownTable(id))
+    }
+
+    pub(super) fn all_tables(&self) -> Vec<Rc<TableState>> {
+        let mut tables: Vec<_> = self.tables.borrow().values().cloned().collect();
+        tables.sort_by_key(|table| table.id);
+        tables
+    }
+
+    /// The statistics of a table.
+    pub fn statistics(&self, id: TableId) -> Result<TableStatistics, EngineError> {
+        Ok(self.table(id)?.statistics())
+    }
+
+    /// The tables of the shard, ordered by id.
+    pub fn table_ids(&self) -> Vec<TableId> {
+        self.all_tables().iter().map(|table| table.id).collect()
+    }
+
+    /// Memory of all memtables, in bytes.
+    pub fn memtable_bytes(&self) -> usize {
+        self.memtable_bytes.get()
+    }
+
+    /// Bytes of the commit log's files.
+    pub fn commit_log_bytes(&self) -> u64 {
+        self.log.total_bytes()
+    }
+
+    /// The failure after which the shard refuses work, if there was one.
+    pub fn failure(&self) -> Option<String> {
+        let broken = self.watch.broken().map(|broken| broken.to_string());
+        broken
+            .or_else(|| self.failure.borrow().clone())
+            .or_else(|| self.log.failure().map(|failure| failure.to_string()))
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), EngineError> {
+        self.watch.check()?;
+        if self.is_closed.get() {
+            return Err(EngineError::Closed);
+        }
+        match &*self.failure.borrow() {
+            Some(failure) => Err(EngineError::Refusing(failure.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds.
+    pub(super) async fn replace_manifest(
+        &self,
+        current: &mut Manifest,
+        mut changed: Manifest,
+    ) -> Result<(), EngineError> {
+        self.check_open()?;
+        changed.next_generation = self.next_generation.get();
+        match changed.replace(&self.environment.disk, &self.directory).await {
+            Ok(()) => {
+                *current = changed;
+                Ok(())
+            }
+            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
+            Err(ReplaceError::Unknown(error)) => {
+                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+                self.signals.space.notify_waiters();
+                Err(ManifestError::Disk(error).into())
+            }
+        }
+    }
+
+    pub(super) fn new_generation(&self) -> u64 {
+        let generation = self.next_generation.get();
+        self.next_generation.set(generation + 1);
+        generation
+    }
+
+    /// Releases the part of the log that no memtable needs.
+    pub(super) fn discard_log(&self) {
+        let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
+        self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
+    }
+
+    /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.
+    pub(super) fn is_flush_urgent(&self) -> bool {
+        self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
+    }
+
+    /// Removes the cached blocks of files that are no longer read.
+    pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
+        for file in files {
+            self.block_cache.remove_table(file.reader.id());
+        }
+    }
+
+    /// Releases the oldest `count` frozen memtables, and the active one if `count` is greater than their number.
+    pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
+        let mut frozen = table.frozen.borrow_mut();
+        let frozen_count = count.min(frozen.len());
+        let mut bytes: usize =
+            frozen.drain(..frozen_count).map(|frozen| frozen.memtable.read(Memtable::size_bytes)).sum();
+        if count > frozen_count {
+            bytes += table.active.take().read(Memtable::size_bytes);
+        }
+        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
+        self.signals.space.notify_waiters();
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        for task in self.tasks.take().into_iter().chain(self.log_task.take()) {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The tasks of a shard, which flush and compact when it is necessary.
+
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use super::state::{Shard, Signals};
+
+/// Pause before a failed flush or compaction is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The flush task. It ends with its shard, or when the shard refuses writes.
+pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
+    loop {
+        let Some(shard) = shard.upgrade() else { return };
+        let flushed = shard.flush_if_needed().await;
+        shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
+        if shard.check_open().is_err() {
+            return;
+        }
+        let clock = Rc::clone(&shard.environment.clock);
+        drop(shard);
+        match flushed {
+            Ok(()) => signals.flush_wanted.notified().await,
+            Err(error) => {
+                tracing::error!(%error, "a flush has failed");
+                signals.space.notify_waiters();
+                clock.sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The compaction task. It ends under the same conditions as the flush task.
+pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
+    loop {
+        let Some(shard) = shard.upgrade() else { return };
+        let compacted = shard.compact_if_needed().await;
+        if shard.check_open().is_err() {
+            return;
+        }
+        let clock = Rc::clone(&shard.environment.clock);
+        drop(shard);
+        match compacted {
+            Ok(()) => signals.compaction_wanted.notified().await,
+            Err(error) => {
+                tracing::error!(%error, "a compaction has failed");
+                clock.sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}

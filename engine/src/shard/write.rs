@@ -1,0 +1,100 @@
+//! Writing: commit log, then memtable, in one critical section.
+
+use std::sync::atomic::Ordering;
+
+use super::state::Shard;
+use crate::commit_log::LogPosition;
+use crate::error::EngineError;
+use crate::mutation::MutationRef;
+
+/// Whether [`Shard::load`] appends a mutation to the commit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Append it, if its table is logged.
+    Logged,
+    /// Do not append it.
+    PastLog,
+}
+
+impl Shard {
+    /// Appends the mutation to the commit log (buffered) and applies it to the memtable. It is visible
+    /// immediately. It may be acknowledged when [`Shard::durable`] of the result resolves. Call [`Shard::admit`] before.
+    pub fn apply(&self, mutation: &MutationRef<'_>) -> Result<LogPosition, EngineError> {
+        Ok(self.load(mutation, Load::Logged)?.unwrap_or_default())
+    }
+
+    /// As [`Shard::apply`], for data that can be fetched again. `None`: the mutation is not in the commit log, as for every table that is
+    /// not logged. It is durable when it is in files: [`Shard::flush`] writes them, [`Shard::in_files`] waits for them. A crash
+    /// before may leave any part of it.
+    #[inline]
+    pub fn load(&self, mutation: &MutationRef<'_>, load: Load) -> Result<Option<LogPosition>, EngineError> {
+        self.check_open()?;
+        let tables = self.tables.borrow();
+        let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
+        let valid = mutation.validate().map_err(EngineError::Mutation)?;
+        let is_logged = load == Load::Logged && table.is_logged.get();
+        let position = if is_logged {
+            Some(self.log.append(mutation.bytes)?)
+        } else if let Some(failure) = self.log.failure() {
+            return Err(EngineError::Refusing(failure.to_string()));
+        } else {
+            None
+        };
+        let grown = table.apply(&valid, position);
+        self.watch.check()?;
+        let grown = grown?;
+        let bytes = self.memtable_bytes.get() + grown;
+        self.memtable_bytes.set(bytes);
+        let segment = position.unwrap_or_default().segment;
+        let is_new_segment = segment > self.last_segment.replace(segment.max(self.last_segment.get()));
+        if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
+            if self.is_flush_urgent() {
+                self.flush_hurries.store(true, Ordering::Relaxed);
+            }
+            self.signals.flush_wanted.notify_one();
+        }
+        Ok(position)
+    }
+
+    /// Resolves when all mutations up to and including the one at `position` are durable (in periodic mode immediately), or with an
+    /// error if they never will be.
+    pub fn durable(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let durable = self.log.durable(position);
+        async move { durable.await.map_err(EngineError::from) }
+    }
+
+    /// The result of [`Shard::durable`], if it is known without waiting.
+    #[inline]
+    pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), EngineError>> {
+        Some(self.log.durable_at_once(position)?.map_err(EngineError::from))
+    }
+
+    /// Resolves when all mutations up to and including the one at `position` are on disk, in every mode, or with an error if they
+    /// never will be.
+    pub fn on_disk(&self, position: LogPosition) -> impl Future<Output = Result<(), EngineError>> + use<> {
+        let on_disk = self.log.on_disk(position);
+        async move { on_disk.await.map_err(EngineError::from) }
+    }
+
+    /// Back-pressure: waits while the memtable budget is used up or the log has too many unwritten bytes. An error means that waiting
+    /// longer would not help.
+    pub async fn admit(&self) -> Result<(), EngineError> {
+        self.watch.check()?;
+        while self.memtable_bytes.get() > self.options.memtable_bytes_max {
+            self.watch.check()?;
+            if let Some(failure) = &*self.failure.borrow() {
+                return Err(EngineError::Refusing(failure.clone()));
+            }
+            if let Some(failure) = &*self.flush_failure.borrow() {
+                return Err(EngineError::FlushFailed(failure.clone()));
+            }
+            if self.is_closed.get() {
+                return Err(EngineError::Closed);
+            }
+            let space = self.signals.space.notified();
+            self.signals.flush_wanted.notify_one();
+            space.await;
+        }
+        Ok(self.log.admit().await?)
+    }
+}
