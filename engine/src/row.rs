@@ -194,9 +194,15 @@ impl<'a> RowRef<'a> {
     /// The cells, ordered by (column, path).
     #[inline]
     pub fn cells(self) -> Cells<'a> {
-        if let Some((_, cells)) = self.simple_parts() {
-            return cells;
+        match self.simple_parts() {
+            Some((_, cells)) => cells,
+            None => self.cells_behind_head(),
         }
+    }
+
+    /// As [`RowRef::cells`], for any row. It is separate, so that the fast path is inlined.
+    #[inline(never)]
+    fn cells_behind_head(self) -> Cells<'a> {
         self.head()
             .map_or(Cells { reader: Reader::new(&[]), base: self.base, shared: None }, |head| head.cells)
     }
