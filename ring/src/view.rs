@@ -17,8 +17,7 @@ pub struct ClusterView {
     pub alive: Arc<BTreeSet<HostId>>,
     /// By keyspace; those that are replicated.
     placements: Arc<BTreeMap<String, Arc<Placement>>>,
-    /// Whether this node is the only member and none is coming: everything is here.
-    pub is_single: bool,
+    is_alone: bool,
 }
 
 impl ClusterView {
@@ -40,14 +39,20 @@ impl ClusterView {
             };
             placements.insert(keyspace.name.clone(), placement);
         }
-        let is_single = topology.members.len() <= 1;
-        Self { topology, alive, placements: Arc::new(placements), is_single }
+        let is_alone = topology.members.len() <= 1;
+        Self { topology, alive, placements: Arc::new(placements), is_alone }
     }
 
     /// The same members with others alive.
     #[must_use]
     pub fn with_alive(&self, alive: Arc<BTreeSet<HostId>>) -> Self {
         Self { alive, ..self.clone() }
+    }
+
+    /// Whether this node is the only member and none is joining: everything is here.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Where the replicas of a keyspace are; `None`: only on this node.

@@ -25,7 +25,7 @@ pub fn reason(context: &ShardContext) -> Option<String> {
 pub fn watch(context: &Rc<ShardContext>) {
     context.repeat(PERIOD, async |context| {
         let Some(reason) = reason(context) else { return };
-        if context.cluster_view().is_single || context.node.board.state() >= ServingState::Failed {
+        if context.cluster_view().is_alone() || context.node.board.state() >= ServingState::Failed {
             return;
         }
         tracing::error!(

@@ -89,9 +89,6 @@ pub async fn wait_applied_everywhere(
     patience: Duration,
 ) -> Vec<HostId> {
     let cluster = context.cluster();
-    if cluster.is_single {
-        return Vec::new();
-    }
     let others = cluster.topology.members.values().filter(|member| member.host_id != context.node.host_id);
     let waits = others.filter(|member| cluster.is_alive(&member.host_id)).map(|member| async move {
         let end = context.clock.monotonic() + patience;
@@ -156,7 +153,7 @@ async fn applied_at(
 
 /// Waits until this node has applied what the leader had applied when asked.
 pub async fn catch_up_with_leader(context: &Rc<ShardContext>, deadline: Duration) -> Result<()> {
-    if context.cluster_view().is_single {
+    if context.cluster_view().is_alone() {
         return Ok(());
     }
     let newest = context.run_on(0, move |context| Box::pin(newest_version(context, deadline))).await??;

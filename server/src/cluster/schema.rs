@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
@@ -25,7 +24,7 @@ use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
 use crate::cluster;
 use crate::coordinator::replica::truncate::truncate_everywhere;
 use crate::coordinator::{Outcome, RequestOptions};
-use crate::shard::context::{ShardContext, on_every_shard};
+use crate::shard::context::ShardContext;
 use crate::shard::engine_options::engine_tables;
 
 /// Held by the schema change under way; used on the first shard.
@@ -101,9 +100,7 @@ async fn change_here(
             metadata::Outcome::Applied { version } => {
                 drop(turn);
                 let behind = cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
-                if !context.cluster_view().is_single {
-                    cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
-                }
+                cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
                 return Ok(Outcome::SchemaChange {
                     change: protocol_change(effect),
                     warnings: change.warnings,
@@ -126,32 +123,9 @@ async fn change_here(
     )))
 }
 
-/// Empties a table on every shard of every node.
+/// Empties a table on every shard of every member.
 pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
-    let id = table.engine_id();
-    if !context.cluster_view().is_single && context.cluster_view().placement(&table.keyspace).is_some() {
-        truncate_everywhere(&context, id).await?;
-        return Ok(Outcome::Void);
-    }
-    let has_company = Arc::new(AtomicBool::new(false));
-    let told = has_company.clone();
-    on_every_shard(&context, move |context| {
-        let told = told.clone();
-        Box::pin(async move {
-            context
-                .shard
-                .truncate(id)
-                .await
-                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))?;
-            told.fetch_or(!context.cluster_view().is_single, Ordering::Relaxed);
-            Ok(())
-        })
-    })
-    .await?;
-    if has_company.load(Ordering::Relaxed) && context.cluster_view().placement(&table.keyspace).is_some() {
-        // Another member has begun to join, and may have been given what was there.
-        truncate_everywhere(&context, id).await?;
-    }
+    truncate_everywhere(&context, table.engine_id()).await?;
     Ok(Outcome::Void)
 }
 

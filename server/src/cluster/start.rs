@@ -106,7 +106,7 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
         // One that was taken in only half knows the other member, and is none itself.
-        if context.cluster_view().is_single && version_as_member(context).is_some() {
+        if context.cluster_view().is_alone() && version_as_member(context).is_some() {
             check_seeds_are_no_other_cluster(context, seeds).await?;
         }
         let (voters, _) = log.participants();
@@ -264,7 +264,7 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
             return;
         };
         let update = MemberUpdate::of(&own_member(&context, known.state));
-        if context.cluster_view().is_single && update == MemberUpdate::of(&known) {
+        if context.cluster_view().is_alone() && update == MemberUpdate::of(&known) {
             return;
         }
         match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {

@@ -18,7 +18,7 @@ const KEYSPACE: &str =
 fn a_node_alone_is_a_cluster_and_stays_it() {
     simulate(1, |world| async move {
         let node = world.boot(0, &[]).await;
-        assert!(node.cluster().is_single);
+        assert!(node.cluster().is_alone());
         node.ddl(KEYSPACE).await.unwrap();
         node.ddl("CREATE TABLE ks.t (k int PRIMARY KEY)").await.unwrap();
         let mut before = world.catalog(0);

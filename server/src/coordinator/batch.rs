@@ -6,33 +6,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
-use helenus_query::bind::OwnedBindings;
-use helenus_query::error::{RequestError, Result};
-use helenus_query::functions::CallContext;
+use helenus_query::error::Result;
 use helenus_query::plan::check_batch;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
 use super::batch_limits::BatchVolume;
-use super::batch_log::store;
 use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, transact};
-use super::write::{apply, apply_owned, lead_all, no_any};
-use super::{Execution, Outcome, RequestOptions};
-use crate::coordinator::batch_log::batch_id::BatchId;
+use super::write::{apply, lead_all, no_any};
+use super::{Execution, Outcome};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::local_write::{moment, moment_at, tokens_of};
 use crate::coordinator::replica::forwarded::ForwardedKind;
-use crate::coordinator::transaction_statement::TransactionStatement;
-use crate::coordinator::write::apply_alone;
 use crate::shard::context::ShardContext;
 
 /// Carries out a batch; what the client is to be warned of is added to `warnings`.
@@ -71,11 +64,7 @@ fn try_batch(
         if request.kind == BatchKind::Logged && spans_partitions(&plans, &request)? {
             return Ok(Execution::Pending(Box::pin(logged_after_reads(context.clone(), request))));
         }
-        return Ok(Execution::Pending(if context.cluster_view().is_single {
-            Box::pin(batch_at_owners(context.clone(), request))
-        } else {
-            Box::pin(batch_at_leaders(context.clone(), request))
-        }));
+        return Ok(Execution::Pending(Box::pin(batch_at_leaders(context.clone(), request))));
     }
     let moment = moment_at(context, &request.options, request.call.now_micros);
     let mut set = MutationSet::default();
@@ -125,38 +114,18 @@ async fn logged(
     mutations: Vec<PartitionMutation>,
     consistency: Consistency,
 ) -> Result<Outcome> {
-    if !context.cluster_view().is_single {
-        super::batch_log::replicas::write(&context, mutations, consistency).await?;
-        return Ok(Outcome::Void);
-    }
-    let entry = BatchId::new(&context).position();
-    store::store_here(&context, &entry, &store::encode(&mutations)).await?;
-    if let Err(error) = apply_alone(&context, mutations, consistency, WriteType::Batch).await {
-        // Parts of it may have been applied: the rest follows.
-        store::note_left_behind(&context, entry);
-        return Err(error);
-    }
-    store::remove(&context, &entry)?;
+    super::batch_log::replicas::write(&context, mutations, consistency).await?;
     Ok(Outcome::Void)
 }
 
-/// In a cluster: a replica of each partition carries out all that reads first, and the rest of the batch with it.
+/// A replica of each partition carries out the statements that read first, and the rest of the batch with them.
 async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
-    batch_partitions_at_leaders(&context, &request, |_| true).await
-}
-
-/// The same for the partitions with some tokens.
-async fn batch_partitions_at_leaders(
-    context: &Rc<ShardContext>,
-    request: &BatchRequest,
-    is_meant: impl Fn(i64) -> bool,
-) -> Result<Outcome> {
     let mut by_partition: BTreeMap<(String, i64), Led> = BTreeMap::new();
     for (statement, owned) in &request.statements {
         let plan = statement.plan()?;
         let values = owned.borrow();
         let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
-        for token in tokens.into_iter().filter(|token| is_meant(*token)) {
+        for token in tokens {
             let led = by_partition.entry((plan.table.keyspace.clone(), token)).or_insert_with(|| Led {
                 token,
                 table: plan.table.clone(),
@@ -175,67 +144,5 @@ async fn batch_partitions_at_leaders(
             led.statements.push((statement.clone(), owned.clone()));
         }
     }
-    lead_all(context, by_partition.into_values().collect()).await
-}
-
-/// Statements that read first (counters, lists by index) go to the owners of their partitions, each with all of its own.
-async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
-    let mut by_owner: BTreeMap<usize, Vec<(TransactionStatement, OwnedBindings)>> = BTreeMap::new();
-    for (statement, owned) in &request.statements {
-        let owners: BTreeSet<usize> = {
-            let values = owned.borrow();
-            let tokens = tokens_of(statement.plan()?, &Bindings { values: &values, call: &request.call })?;
-            tokens.into_iter().map(|token| context.node.shard_of(token)).collect()
-        };
-        for owner in owners {
-            by_owner.entry(owner).or_default().push((statement.clone(), owned.clone()));
-        }
-    }
-    let owners: Vec<usize> = by_owner.keys().copied().collect();
-    let shared = Arc::new((request.options.clone(), request.call));
-    let writes = by_owner.into_iter().map(|(owner, statements)| {
-        let (context, shared) = (&context, shared.clone());
-        async move {
-            if owner == context.index {
-                return apply_batch_here(context.clone(), statements, shared).await;
-            }
-            context
-                .run_on(owner, move |context| Box::pin(apply_batch_here(context, statements, shared)))
-                .await?
-        }
-    });
-    let is_done = futures::future::try_join_all(writes).await?;
-    let refusing: BTreeSet<usize> =
-        owners.into_iter().zip(is_done).filter(|(_, is_done)| !is_done).map(|(owner, _)| owner).collect();
-    if refusing.is_empty() {
-        return Ok(Outcome::Void);
-    }
-    let is_refused = |token| refusing.contains(&context.node.shard_of(token));
-    batch_partitions_at_leaders(&context, &request, is_refused).await
-}
-
-/// False: nothing was done, as this node is not alone any more.
-async fn apply_batch_here(
-    context: Rc<ShardContext>,
-    statements: Vec<(TransactionStatement, OwnedBindings)>,
-    shared: Arc<(RequestOptions, CallContext)>,
-) -> Result<bool, RequestError> {
-    context.shard.admit().await?;
-    if !context.cluster_view().is_single {
-        return Ok(false);
-    }
-    let position = {
-        let values: Vec<_> = statements.iter().map(|(_, owned)| owned.borrow()).collect();
-        let bindings: Vec<Bindings<'_>> =
-            values.iter().map(|values| Bindings { values, call: &shared.1 }).collect();
-        let mut planned = Vec::with_capacity(statements.len());
-        for ((statement, _), bindings) in statements.iter().zip(&bindings) {
-            planned.push((statement.plan()?, bindings));
-        }
-        apply_owned(&context, &planned, &shared.0)?
-    };
-    if let Some(position) = position {
-        context.shard.durable(position).await?;
-    }
-    Ok(true)
+    lead_all(&context, by_partition.into_values().collect()).await
 }

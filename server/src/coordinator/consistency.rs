@@ -202,7 +202,7 @@ pub fn check(
         return Ok(());
     }
     let replication = catalog.keyspace(&table.keyspace).map(|keyspace| &keyspace.replication);
-    let is_here_only = cluster.is_single || replication.is_none_or(|it| *it == Replication::Local);
+    let is_here_only = cluster.is_alone() || replication.is_none_or(|it| *it == Replication::Local);
     if is_here_only && system_keyspaces::is_system(&table.keyspace) {
         return Ok(());
     }

@@ -1,7 +1,6 @@
 //! Writes on the shards of this node.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use helenus_engine::Mutation;
@@ -43,43 +42,6 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     let position = context.shard.apply(&view)?;
     context.note_append(position);
     Ok(position)
-}
-
-/// Applies mutations of a node that is alone on all the shards they belong to, and waits until they are durable. Returns those
-/// that were not applied because another member is coming: it must get them too.
-pub async fn apply_all(
-    context: &Rc<ShardContext>,
-    mutations: Vec<(i64, Mutation)>,
-) -> Result<Vec<(i64, Mutation)>> {
-    let mut by_owner: BTreeMap<usize, Vec<(i64, Mutation)>> = BTreeMap::new();
-    for (token, mutation) in mutations {
-        by_owner.entry(context.node.shard_of(token)).or_default().push((token, mutation));
-    }
-    let writes = by_owner.into_iter().map(|(owner, mutations)| async move {
-        if owner == context.index {
-            return apply_at_owner(context.clone(), mutations).await;
-        }
-        context.run_on(owner, move |context| Box::pin(apply_at_owner(context, mutations))).await?
-    });
-    Ok(futures::future::try_join_all(writes).await?.into_iter().flatten().collect())
-}
-
-async fn apply_at_owner(
-    context: Rc<ShardContext>,
-    mutations: Vec<(i64, Mutation)>,
-) -> Result<Vec<(i64, Mutation)>> {
-    context.shard.admit().await?;
-    if !context.cluster_view().is_single {
-        return Ok(mutations);
-    }
-    let mut last = None;
-    for (_, mutation) in &mutations {
-        last = Some(apply_here(&context, mutation)?);
-    }
-    if let Some(position) = last {
-        context.shard.durable(position).await?;
-    }
-    Ok(Vec::new())
 }
 
 /// The tokens of the partitions that a modification names.
@@ -127,9 +89,4 @@ pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
             "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
         )),
     }
-}
-
-/// Mutations with their tokens alone.
-pub fn by_token(mutations: Vec<PartitionMutation>) -> Vec<(i64, Mutation)> {
-    mutations.into_iter().map(|change| (change.token, change.mutation)).collect()
 }

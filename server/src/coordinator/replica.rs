@@ -11,6 +11,7 @@ pub mod forwarded;
 pub mod hints;
 pub mod latency;
 pub mod message;
+pub mod only_here;
 pub mod ranges;
 pub mod read;
 pub mod repair;

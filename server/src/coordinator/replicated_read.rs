@@ -21,11 +21,9 @@ const PARTS_MAX: usize = 16;
 
 /// Whether other nodes must be asked for these ranges at this level.
 pub fn is_needed(context: &ShardContext, plan: &SelectPlan, level: Consistency, ranges: &[KeyRange]) -> bool {
-    if context.cluster_view().is_single {
-        return false;
-    }
-    let tokens: Option<Vec<i64>> = ranges.iter().map(|range| token_of(&range.start, &range.end)).collect();
-    needs_others(context, &plan.table, level, tokens.as_deref())
+    needs_others(context, &plan.table, level, || {
+        ranges.iter().map(|range| token_of(&range.start, &range.end)).collect()
+    })
 }
 
 /// Reads ranges for one page.

@@ -21,7 +21,7 @@ use helenus_query::run::modify::{ExistingRows, expand_json};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
-use super::replica::read::{RangeRead, read_piece};
+use super::replica::read::{RangeRead, needs_others, read_piece};
 use crate::coordinator::own_rows::{ShardRows, row_range};
 use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
@@ -118,14 +118,14 @@ struct RowRead<'a> {
 impl RowRead<'_> {
     /// Its live content with base 0.
     async fn read(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
-        if context.cluster_view().is_single {
-            self.read_alone(context).await
-        } else {
+        if needs_others(context, self.table, self.consistency, || Some(vec![self.partition.token])) {
             self.read_of_replicas(context).await
+        } else {
+            self.read_here(context).await
         }
     }
 
-    async fn read_alone(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
+    async fn read_here(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
         let (table, partition, position) =
             (self.table.clone(), self.partition.clone(), self.position.clone());
         let now_seconds = self.now_seconds;

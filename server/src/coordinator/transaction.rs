@@ -120,7 +120,7 @@ fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result
     let Some((statement, _)) = transaction.statements.first() else { return Ok(None) };
     let table = &statement.plan()?.table;
     // A node that is alone again, after others have left, may hold what they had accepted and not decided: that comes first.
-    let is_alone = view.is_single && !paxos::store::has_state(&context.shard);
+    let is_alone = view.is_alone() && !paxos::store::has_state(&context.shard);
     Ok((!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
 }
 

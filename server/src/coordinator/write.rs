@@ -1,6 +1,5 @@
 //! INSERT, UPDATE and DELETE without conditions.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,20 +10,16 @@ use helenus_engine::commit_log::LogPosition;
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
-use helenus_query::plan::Plan;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation};
 use helenus_query::schema::catalog::Table;
 
-use super::replica::forward;
 use super::replica::forward::Led;
-use super::replica::hints::table_by_id;
 use super::replica::write::WriteOptions;
+use super::replica::{forward, only_here};
 use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
-use crate::coordinator::local_write::{
-    apply_all, apply_here, apply_statements, by_token, moment_at, plan_of, tokens_of,
-};
+use crate::coordinator::local_write::{moment_at, plan_of, tokens_of};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
@@ -42,11 +37,7 @@ pub fn modify(
         if plan.is_counter() && options.consistency == Consistency::Any {
             return Execution::Ready(Err(no_any(&plan.table)));
         }
-        return if context.cluster_view().is_single {
-            Execution::Pending(Box::pin(modify_at_owners(context.clone(), request())))
-        } else {
-            Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request())))
-        };
+        return Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request())));
     }
     let moment = moment_at(context, options, call.now_micros);
     let bindings = Bindings { values, call };
@@ -58,25 +49,14 @@ pub fn modify(
     }
 }
 
-/// Applies mutations at their owners and acknowledges when all are durable.
+/// Writes mutations to all their replicas and acknowledges when the consistency level is reached.
 pub fn apply(
     context: &Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,
     consistency: Consistency,
     write_type: WriteType,
 ) -> Execution {
-    if !context.cluster_view().is_single {
-        let context = context.clone();
-        return Execution::Pending(Box::pin(async move {
-            write_all(&context, mutations, consistency, write_type).await?;
-            Ok(Outcome::Void)
-        }));
-    }
-    if let [PartitionMutation { token, mutation, .. }] = &mutations[..]
-        && context.node.shard_of(*token) == context.index
-        && let Some(admitted) = context.shard.admit().now_or_never()
-    {
-        let applied = admitted.map_err(RequestError::from).and_then(|()| apply_here(context, mutation));
+    if let Some(applied) = only_here::apply_at_once(context, &mutations) {
         return match applied {
             Err(error) => Execution::Ready(Err(error)),
             Ok(position) => acknowledge(context, position),
@@ -87,25 +67,13 @@ pub fn apply(
     }
     let context = context.clone();
     Execution::Pending(Box::pin(async move {
-        apply_alone(&context, mutations, consistency, write_type).await?;
+        write_all(&context, mutations, consistency, write_type).await?;
         Ok(Outcome::Void)
     }))
 }
 
-/// Writes mutations to all their replicas and resolves when the consistency level is reached.
+/// Like [`apply`], without an answer for a client.
 pub async fn write_all(
-    context: &Rc<ShardContext>,
-    mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
-    write_type: WriteType,
-) -> Result<()> {
-    if context.cluster_view().is_single {
-        return apply_alone(context, mutations, consistency, write_type).await;
-    }
-    write_replicated(context, mutations, consistency, write_type).await
-}
-
-async fn write_replicated(
     context: &Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,
     consistency: Consistency,
@@ -140,22 +108,13 @@ pub fn no_any(table: &Table) -> RequestError {
     ))
 }
 
-/// In a cluster: a replica of each partition reads and writes, and replicates what came out.
+/// A replica of each partition reads and writes, and replicates the result.
 async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let plan = plan_of(&request.statement)?;
     let tokens = {
         let values = request.bindings.borrow();
         tokens_of(plan, &Bindings { values: &values, call: &request.call })?
     };
-    modify_partitions_at_leaders(&context, &request, tokens).await
-}
-
-async fn modify_partitions_at_leaders(
-    context: &Rc<ShardContext>,
-    request: &OwnedRequest,
-    tokens: BTreeSet<i64>,
-) -> Result<Outcome> {
-    let plan = plan_of(&request.statement)?;
     let kind = if plan.is_counter() { ForwardedKind::Counter } else { ForwardedKind::Simple };
     let statement = TransactionStatement::Statement(request.statement.clone());
     let writes = tokens.into_iter().map(|token| Led {
@@ -167,7 +126,7 @@ async fn modify_partitions_at_leaders(
         kind,
         deadline: Duration::ZERO,
     });
-    lead_all(context, writes.collect()).await
+    lead_all(&context, writes.collect()).await
 }
 
 /// Has replicas lead, each for its partition, with one timestamp and deadline.
@@ -182,88 +141,4 @@ pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Resul
     let writes = writes.into_iter().map(|led| forward::write(context, led));
     futures::future::join_all(writes).await.into_iter().collect::<Result<()>>()?;
     Ok(Outcome::Void)
-}
-
-/// Counters and lists by index or value: each partition's owner reads and writes in one turn.
-async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
-    let Plan::Modify(plan) = &request.statement.plan else {
-        return Err(RequestError::Server("not a modification".to_owned()));
-    };
-    let mut tokens = {
-        let values = request.bindings.borrow();
-        tokens_of(plan, &Bindings { values: &values, call: &request.call })?
-    };
-    let owners: BTreeSet<usize> = tokens.iter().map(|token| context.node.shard_of(*token)).collect();
-    let writes = owners.iter().map(|&owner| {
-        let request = request.clone();
-        let context = &context;
-        async move {
-            if owner == context.index {
-                return read_and_write(context.clone(), request).await;
-            }
-            context.run_on(owner, move |context| Box::pin(read_and_write(context, request))).await?
-        }
-    });
-    let is_done = futures::future::try_join_all(writes).await?;
-    let refusing: BTreeSet<usize> =
-        owners.iter().zip(is_done).filter(|(_, is_done)| !is_done).map(|(owner, _)| *owner).collect();
-    if refusing.is_empty() {
-        return Ok(Outcome::Void);
-    }
-    tokens.retain(|token| refusing.contains(&context.node.shard_of(*token)));
-    modify_partitions_at_leaders(&context, &request, tokens).await
-}
-
-/// False: nothing was done, as this node is not alone any more.
-async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Result<bool> {
-    let Plan::Modify(plan) = &request.statement.plan else {
-        return Err(RequestError::Server("not a modification".to_owned()));
-    };
-    context.shard.admit().await?;
-    if !context.cluster_view().is_single {
-        return Ok(false);
-    }
-    let position = {
-        let values = request.bindings.borrow();
-        let bindings = Bindings { values: &values, call: &request.call };
-        apply_owned(&context, &[(plan, &bindings)], &request.options)?
-    };
-    if let Some(position) = position {
-        context.shard.durable(position).await?;
-    }
-    Ok(true)
-}
-
-/// Reads what the statements need and applies, in this turn, those of their mutations that this shard owns.
-pub fn apply_owned(
-    context: &ShardContext,
-    statements: &[(&ModifyPlan, &Bindings<'_>)],
-    options: &RequestOptions,
-) -> Result<Option<LogPosition>> {
-    let (node, index) = (context.node.clone(), context.index);
-    let is_own = Box::new(move |token| node.shard_of(token) == index);
-    let (_, position) = apply_statements(context, statements, options, is_own, |_| Ok(()))?;
-    Ok(position)
-}
-
-/// The write of a node that is alone; what it can no longer write alone goes the way of a cluster.
-pub async fn apply_alone(
-    context: &Rc<ShardContext>,
-    mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
-    write_type: WriteType,
-) -> Result<()> {
-    let refused = apply_all(context, by_token(mutations)).await?;
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let catalog = context.catalog();
-    let mut changes = Vec::with_capacity(refused.len());
-    for (token, mutation) in refused {
-        let id = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?.table;
-        let table = table_by_id(&catalog, &id)
-            .ok_or_else(|| RequestError::invalid("the table was dropped while it was written"))?;
-        changes.push(PartitionMutation { token, table, mutation });
-    }
-    write_replicated(context, changes, consistency, write_type).await
 }

@@ -94,7 +94,9 @@ fn given_up(context: &ShardContext, keyspace: &str) -> Result<Vec<RangeInclusive
     if view.topology.in_transition().is_some() {
         return Err(CleanupError::RingIsChanging);
     }
-    let Some(placement) = view.placement(keyspace).filter(|_| !view.is_single) else { return Ok(Vec::new()) };
+    let Some(placement) = view.placement(keyspace).filter(|_| !view.is_alone()) else {
+        return Ok(Vec::new());
+    };
     let owned: Vec<_> = placement
         .ranges()
         .filter(|(_, replicas)| replicas.contains(&context.node.host_id))

@@ -529,7 +529,7 @@ fn a_member_that_is_alone_again_knows_the_transactions_of_before() {
         assert!(!alone(&world));
         decommission(&world, 1, true).await.unwrap().unwrap();
         world.crash(1);
-        assert!(world.node(0).cluster().is_single);
+        assert!(world.node(0).cluster().is_alone());
         // By agreement with itself, which finds what others have left undecided.
         run("UPDATE three.t SET v = 'b' WHERE k = 1 IF v = 'a'").await;
         assert_eq!(run(is_b).await, 1);

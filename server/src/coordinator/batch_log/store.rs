@@ -22,8 +22,9 @@ use helenus_engine::{
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
-use crate::coordinator::local_write::{apply_all, apply_here};
+use crate::coordinator::local_write::apply_here;
 use crate::coordinator::replica::hints::{revive, table_by_id};
+use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
 
@@ -136,31 +137,30 @@ fn applicable(context: &ShardContext, position: &[u8], mutations: &[Mutation]) -
     mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect()
 }
 
-/// At the start: applies what a crash of this node has left, if it is alone; in a cluster it waits for its time. Returns the
-/// number of batches.
+/// Replays at the start the batches that a crash of this node has left, where their partitions are only here. The others wait
+/// for their time. Returns the number of replayed batches.
 pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
-    let batches = read(context, None)?;
-    let count = batches.len();
-    let is_single = context.cluster_view().is_single;
-    for (position, mutations) in batches {
-        if is_single {
-            // Tables that were dropped since have no use for their part.
-            let catalog = context.catalog();
-            let known = mutations.into_iter().filter_map(|mutation| {
-                let view = mutation.view().ok()?;
-                table_by_id(&catalog, &view.table)?;
-                Some((view.token, mutation.clone()))
-            });
-            if apply_all(context, known.collect()).await?.is_empty() {
-                remove(context, &position)?;
-            } else {
-                note_left_behind(context, position);
-            }
+    let mut count = 0;
+    for (position, mutations) in read(context, None)? {
+        if !context.cluster_view().is_alone() {
+            note_left_behind(context, position);
+            continue;
+        }
+        // Mutations of tables that were dropped since then are left out.
+        let catalog = context.catalog();
+        let known = mutations.into_iter().filter_map(|mutation| {
+            let view = mutation.view().ok()?;
+            let (token, table) = (view.token, table_by_id(&catalog, &view.table)?);
+            Some(PartitionMutation { token, table, mutation })
+        });
+        if only_here::apply(context, known.collect()).await?.is_empty() {
+            remove(context, &position)?;
+            count += 1;
         } else {
             note_left_behind(context, position);
         }
     }
-    Ok(if is_single { count } else { 0 })
+    Ok(count)
 }
 
 /// Has a stored batch replayed when its time has come.

@@ -50,7 +50,7 @@ impl ShardContext {
 
 /// Notes the shard's last timestamp when the node gets company: transactions of the cluster come after it.
 pub fn view_changes(context: &ShardContext, next: &ClusterView) {
-    if !next.is_single && context.cluster_view().is_single {
+    if !next.is_alone() && context.cluster_view().is_alone() {
         let alone_until = &context.paxos().alone_until_micros;
         alone_until.set(alone_until.get().max(context.last_timestamp()));
     }

@@ -33,7 +33,7 @@ const SPARE_ROWS: u64 = 16;
 /// Whether reads of a table go through its replicas.
 pub fn is_replicated(context: &ShardContext, table: &Table) -> bool {
     let view = context.cluster_view();
-    !view.is_single && view.placement(&table.keyspace).is_some()
+    !view.is_alone() && view.placement(&table.keyspace).is_some()
 }
 
 /// Carries out a SELECT on the shard where all that this node coordinates on the partition meets.

@@ -242,6 +242,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         context.shard.durable(position).await.map_err(RequestError::from)?;
     }
     if epoch.is_some() {
+        // Only the other replicas are left.
         let options = WriteOptions {
             consistency: led.options.consistency,
             write_type: led.kind.write_type(),

@@ -28,16 +28,16 @@ use helenus_engine::read::reconcile_answers::{Answer, Reconciled, SeenRows, reco
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
-use helenus_query::schema::catalog::{Replication, Table};
+use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::ReadRepair;
 use helenus_ring::member::Member;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
-use super::epoch;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::{self, Group};
 use super::repair::{NotRepaired, repair};
+use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, Demand};
 use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
@@ -127,30 +127,25 @@ pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Resu
     Ok(consistency::required(level, replication, &context.node.config.data_center, context.node.host_id))
 }
 
-/// Whether rows of these ranges (`None`: of the whole ring) must be asked of other nodes at this level. Where this node
-/// alone is enough, it answers from its shards as a single node does.
+/// Whether rows must be asked of other nodes at this level. `tokens`: of the partitions that are read; `None`: the whole ring.
+/// Where this node alone is enough, its shards answer.
 pub fn needs_others(
     context: &ShardContext,
     table: &Table,
     level: Consistency,
-    tokens: Option<&[i64]>,
+    tokens: impl FnOnce() -> Option<Vec<i64>>,
 ) -> bool {
     let view = context.cluster_view();
-    if view.is_single {
+    if only_here::is_only_here(&view, &table.keyspace) {
         return false;
     }
-    let is_local = {
-        let catalog = context.catalog_view();
-        let keyspace = catalog.catalog.keyspace(&table.keyspace);
-        keyspace.is_none_or(|keyspace| keyspace.replication == Replication::Local)
-    };
-    let Some(placement) = view.placement(&table.keyspace).filter(|_| !is_local) else { return false };
+    let Some(placement) = view.placement(&table.keyspace) else { return false };
     if !matches!(level, Consistency::One | Consistency::LocalOne | Consistency::NodeLocal) {
         return true;
     }
     let host_id = context.node.host_id;
     let is_here = |member: &Arc<Member>| member.host_id == host_id;
-    match tokens {
+    match tokens() {
         Some(tokens) => !tokens.iter().all(|&token| placement.replicas(token).read.iter().any(is_here)),
         None => !placement.ranges().all(|(_, replicas)| replicas.read.iter().any(is_here)),
     }

@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use super::admission::reserve;
 use super::message::ReplicaRequest;
-use super::{epoch, hints};
+use super::{epoch, hints, only_here};
 use crate::coordinator::consistency::{self, Demand};
 use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
@@ -111,13 +111,26 @@ pub fn check_alive_among(
     demand.check_alive(alive.iter().copied())
 }
 
-/// Writes mutations and resolves when each has reached the level, or with the first error.
+/// Writes mutations and resolves when each has reached the level, or with the first error. Nothing is written when the replicas
+/// of any are missing.
 pub async fn write(
     context: &Rc<ShardContext>,
     changes: Vec<PartitionMutation>,
     options: WriteOptions,
 ) -> Result<()> {
-    let started = begin(context, changes, options)?;
+    let is_only_here =
+        |change: &PartitionMutation| only_here::is_only_here(&context.cluster_view(), &change.table.keyspace);
+    let (here, mut elsewhere): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_only_here);
+    if !options.is_applied_here && !here.is_empty() {
+        for change in &elsewhere {
+            check_alive(context, change, options.consistency)?;
+        }
+        elsewhere.extend(only_here::apply(context, here).await?);
+    }
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
+    let started = begin(context, elsewhere, options)?;
     let mut outcome = Ok(());
     for write in started {
         let answer = write.answer.await.unwrap_or_else(|_| Err(stopped()));
