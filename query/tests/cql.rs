@@ -6,7 +6,8 @@
 //! it comes to. Directives:
 //!
 //! * `cql`: statements, each ended by `;` at the end of a line. Of several, each is repeated above its answer.
-//! * `each`: a statement with a `$`, then lines; each line takes the place of the `$`, and its answer is one line.
+//! * `each`: a statement with a `$`, then lines; each line takes the place of the `$`, and its answer is one line. With
+//!   `drop=TABLE` that table is dropped after each.
 //! * `prepare`: one statement; its markers and columns are shown. `execute`: values for it, a line each: JSON, `null`, `unset`
 //!   or `hex:` and bytes, with `name:` before it where they go by names.
 //! * `clock advance=SECONDS`, `flush`, `compact`, `restart`.

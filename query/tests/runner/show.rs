@@ -67,7 +67,7 @@ impl Answer {
     pub fn short(&self) -> String {
         match self {
             Self::Void => "ok".to_owned(),
-            Self::Said(text) => text.clone(),
+            Self::Said(text) => text.replace('\n', " / "),
             Self::Rows(rows) => rows.short(),
         }
     }

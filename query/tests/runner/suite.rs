@@ -89,11 +89,15 @@ impl Suite {
                 Ok(answers.collect())
             }
             "each" => {
+                let dropped: Option<String> = case.try_take_arg("drop").map_err(told)?;
                 let options = options(case)?;
                 let (template, lines) = case.input.split_once('\n').ok_or("no template")?;
                 let (before, after) = template.split_once('$').ok_or("no $ in the template")?;
                 let answers = lines.lines().map(|line| {
                     let answer = self.text(&format!("{before}{line}{after}"), &options).short();
+                    if let Some(table) = &dropped {
+                        self.text(&format!("DROP TABLE IF EXISTS {table}"), &options);
+                    }
                     format!("{line} -> {answer}\n")
                 });
                 Ok(answers.collect())
