@@ -234,7 +234,8 @@ impl Row for SelectedRow<'_> {
             ast::Expression::Slice { operand, from, to } => {
                 let (selector, collection) = resolver.resolve_untyped(operand)?;
                 let (key_type, _) = element_types(&collection, operand, "Slice")?;
-                let receiver = Receiver::new(display_name(operand), key_type);
+                let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
+                let receiver = Receiver::new(format!("{kind}({})", display_name(operand)), key_type);
                 let mut bound = |bound: &Option<Box<ast::Expression>>| {
                     bound
                         .as_ref()

@@ -9,7 +9,7 @@ use cql_lite::types::{CqlType, codec, compare};
 use super::keys::{encode_path, list_elements, tuple_components};
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
-    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value, unset_value,
+    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value,
 };
 use crate::plan::row_layout::RowValues;
 use crate::plan::selection::{CellPart, Fetched, RowRead, Selector};

@@ -81,8 +81,9 @@ pub async fn open(disk: &SimulatedDisk, clock: &SuiteClock) -> Vec<Rc<ShardConte
     let disk = Arc::new(disk.clone());
     let config = Config { data_dir: PathBuf::from("/data"), shards: Some(SHARDS), ..Config::default() };
     let files = NodeFiles::open(disk.clone(), config.data_dir.clone()).await.unwrap();
-    let identity =
-        Identity::load_or_store(&files, Some(SHARDS), || Identity::with_tokens(Uuid::from_u128(1), SHARDS, 2));
+    let identity = Identity::load_or_store(&files, Some(SHARDS), || {
+        Identity::with_tokens(Uuid::from_u128(1), SHARDS, 2)
+    });
     let identity = identity.await.unwrap();
     let parts = NodeParts {
         config,

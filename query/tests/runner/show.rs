@@ -112,7 +112,8 @@ impl Rows {
     }
 
     fn short(&self) -> String {
-        let page = |page: &Vec<Vec<String>>| page.iter().map(|row| row.join(", ")).collect::<Vec<_>>().join("; ");
+        let page =
+            |page: &Vec<Vec<String>>| page.iter().map(|row| row.join(", ")).collect::<Vec<_>>().join("; ");
         match &self.pages.iter().map(page).collect::<Vec<_>>()[..] {
             [only] if only.is_empty() && self.pages[0].is_empty() => "no rows".to_owned(),
             pages => pages.join(" / "),

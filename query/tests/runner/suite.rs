@@ -119,7 +119,8 @@ impl Suite {
         let shards = self.shards.clone();
         let catalog = shards[0].catalog();
         let ids: Vec<TableId> = catalog
-            .keyspaces.values()
+            .keyspaces
+            .values()
             .filter(|keyspace| !keyspace.name.starts_with("system"))
             .flat_map(|keyspace| keyspace.tables.values())
             .map(|table| TableId(*table.id.as_bytes()))
@@ -304,7 +305,8 @@ fn split(input: &str) -> Vec<&str> {
     for line in input.split_inclusive('\n') {
         end += line.len();
         let text = input[start..end].trim();
-        let is_open_batch = text.to_uppercase().starts_with("BEGIN") && !text.to_uppercase().contains("APPLY BATCH");
+        let is_open_batch =
+            text.to_uppercase().starts_with("BEGIN") && !text.to_uppercase().contains("APPLY BATCH");
         if let Some(statement) = text.strip_suffix(';')
             && !is_open_batch
         {

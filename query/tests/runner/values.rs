@@ -52,6 +52,8 @@ pub fn read(input: &str, markers: &[MarkerSpec]) -> Result<(Vec<String>, Vec<Giv
 
 fn from_hex(text: &str) -> Result<Vec<u8>, String> {
     (0..text.len() / 2)
-        .map(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|error| error.to_string()))
+        .map(|index| {
+            u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|error| error.to_string())
+        })
         .collect()
 }

@@ -230,8 +230,8 @@ fn resolve_in(
                 }
                 ast::InValues::Marker(marker) => {
                     let tuple = tuple_receiver(&columns, table);
-                    let receiver =
-                        Receiver::new(format!("in({})", tuple.name), CqlType::list(tuple.value_type, true));
+                    let name = format!("in{}", tuple.name);
+                    let receiver = Receiver::new(name, CqlType::list(tuple.value_type, true));
                     let list = resolve(&ast::Expression::Marker(marker.clone()), &receiver, scope, markers)?;
                     FilterTest::InTuples(TupleValues::List(list))
                 }

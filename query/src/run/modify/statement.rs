@@ -194,9 +194,7 @@ impl<'a> StatementWriter<'a> {
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
         match term.evaluate(self.bindings)? {
             Bound::Unset => Ok(None),
-            Bound::Null => {
-                Err(RequestError::invalid("Invalid null value for counter increment/decrement"))
-            }
+            Bound::Null => Err(RequestError::invalid("Invalid null value for counter increment/decrement")),
             Bound::Bytes(bytes) => {
                 bytes.as_ref().try_into().map(|bytes| Some(i64::from_be_bytes(bytes))).map_err(|_| {
                     RequestError::invalid(format!("Invalid value for counter increment of {column}"))
