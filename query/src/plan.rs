@@ -212,6 +212,9 @@ pub fn check_batch<'a>(
     if has_timestamp && has_counters {
         return Err(RequestError::invalid("Cannot provide custom timestamp for counter BATCH"));
     }
+    if kind == ast::BatchKind::Counter && has_others {
+        return Err(RequestError::invalid("Cannot include non-counter statement in a counter batch"));
+    }
     if has_counters && has_others {
         return Err(RequestError::invalid(
             "Counter and non-counter mutations cannot exist in the same batch",
@@ -219,9 +222,6 @@ pub fn check_batch<'a>(
     }
     if kind == ast::BatchKind::Logged && has_counters {
         return Err(RequestError::invalid("Cannot include a counter statement in a logged batch"));
-    }
-    if kind == ast::BatchKind::Counter && has_others {
-        return Err(RequestError::invalid("Cannot include non-counter statement in a counter batch"));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ mod task;
 mod time_window;
 mod unified;
 
-pub(crate) use choice::{Choice, TableSummary};
+pub use choice::{Choice, TableSummary};
 pub(crate) use dropped::DroppedRanges;
 pub use leveled::Leveled;
 pub use options::CompactionOptionsError;

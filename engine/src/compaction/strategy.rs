@@ -53,7 +53,7 @@ impl Default for CompactionOptions {
 
 impl CompactionOptions {
     /// The next compaction, if one is worthwhile. `tables` are those that no compaction is reading.
-    pub(crate) fn choose(&self, tables: &[TableSummary], now_seconds: u32) -> Option<Choice> {
+    pub fn choose(&self, tables: &[TableSummary], now_seconds: u32) -> Option<Choice> {
         if !self.enabled {
             return None;
         }

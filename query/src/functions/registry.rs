@@ -481,7 +481,7 @@ fn cannot_infer(name: &str, parameters: &str, text: &str) -> RequestError {
 fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> Result<ResolvedFunction> {
     let Some(hint) = hint else {
         return Err(RequestError::invalid(
-            "fromJson() cannot be used in the selection clause of a SELECT statement",
+            "from_json() cannot be used in the selection clause of a SELECT statement",
         ));
     };
     let function = ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson);

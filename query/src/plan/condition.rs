@@ -119,12 +119,16 @@ fn resolve_condition(
         ast::ConditionTest::Compare(operator, term) => {
             if !is_equality(*operator) && value_type.any(&|part| *part == CqlType::Duration) {
                 return Err(RequestError::invalid(match value_type {
-                    CqlType::Duration => "Slice conditions are not supported on durations",
-                    CqlType::Tuple(_) => "Slice conditions are not supported on tuples containing durations",
-                    CqlType::UserType { .. } => {
-                        "Slice conditions are not supported on UDTs containing durations"
+                    CqlType::Duration => {
+                        format!("Slice conditions ( {} ) are not supported on durations", operator.symbol())
                     }
-                    _ => "Slice conditions are not supported on collections containing durations",
+                    CqlType::Tuple(_) => {
+                        "Slice conditions are not supported on tuples containing durations".to_owned()
+                    }
+                    CqlType::UserType { .. } => {
+                        "Slice conditions are not supported on UDTs containing durations".to_owned()
+                    }
+                    _ => "Slice conditions are not supported on collections containing durations".to_owned(),
                 }));
             }
             ConditionTest::Compare(*operator, resolve(term, &value_receiver, scope, markers)?)

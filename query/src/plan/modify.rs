@@ -257,13 +257,7 @@ pub fn plan_delete(
                 ));
             }
         } else if !plan.has_full_clustering() {
-            return Err(RequestError::invalid(
-                if plan.clustering.iter().any(|c| matches!(c, ClusteringRestriction::Slice { .. })) {
-                    "Range deletions are not supported for specific columns".to_owned()
-                } else {
-                    format!("Some clustering keys are missing: {}", list_names(missing_clustering(&plan)))
-                },
-            ));
+            return Err(RequestError::invalid("Range deletions are not supported for specific columns"));
         }
     }
     Ok(plan)
@@ -362,7 +356,7 @@ fn check_conditional(plan: &ModifyPlan) -> Result<()> {
         }
         if plan.has_regular_conditions() {
             return Err(RequestError::invalid(format!(
-                "{MUST_RESTRICT} use IF conditions on non static columns"
+                "{MUST_RESTRICT} use IF condition on non static columns"
             )));
         }
     }
@@ -392,7 +386,7 @@ impl UsingTerms {
         plan.timestamp = self.timestamp.take();
         plan.time_to_live = self.time_to_live.take();
         if plan.is_counter() {
-            if plan.timestamp.is_some() && plan.kind != ModifyKind::Delete {
+            if plan.timestamp.is_some() {
                 return Err(RequestError::invalid("Cannot provide custom timestamp for counter updates"));
             }
             if plan.time_to_live.is_some() {

@@ -76,6 +76,7 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlTyp
             let unknown = || RequestError::invalid(format!("Unknown type {name}"));
             let keyspace =
                 name.keyspace.as_ref().map(ast::Identifier::as_str).or(scope.keyspace).ok_or_else(unknown)?;
+            let unknown = || RequestError::invalid(format!("Unknown type {keyspace}.{}", name.name));
             let definition = scope
                 .catalog
                 .keyspace(keyspace)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::names::{Scope, column_of, display_name, list_names};
+use super::names::{Scope, column_of, display_name};
 use super::restrictions::{
     ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
     resolve_relations,
@@ -200,21 +200,6 @@ fn check_filtering(
     if restrictions.filters.is_empty() || is_virtual {
         return Ok(());
     }
-    // Partition keys by IN together with filters on other columns: Cassandra refuses the IN on plain columns.
-    for filter in &restrictions.filters {
-        for &index in filter.subject.columns() {
-            let column = &table.columns[index];
-            if matches!(filter.test, super::restrictions::FilterTest::In(_))
-                && !column.is_primary_key()
-                && !statement.allow_filtering
-            {
-                return Err(RequestError::invalid(format!(
-                    "IN predicates on non-primary-key columns ({}) is not yet supported",
-                    column.name
-                )));
-            }
-        }
-    }
     if statement.allow_filtering {
         return Ok(());
     }
@@ -289,14 +274,10 @@ fn resolve_group_by(
         selectors.push(resolver.selector(item)?.0);
     }
     if !selectors.is_empty() && next < table.partition_key_count {
-        let rest: Vec<usize> = (next..table.partition_key_count)
-            .filter(|index| !restrictions.equal_columns.contains(index))
-            .collect();
-        if !rest.is_empty() {
-            return Err(RequestError::invalid(format!(
-                "Group by is not supported on only a part of the partition key (missing {})",
-                list_names(rest.iter().map(|&index| &table.columns[index]))
-            )));
+        if (next..table.partition_key_count).any(|index| !restrictions.equal_columns.contains(&index)) {
+            return Err(RequestError::invalid(
+                "Group by is not supported on only a part of the partition key",
+            ));
         }
     }
     if !selectors.is_empty() && statement.distinct && next > table.partition_key_count {

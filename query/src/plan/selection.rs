@@ -226,14 +226,16 @@ impl Row for SelectedRow<'_> {
             ast::Expression::Element { operand, key } => {
                 let (selector, collection) = resolver.resolve_untyped(operand)?;
                 let (key_type, value_type) = element_types(&collection, operand, "Element")?;
-                let receiver = Receiver::new(format!("{}[{key}]", display_name(operand)), key_type);
+                let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
+                let receiver = Receiver::new(format!("{kind}({})", display_name(operand)), key_type);
                 let key = term::resolve(key, &receiver, &resolver.scope, resolver.markers)?;
                 (RowRead::Element { selector: Box::new(selector), collection, key }, value_type)
             }
             ast::Expression::Slice { operand, from, to } => {
                 let (selector, collection) = resolver.resolve_untyped(operand)?;
                 let (key_type, _) = element_types(&collection, operand, "Slice")?;
-                let receiver = Receiver::new(display_name(operand), key_type);
+                let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
+                let receiver = Receiver::new(format!("{kind}({})", display_name(operand)), key_type);
                 let mut bound = |bound: &Option<Box<ast::Expression>>| {
                     bound
                         .as_ref()
@@ -375,7 +377,7 @@ fn element_types(collection: &CqlType, operand: &ast::Expression, kind: &str) ->
             display_name(operand)
         ))),
         _ => Err(RequestError::invalid(format!(
-            "Invalid {} selection: {} of type {collection} is not a collection",
+            "Invalid {} selection: {} is of type {collection} is not a collection",
             kind.to_lowercase(),
             display_name(operand)
         ))),

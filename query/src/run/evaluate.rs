@@ -9,7 +9,7 @@ use cql_lite::types::{CqlType, codec, compare};
 use super::keys::{encode_path, list_elements, tuple_components};
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
-    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value, unset_value,
+    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value,
 };
 use crate::plan::row_layout::RowValues;
 use crate::plan::selection::{CellPart, Fetched, RowRead, Selector};
@@ -245,16 +245,16 @@ impl<'a> BoundFilters<'a> {
             let value = |term: &'a Term| match term.evaluate(bindings)? {
                 Bound::Bytes(bytes) => Ok(bytes),
                 Bound::Null => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
-                    RequestError::invalid(format!("Invalid null map value for column {name}"))
+                    RequestError::invalid(format!("Unsupported null map value for column {name}"))
                 } else if columns[0].column_type == CqlType::Counter {
                     RequestError::invalid("Invalid null value for counter increment/decrement")
                 } else {
-                    null_value(name)
+                    RequestError::invalid(format!("Unsupported null value for column {name}"))
                 }),
                 Bound::Unset => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
                     RequestError::invalid(format!("Unsupported unset map value for column {name}"))
                 } else {
-                    unset_value(name)
+                    RequestError::invalid(format!("Unsupported unset value for column {name}"))
                 }),
             };
             let owned_columns: Vec<_> = columns.iter().map(|column| (*column).clone()).collect();
@@ -294,7 +294,9 @@ impl<'a> BoundFilters<'a> {
                 FilterSubject::Element { key, .. } => match key.evaluate(bindings)? {
                     Bound::Bytes(bytes) => Some(bytes),
                     Bound::Null => {
-                        return Err(RequestError::invalid(format!("Invalid null map key for column {name}")));
+                        return Err(RequestError::invalid(format!(
+                            "Unsupported null map key for column {name}"
+                        )));
                     }
                     Bound::Unset => {
                         return Err(RequestError::invalid(format!(

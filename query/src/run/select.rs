@@ -571,11 +571,12 @@ impl<'p> SelectRun<'p> {
             .collect();
         let compare_rows = |a: &[Option<Vec<u8>>], b: &[Option<Vec<u8>>]| {
             for ((left, right), (value_type, descending)) in a.iter().zip(b).zip(&types) {
-                let ordering = match (left, right) {
-                    (Some(left), Some(right)) => compare::compare(value_type, left, right),
-                    _ => left.is_some().cmp(&right.is_some()),
+                // A partition with nothing but static values comes first in the order of the table.
+                let (ordering, is_reversed) = match (left, right) {
+                    (Some(left), Some(right)) => (compare::compare(value_type, left, right), *descending),
+                    _ => (left.is_some().cmp(&right.is_some()), self.plan.reversed),
                 };
-                let ordering = if *descending { ordering.reverse() } else { ordering };
+                let ordering = if is_reversed { ordering.reverse() } else { ordering };
                 if ordering != Ordering::Equal {
                     return ordering;
                 }

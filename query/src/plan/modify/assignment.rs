@@ -70,6 +70,9 @@ pub(super) fn resolve_assignment(
             })
         }
         ast::AssignmentOperation::Add(term) => match &column.column_type {
+            CqlType::Map { frozen: false, .. } if matches!(term, ast::Expression::Set(_)) => Err(
+                RequestError::invalid(format!("Value for a map addition has to be a map, but was: '{term}'")),
+            ),
             CqlType::List { frozen: false, .. }
             | CqlType::Set { frozen: false, .. }
             | CqlType::Map { frozen: false, .. } => {
@@ -89,6 +92,11 @@ pub(super) fn resolve_assignment(
         ast::AssignmentOperation::Subtract(term) => match &column.column_type {
             CqlType::List { frozen: false, .. } | CqlType::Set { frozen: false, .. } => {
                 Ok(Operation::Subtract(resolve(term, &receiver, scope, markers)?))
+            }
+            CqlType::Map { frozen: false, .. } if matches!(term, ast::Expression::MapOrUserType(_)) => {
+                Err(RequestError::invalid(format!(
+                    "Value for a map substraction has to be a set, but was: '{term}'"
+                )))
             }
             CqlType::Map { frozen: false, key, .. } => {
                 let keys = Receiver::new(name.clone(), CqlType::set((**key).clone(), false));
@@ -167,7 +175,9 @@ pub(super) fn resolve_deletion(
             CqlType::UserType { .. } => Err(RequestError::invalid(format!(
                 "Frozen UDT column {name} does not support field deletions"
             ))),
-            _ => Err(RequestError::invalid(format!("Invalid deletion operation for non-UDT column {name}"))),
+            _ => Err(RequestError::invalid(format!(
+                "Invalid field deletion operation for non-UDT column {name}"
+            ))),
         },
     }
 }

@@ -69,9 +69,10 @@ pub(super) fn resolve_relation(
             out.push(Resolved { subject: ResolvedSubject::Column(index), test, is_slice: false });
         }
         ast::Relation::Like { column, pattern } => {
-            column_of(table, column)?;
+            let index = column_of(table, column)?;
+            resolve(pattern, &receiver_of(&table.columns[index]), scope, markers)?;
             return Err(RequestError::invalid(format!(
-                "{column} LIKE {pattern} restriction is only supported on properly indexed columns"
+                "LIKE restriction is only supported on properly indexed columns. {relation} is not valid."
             )));
         }
         ast::Relation::IsNotNull { .. } => {
@@ -161,6 +162,12 @@ fn resolve_comparison(
         ast::Subject::Element { column: name, key } => {
             let index = column_of(table, name)?;
             let column = &table.columns[index];
+            if matches!(column.column_type, CqlType::List { .. }) {
+                return Err(RequestError::invalid(format!(
+                    "Indexes on list entries ({}[index] = value) are not currently supported.",
+                    column.name
+                )));
+            }
             let CqlType::Map { key: key_type, value: value_type, frozen } = &column.column_type else {
                 return Err(RequestError::invalid(format!("Column {} cannot be used as a map", column.name)));
             };
@@ -223,8 +230,8 @@ fn resolve_in(
                 }
                 ast::InValues::Marker(marker) => {
                     let tuple = tuple_receiver(&columns, table);
-                    let receiver =
-                        Receiver::new(format!("in({})", tuple.name), CqlType::list(tuple.value_type, true));
+                    let name = format!("in{}", tuple.name);
+                    let receiver = Receiver::new(name, CqlType::list(tuple.value_type, true));
                     let list = resolve(&ast::Expression::Marker(marker.clone()), &receiver, scope, markers)?;
                     FilterTest::InTuples(TupleValues::List(list))
                 }

@@ -46,15 +46,21 @@ pub(super) fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<
                 )
             };
             let is_in = |r: &Resolved| matches!(r.test, FilterTest::In(_) | FilterTest::InTuples(_));
-            let shown = name_of(if columns.len() >= other_columns.len() { &columns } else { &other_columns });
-            if is_equal(relation) || is_equal(other) {
+            // The first of the two says what is wrong.
+            let shown = name_of(&common);
+            if is_equal(relation) {
                 return Err(RequestError::invalid(format!(
                     "{shown} cannot be restricted by more than one relation if it includes an Equal"
                 )));
             }
-            if is_in(relation) || is_in(other) {
+            if is_in(relation) {
                 return Err(RequestError::invalid(format!(
                     "{shown} cannot be restricted by more than one relation if it includes a IN"
+                )));
+            }
+            if is_equal(other) || is_in(other) {
+                return Err(RequestError::invalid(format!(
+                    "Column \"{shown}\" cannot be restricted by both an equality and an inequality relation"
                 )));
             }
             if columns[0] != other_columns[0] {

@@ -111,7 +111,8 @@ impl<R: Row> Resolver<'_, R> {
         let mut resolved = Vec::with_capacity(key.len());
         for (index, (column, argument)) in key.iter().zip(arguments).enumerate() {
             if is_open(argument) {
-                let receiver = Self::receiver("partition key token", column.column_type.clone());
+                let receiver =
+                    Self::receiver(format!("arg{index}(system.token)"), column.column_type.clone());
                 resolved.push(self.resolve(argument, &receiver)?);
                 continue;
             }

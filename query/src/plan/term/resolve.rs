@@ -315,7 +315,9 @@ impl<R: Row> Resolver<'_, R> {
                 let items = items.iter().map(|item| self.resolve(item, &part)).collect::<Result<_>>()?;
                 Expression::Vector((**element).clone(), items).folded()
             }
-            _ => Err(wrong_literal("list", receiver)),
+            other => Err(RequestError::invalid(format!(
+                "Unexpected receiver type '{other}'; only list and vector are expected"
+            ))),
         }
     }
 

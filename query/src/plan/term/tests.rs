@@ -157,7 +157,7 @@ fn markers_of_a_selection_share_their_name() {
         );
     }
     let (_, markers) = select("m[?]").unwrap();
-    assert_eq!(markers[0].name, "m[?]");
+    assert_eq!(markers[0].name, "key(m)");
 }
 
 #[test]

@@ -194,9 +194,7 @@ impl<'a> StatementWriter<'a> {
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
         match term.evaluate(self.bindings)? {
             Bound::Unset => Ok(None),
-            Bound::Null => Err(RequestError::invalid(format!(
-                "Invalid null value for counter increment/decrement of {column}"
-            ))),
+            Bound::Null => Err(RequestError::invalid("Invalid null value for counter increment/decrement")),
             Bound::Bytes(bytes) => {
                 bytes.as_ref().try_into().map(|bytes| Some(i64::from_be_bytes(bytes))).map_err(|_| {
                     RequestError::invalid(format!("Invalid value for counter increment of {column}"))
@@ -309,6 +307,7 @@ impl<'a> StatementWriter<'a> {
         };
         let bytes = match element.evaluate(self.bindings)? {
             Bound::Bytes(bytes) => bytes,
+            Bound::Null if kind == "map key" => return Err(RequestError::invalid("Invalid null map key")),
             Bound::Null => return Err(RequestError::invalid(format!("Invalid null value for {kind}"))),
             Bound::Unset => return Err(RequestError::invalid(format!("Invalid unset value for {kind}"))),
         };

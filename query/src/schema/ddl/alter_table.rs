@@ -222,7 +222,7 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
             if if_exists {
                 continue;
             }
-            return invalid(format!("Column {old} was not found in table {}", table.full_name()));
+            return invalid(format!("Undefined column name {old} in table {}", table.full_name()));
         };
         if !table.columns[position].is_primary_key() {
             return invalid(format!("Cannot rename non PRIMARY KEY column {old}"));

@@ -220,8 +220,17 @@ fn check_key_column(column: &Column) -> Result<()> {
 /// Whether each clustering column is descending, in the order of the key.
 fn clustering_order(create: &CreateTable, primary_key: &PrimaryKey) -> Result<Vec<bool>> {
     let order = &create.options.clustering_order;
-    if order.len() > primary_key.clustering.len() {
-        return invalid("Only clustering columns can be defined in CLUSTERING ORDER directive");
+    let others: Vec<&str> = order
+        .iter()
+        .map(|(column, _)| column)
+        .filter(|column| !primary_key.clustering.contains(column))
+        .map(Identifier::as_str)
+        .collect();
+    if !others.is_empty() {
+        return invalid(format!(
+            "Only clustering key columns can be defined in CLUSTERING ORDER directive: [{}] are not clustering columns",
+            others.join(", ")
+        ));
     }
     for ((written, _), expected) in order.iter().zip(&primary_key.clustering) {
         if written == expected {

@@ -251,7 +251,7 @@ fn tables_that_are_refused() {
         ),
         (
             "CREATE TABLE t (k int PRIMARY KEY) WITH CLUSTERING ORDER BY (k DESC)",
-            "Only clustering columns can be defined",
+            "Only clustering key columns can be defined",
         ),
     ]);
     let mut order = |order: &str| {
@@ -261,7 +261,7 @@ fn tables_that_are_refused() {
     };
     assert_eq!(order("b DESC"), "Missing CLUSTERING ORDER for column a");
     assert!(order("b ASC, a DESC").ends_with("(a must appear before b)"));
-    assert!(order("a ASC, b DESC, c ASC").starts_with("Only clustering columns"));
+    assert!(order("a ASC, b DESC, c ASC").starts_with("Only clustering key columns"));
     assert!(order("a ASC, a DESC").starts_with("Duplicate column 'a' in CLUSTERING ORDER BY clause"));
 }
 
@@ -402,7 +402,7 @@ fn alterations_that_are_refused() {
         ("ALTER TABLE t DROP u", "Cannot drop non-frozen column u of user type p"),
         ("ALTER TABLE t RENAME v TO x", "Cannot rename non PRIMARY KEY column v"),
         ("ALTER TABLE t RENAME k TO v", "another column with that name already exists"),
-        ("ALTER TABLE t RENAME missing TO x", "Column missing was not found in table ks.t"),
+        ("ALTER TABLE t RENAME missing TO x", "Undefined column name missing in table ks.t"),
         ("ALTER TABLE t ALTER k TYPE blob", "Altering column types is no longer supported"),
         ("ALTER TABLE n WITH default_time_to_live = 5", "Cannot set default_time_to_live on a table with counters"),
         ("ALTER TABLE t WITH id = '5bc52802-de25-35ed-aeab-188eecebb091'", "Cannot alter table id."),

@@ -1,0 +1,8 @@
+//! What the text suites run on.
+
+mod node;
+mod show;
+mod suite;
+mod values;
+
+pub use suite::Suite;
