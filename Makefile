@@ -13,7 +13,7 @@ SIMULATE_ARGS ?=
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
+.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
         docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize
 
 help:
@@ -24,10 +24,11 @@ help:
 	@echo '                  docker-compose with apt if root and no engine answers); make cluster-down stops them'
 	@echo 'make cluster-local  three nodes as processes on the same addresses; Ctrl-C stops them'
 	@echo 'make demo-cluster the demo against three local processes, one of which is killed on the way'
+	@echo 'make check        while working, under 3 minutes: format, lints, unit tests, text suites, layers, 5 simulated seeds'
 	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run,'
 	@echo '                  the engine under a sanitizer'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
-	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
+	@echo '                  drivers where node, go, java and mvn are installed; cargo-deny; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
 	@echo 'make cluster-test real processes: kills, stalls, cut links, a full disk, joins, leaves under a driver'
@@ -81,6 +82,9 @@ cluster-test: setup
 docker-test: setup
 	@scripts/setup test
 	tests/docker/run
+
+check:
+	@scripts/check
 
 test:
 	@scripts/test
