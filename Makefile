@@ -12,6 +12,8 @@ SEEDS ?= 1..200
 SIMULATE_ARGS ?=
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# Programs as they are delivered: their symbols in a file of their own beside them.
+symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
         docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize
@@ -56,6 +58,7 @@ setup:
 
 build: setup
 	cargo build --release
+	$(call symbols,helenus helenus-demo)
 
 demo: setup
 	cargo build --release -p helenus-models
@@ -69,14 +72,17 @@ cluster-down:
 
 cluster-local: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/cluster-local
 
 demo-cluster: setup
 	cargo build --release -p helenus -p helenus-models
+	$(call symbols,helenus helenus-demo)
 	scripts/cluster-local --erase --data .cache/demo-cluster -- scripts/demo-cluster $(DEMO_ARGS)
 
 cluster-test: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/cluster/run --binary $(TARGET_DIR)/release/helenus
 
 docker-test: setup
@@ -96,32 +102,38 @@ lint: setup
 drivers: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/run-drivers --binary $(TARGET_DIR)/release/helenus $(DRIVERS_ARGS)
 
 robustness: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/robustness/run --binary $(TARGET_DIR)/release/helenus
 
 conformance: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/conformance/run --binary $(TARGET_DIR)/release/helenus $(CONFORMANCE_ARGS)
 
 bench: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/install-latte
 	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-cluster: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/install-latte
 	benches/cluster/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-figures: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	benches/cluster/figures --binary $(TARGET_DIR)/release/helenus $(FIGURES_ARGS)
 
 bench-costs: setup
@@ -135,10 +147,12 @@ bench-micro: setup
 bench-growth: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	benches/growth/run --binary $(TARGET_DIR)/release/helenus $(GROWTH_ARGS)
 
 soak: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	cargo build -p helenus-tests --bin helenus-soak
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
 
