@@ -12,8 +12,10 @@ SEEDS ?= 1..200
 SIMULATE_ARGS ?=
 FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# Programs as they are delivered: their symbols in a file of their own beside them.
+symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
-.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local test lint drivers robustness conformance \
+.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
         docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize
 
 help:
@@ -24,10 +26,11 @@ help:
 	@echo '                  docker-compose with apt if root and no engine answers); make cluster-down stops them'
 	@echo 'make cluster-local  three nodes as processes on the same addresses; Ctrl-C stops them'
 	@echo 'make demo-cluster the demo against three local processes, one of which is killed on the way'
+	@echo 'make check        while working, under 3 minutes: format, lints, unit tests, text suites, layers, 5 simulated seeds'
 	@echo 'make test         format, lints, all tests, every client, bad clients, 10 kills under load, a short fuzz run,'
 	@echo '                  the engine under a sanitizer'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
-	@echo '                  drivers where node, go, java and mvn are installed; cargo-fuzz where a nightly Rust is)'
+	@echo '                  drivers where node, go, java and mvn are installed; cargo-deny; cargo-fuzz where a nightly Rust is)'
 	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals (under a minute)'
 	@echo 'make cluster-test real processes: kills, stalls, cut links, a full disk, joins, leaves under a driver'
@@ -55,6 +58,7 @@ setup:
 
 build: setup
 	cargo build --release
+	$(call symbols,helenus helenus-demo)
 
 demo: setup
 	cargo build --release -p helenus-models
@@ -68,19 +72,25 @@ cluster-down:
 
 cluster-local: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/cluster-local
 
 demo-cluster: setup
 	cargo build --release -p helenus -p helenus-models
+	$(call symbols,helenus helenus-demo)
 	scripts/cluster-local --erase --data .cache/demo-cluster -- scripts/demo-cluster $(DEMO_ARGS)
 
 cluster-test: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/cluster/run --binary $(TARGET_DIR)/release/helenus
 
 docker-test: setup
 	@scripts/setup test
 	tests/docker/run
+
+check:
+	@scripts/check
 
 test:
 	@scripts/test
@@ -92,32 +102,38 @@ lint: setup
 drivers: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/run-drivers --binary $(TARGET_DIR)/release/helenus $(DRIVERS_ARGS)
 
 robustness: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/robustness/run --binary $(TARGET_DIR)/release/helenus
 
 conformance: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	tests/conformance/run --binary $(TARGET_DIR)/release/helenus $(CONFORMANCE_ARGS)
 
 bench: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/install-latte
 	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-cluster: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	scripts/install-latte
 	benches/cluster/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-figures: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	benches/cluster/figures --binary $(TARGET_DIR)/release/helenus $(FIGURES_ARGS)
 
 bench-costs: setup
@@ -131,10 +147,12 @@ bench-micro: setup
 bench-growth: setup
 	@scripts/setup test
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	benches/growth/run --binary $(TARGET_DIR)/release/helenus $(GROWTH_ARGS)
 
 soak: setup
 	cargo build --release -p helenus
+	$(call symbols,helenus)
 	cargo build -p helenus-tests --bin helenus-soak
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
 

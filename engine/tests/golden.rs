@@ -89,7 +89,7 @@ fn changed(timestamp: i64) -> Vec<Mutation> {
     vec![
         mutation(0, |builder| {
             builder.row(&position(1), &mut deleted).row(&position(2), &mut emptied);
-            builder.delete_span(&position(5), &position(9), deletion);
+            builder.delete_range(&position(5), &position(9), deletion);
             builder.row(&position(6), &mut row(6, timestamp + 2));
         }),
         mutation(1, |builder| {

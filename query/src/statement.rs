@@ -7,12 +7,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bytes::BytesMut;
 use cql_lite::frame::{ColumnSpec, ColumnsMetadata, ProtocolVersion, type_codes};
 use cql_lite::syntax;
 use hashbrown::HashMap;
+use lru::LruCache;
 use md5::{Digest, Md5};
 
 use crate::error::{RequestError, Result};
@@ -25,7 +27,7 @@ use crate::schema::catalog::CatalogView;
 pub type StatementId = [u8; 16];
 
 /// The most statements that stay prepared on a node; the oldest go first.
-const MAX_PREPARED: usize = 50_000;
+const MAX_PREPARED: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 
 /// A statement with its plan.
 #[derive(Debug)]
@@ -180,7 +182,7 @@ impl Registry {
         };
         if statements.insert(statement.id, registered).is_none() {
             order.push_back(statement.id);
-            if order.len() > MAX_PREPARED
+            if order.len() > MAX_PREPARED.get()
                 && let Some(oldest) = order.pop_front()
             {
                 statements.remove(&oldest);
@@ -203,10 +205,15 @@ impl Registry {
     }
 }
 
-/// A shard's own plans of prepared statements.
-#[derive(Default)]
+/// A shard's own plans of prepared statements. When it is full, the one used longest ago goes.
 pub struct StatementCache {
-    statements: RefCell<HashMap<StatementId, (Arc<Statement>, StatementId)>>,
+    statements: RefCell<LruCache<StatementId, (Arc<Statement>, StatementId)>>,
+}
+
+impl Default for StatementCache {
+    fn default() -> Self {
+        Self { statements: RefCell::new(LruCache::sparse(MAX_PREPARED)) }
+    }
 }
 
 impl StatementCache {
@@ -219,7 +226,7 @@ impl StatementCache {
         catalog: &CatalogView,
     ) -> Result<Arc<Statement>> {
         let id = statement_id(text, keyspace);
-        if let Some((cached, prepared_metadata_id)) = self.statements.borrow().get(&id)
+        if let Some((cached, prepared_metadata_id)) = self.statements.borrow_mut().get(&id)
             && cached.generation == catalog.generation
             && *prepared_metadata_id == cached.metadata_id
         {
@@ -236,7 +243,7 @@ impl StatementCache {
     pub fn get(&self, registry: &Registry, id: &[u8], catalog: &CatalogView) -> Result<Arc<Statement>> {
         let unprepared = || RequestError::Unprepared { id: id.to_vec() };
         let id: StatementId = id.try_into().map_err(|_| unprepared())?;
-        if let Some((cached, _)) = self.statements.borrow().get(&id)
+        if let Some((cached, _)) = self.statements.borrow_mut().get(&id)
             && cached.generation == catalog.generation
         {
             return Ok(cached.clone());
@@ -251,15 +258,11 @@ impl StatementCache {
     pub fn has_changed_metadata(&self, statement: &Statement) -> bool {
         self.statements
             .borrow()
-            .get(&statement.id)
+            .peek(&statement.id)
             .is_some_and(|(_, prepared_metadata_id)| *prepared_metadata_id != statement.metadata_id)
     }
 
     fn keep(&self, statement: &Arc<Statement>, prepared_metadata_id: StatementId) {
-        let mut statements = self.statements.borrow_mut();
-        if statements.len() >= MAX_PREPARED {
-            statements.clear();
-        }
-        statements.insert(statement.id, (statement.clone(), prepared_metadata_id));
+        self.statements.borrow_mut().put(statement.id, (statement.clone(), prepared_metadata_id));
     }
 }

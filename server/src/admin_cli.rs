@@ -139,40 +139,40 @@ impl AdminCommand {
     /// What is asked of the node.
     fn call(&self) -> Call {
         let (method, path, parameters) = match self {
-            Self::Health => (Method::Get, "/health", Vec::new()),
+            Self::Health => (Method::GET, "/health", Vec::new()),
             Self::Status { keyspace } => {
-                (Method::Get, "/admin/status", keyspace_parameter(keyspace.as_ref()))
+                (Method::GET, "/admin/status", keyspace_parameter(keyspace.as_ref()))
             }
-            Self::Ring { keyspace } => (Method::Get, "/admin/ring", keyspace_parameter(keyspace.as_ref())),
-            Self::Info => (Method::Get, "/admin/info", Vec::new()),
-            Self::Describecluster => (Method::Get, "/admin/describecluster", Vec::new()),
-            Self::Flush(scope) => (Method::Post, "/admin/flush", scope.parameters()),
-            Self::Compact(scope) => (Method::Post, "/admin/compact", scope.parameters()),
-            Self::Drain => (Method::Post, "/admin/drain", Vec::new()),
+            Self::Ring { keyspace } => (Method::GET, "/admin/ring", keyspace_parameter(keyspace.as_ref())),
+            Self::Info => (Method::GET, "/admin/info", Vec::new()),
+            Self::Describecluster => (Method::GET, "/admin/describecluster", Vec::new()),
+            Self::Flush(scope) => (Method::POST, "/admin/flush", scope.parameters()),
+            Self::Compact(scope) => (Method::POST, "/admin/compact", scope.parameters()),
+            Self::Drain => (Method::POST, "/admin/drain", Vec::new()),
             Self::Snapshot { name, scope } => {
                 let mut parameters = scope.parameters();
                 parameters.push(("name", name.clone()));
-                (Method::Post, "/admin/snapshot", parameters)
+                (Method::POST, "/admin/snapshot", parameters)
             }
             Self::Clearsnapshot { name } => {
-                (Method::Post, "/admin/clear_snapshot", vec![("name", name.clone())])
+                (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
             Self::Decommission { force } => {
                 let force = force.then(|| ("force", "true".to_owned()));
-                (Method::Post, "/admin/decommission", force.into_iter().collect())
+                (Method::POST, "/admin/decommission", force.into_iter().collect())
             }
             Self::Removenode { host_id } => {
-                (Method::Post, "/admin/removenode", vec![("host_id", host_id.to_string())])
+                (Method::POST, "/admin/removenode", vec![("host_id", host_id.to_string())])
             }
             Self::Abortjoin { host_id } => {
-                (Method::Post, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
+                (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
             }
             Self::Cleanup { keyspace } => {
-                (Method::Post, "/admin/cleanup", keyspace_parameter(keyspace.as_ref()))
+                (Method::POST, "/admin/cleanup", keyspace_parameter(keyspace.as_ref()))
             }
-            Self::Netstats => (Method::Get, "/admin/netstats", Vec::new()),
+            Self::Netstats => (Method::GET, "/admin/netstats", Vec::new()),
             Self::Tablestats { keyspace } => {
-                (Method::Get, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
+                (Method::GET, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
             }
         };
         Call { method, path, parameters }

@@ -1,21 +1,21 @@
 //! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
 //!
-//! [`metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
-//! [`propose`] puts changes to it. [`membership`] has members join and leave.
+//! [`helenus_ring::metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
+//! [`mod@propose`] puts changes to it. [`membership`] has members join and leave.
 
-pub mod applying;
-pub mod departure;
+pub(crate) mod applying;
+pub(crate) mod departure;
 pub mod failure;
-pub mod join;
+pub(crate) mod join;
 pub mod liveness;
 pub mod membership;
 pub mod message;
 mod notices;
-pub mod own_member;
-pub mod propose;
-pub mod raft;
-pub mod schema;
-pub mod start;
+pub(crate) mod own_member;
+pub(crate) mod propose;
+pub(crate) mod raft;
+pub(crate) mod schema;
+pub(crate) mod start;
 pub mod stored;
 mod voters;
 
@@ -62,7 +62,7 @@ async fn serve(
         ClusterRequest::Version => Ok(ClusterResponse::Version(env!("CARGO_PKG_VERSION").to_owned())),
         ClusterRequest::Raft { call, payload } => {
             let log = context.metadata_log().map_err(failed)?;
-            raft::network::handle(&log.raft, call, &payload).await.map(ClusterResponse::Raft)
+            log.answer(call, &payload).await.map(ClusterResponse::Raft)
         }
         ClusterRequest::Propose { command, forward, patience_ms } => {
             propose::handle_propose(context, &command, forward, patience(patience_ms)).await

@@ -3,229 +3,22 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
 //! the node touches the disk, and `helenus node --show-config` prints what is in force.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+mod sample;
+mod setting;
+mod settings;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
-use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
-use serde::{Deserialize, Serialize};
 
-/// The most bytes of one piece of a stream.
-pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;
-
-/// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
-/// votes, and of every message that a dead member does not answer.
-pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
-     openraft::replication=error,openraft::engine::handler::replication_handler=error";
-
-/// When a write is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum CommitLogMode {
-    /// After `fdatasync`; writes that arrive meanwhile share the next one.
-    Group,
-    /// At once; the log is synced every `commit_log_sync_period_ms`. Cassandra's default.
-    Periodic,
-    /// After an `fdatasync` that starts at once.
-    Batch,
-}
-
-/// How logs are written to standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-/// Every setting of a node. Field docs are the documentation of the TOML keys.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Where everything is kept. Locked against a second process.
-    pub data_dir: PathBuf,
-    /// Address and port for CQL clients. Port 0 picks a free one.
-    pub listen: SocketAddr,
-    /// Port on which a client's source port chooses the shard. 0 picks a free one; absent: `listen` port + 10000
-    /// (19042 beside 9042), or a free one where `listen` has port 0.
-    pub shard_aware_port: Option<u16>,
-    /// Shards (threads); absent: one a core.
-    pub shards: Option<usize>,
-    /// Loopback port of metrics, health and administration; 0 picks a free one.
-    pub http_port: u16,
-    /// Whether the HTTP port is served at all.
-    pub http_enabled: bool,
-    pub commit_log: CommitLogMode,
-    /// How long a `periodic` commit log may go without `fdatasync`.
-    pub commit_log_sync_period_ms: u64,
-    /// Size of one commit-log segment. A mutation may be half as large.
-    pub commit_log_segment_bytes: u64,
-    /// Size of the whole commit log of the node above which the oldest memtables are flushed.
-    pub commit_log_total_bytes: u64,
-    /// Memory for the memtables of the node.
-    pub memtable_bytes: u64,
-    /// Memory for uncompressed table blocks of the node.
-    pub block_cache_bytes: u64,
-    /// Bytes a second that compactions of the node may write; 0: no bound.
-    pub compaction_bytes_per_second: u64,
-    /// How long a coordinator waits for the replicas of a read within one partition.
-    pub read_request_timeout_ms: u64,
-    /// The same for each part of a read of several partitions.
-    pub range_request_timeout_ms: u64,
-    /// How long a coordinator waits for the replicas of a write.
-    pub write_request_timeout_ms: u64,
-    /// The same for writes of counters and of lists by index, which a replica begins with a read.
-    pub counter_write_request_timeout_ms: u64,
-    /// How long TRUNCATE waits for all nodes.
-    pub truncate_request_timeout_ms: u64,
-    /// How long lightweight transactions and SERIAL reads try to outbid others.
-    pub cas_contention_timeout_ms: u64,
-    /// How long a partition's transactions must have rested before replicas forget their state.
-    pub transaction_state_idle_seconds: u64,
-    /// Bytes of mutations on their way to replicas, over the node, above which further writes are refused.
-    pub max_write_bytes_in_flight: u64,
-    /// Whether writes that a replica missed are kept for it.
-    pub hinted_handoff_enabled: bool,
-    /// How long a replica may be away and writes still be kept for it. Kept for at most 9/10 of `gc_grace_seconds`.
-    pub max_hint_window_ms: u64,
-    /// Bytes of hints that the node keeps for one other node.
-    pub max_hints_bytes: u64,
-    /// Bytes a second of hints that the node sends to one other node; 0: no bound.
-    pub hinted_handoff_throttle_bytes_per_second: u64,
-    /// Bytes a second that the node fetches when it takes ranges over; 0: no bound.
-    pub stream_throughput_bytes_per_second: u64,
-    /// What the node asks for at a time then. A piece is encoded, written, read, checked and decoded as a whole, each in one
-    /// turn, so the requests of clients wait behind it; and the allocator asks the system for larger blocks anew each time.
-    pub stream_piece_bytes: u32,
-    /// Places in the ring of a node that is new: from 1 to 256. More make shares more even and joining slower.
-    pub num_tokens: usize,
-    /// The replication factor that the tokens of a new node are chosen for: shares of keyspaces that have it are even.
-    pub allocate_tokens_for_replication_factor: usize,
-    /// Every node probes one other in each such period.
-    pub liveness_probe_period_ms: u64,
-    /// How long a probed node may take to answer before others are asked to probe it.
-    pub liveness_probe_timeout_ms: u64,
-    /// How long a node that answers nobody is only suspected; then it is down. Longer pauses of a node are noticed.
-    pub liveness_suspicion_ms: u64,
-    pub cluster_name: String,
-    pub data_center: String,
-    pub rack: String,
-    /// Address and port for other nodes, who are told it: no address that stands for all. Port 0 picks a free one; absent:
-    /// this node has no neighbours.
-    pub internode: Option<Endpoint>,
-    /// Internode addresses of nodes to find the cluster by. None, or only this node's own: it starts a cluster.
-    pub seeds: Vec<Endpoint>,
-    /// Largest message of another node. Above: its link is closed.
-    pub max_internode_frame_bytes: u32,
-    /// Bytes that may wait to be written to one link; above, requests fail as overloaded.
-    pub max_internode_queue_bytes: usize,
-    /// Requests that may wait for answers on one link; above, further ones fail as overloaded.
-    pub max_internode_calls_per_link: usize,
-    /// Requests of one link that are carried out at a time; meanwhile no more are read from it.
-    pub max_internode_requests_per_link: usize,
-    /// Within which a link must be made, handshake included.
-    pub internode_connect_timeout_ms: u64,
-    /// Silence of another node after which it is asked whether it is there; after twice that its link is closed.
-    pub internode_keepalive_ms: u64,
-    /// The longest pause between attempts to reach a node.
-    pub internode_reconnect_max_ms: u64,
-    /// `PlainText` login as in Cassandra is not there yet: only `AllowAllAuthenticator`.
-    pub authenticator: String,
-    /// Largest request frame. Above: an error; the frame is skipped as it arrives.
-    pub max_frame_bytes: u32,
-    /// Largest statement text.
-    pub max_statement_bytes: usize,
-    /// Most statements in a batch.
-    pub max_batch_statements: usize,
-    /// Bytes of the changes of a batch of several partitions above which its client is warned.
-    pub batch_size_warn_threshold_bytes: usize,
-    /// The same, above which the batch is refused.
-    pub batch_size_fail_threshold_bytes: usize,
-    /// Partitions of a batch that is not logged above which its client is warned.
-    pub unlogged_batch_across_partitions_warn_threshold: usize,
-    /// Most connections at a time.
-    pub max_connections: usize,
-    /// Most requests of one connection under way at a time; reading stops meanwhile.
-    pub max_requests_per_connection: usize,
-    /// Rows of a page when the client names no page size: 0 for no paging.
-    pub default_page_rows: u32,
-    /// Bytes a page may hold before it ends early with a cursor.
-    pub max_page_bytes: usize,
-    /// Tombstones a page may pass before it ends early with a cursor.
-    pub max_page_tombstones: usize,
-    pub log_format: LogFormat,
-    /// A `tracing` filter; [`DEFAULT_LOG_FILTER`] by default.
-    pub log_filter: String,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let links = LinkOptions::default();
-        Self {
-            data_dir: PathBuf::from("helenus-data"),
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
-            shard_aware_port: None,
-            shards: None,
-            http_port: 9180,
-            http_enabled: true,
-            commit_log: CommitLogMode::Group,
-            commit_log_sync_period_ms: 10_000,
-            commit_log_segment_bytes: 32 << 20,
-            commit_log_total_bytes: 2 << 30,
-            memtable_bytes: 256 << 20,
-            block_cache_bytes: 256 << 20,
-            compaction_bytes_per_second: 64 << 20,
-            read_request_timeout_ms: 5_000,
-            range_request_timeout_ms: 10_000,
-            write_request_timeout_ms: 2_000,
-            counter_write_request_timeout_ms: 5_000,
-            truncate_request_timeout_ms: 60_000,
-            cas_contention_timeout_ms: 1_800,
-            transaction_state_idle_seconds: 3_600,
-            max_write_bytes_in_flight: 256 << 20,
-            hinted_handoff_enabled: true,
-            max_hint_window_ms: 3 * 60 * 60 * 1_000,
-            max_hints_bytes: 1 << 30,
-            hinted_handoff_throttle_bytes_per_second: 16 << 20,
-            stream_throughput_bytes_per_second: 100 << 20,
-            stream_piece_bytes: 128 << 10,
-            num_tokens: DEFAULT_TOKENS,
-            allocate_tokens_for_replication_factor: DEFAULT_REPLICATION_FACTOR,
-            liveness_probe_period_ms: 1_000,
-            liveness_probe_timeout_ms: 450,
-            liveness_suspicion_ms: 4_000,
-            cluster_name: "helenus".to_owned(),
-            data_center: "datacenter1".to_owned(),
-            rack: "rack1".to_owned(),
-            internode: None,
-            seeds: Vec::new(),
-            max_internode_frame_bytes: links.frame_bytes_max,
-            max_internode_queue_bytes: links.queue_bytes_max,
-            max_internode_calls_per_link: links.calls_per_link_max,
-            max_internode_requests_per_link: links.requests_per_link_max,
-            internode_connect_timeout_ms: links.connect_timeout.as_millis() as u64,
-            internode_keepalive_ms: links.keepalive.as_millis() as u64,
-            internode_reconnect_max_ms: links.reconnect_max.as_millis() as u64,
-            authenticator: "AllowAllAuthenticator".to_owned(),
-            max_frame_bytes: 256 << 20,
-            max_statement_bytes: 16 << 20,
-            max_batch_statements: 65_535,
-            batch_size_warn_threshold_bytes: 5 << 10,
-            batch_size_fail_threshold_bytes: 50 << 10,
-            unlogged_batch_across_partitions_warn_threshold: 10,
-            max_connections: 10_000,
-            max_requests_per_connection: 256,
-            default_page_rows: 0,
-            max_page_bytes: 8 << 20,
-            max_page_tombstones: 100_000,
-            log_format: LogFormat::Text,
-            log_filter: DEFAULT_LOG_FILTER.to_owned(),
-        }
-    }
-}
+pub use self::sample::sample;
+use self::setting::Alias;
+use self::settings::SETTINGS;
+pub use self::settings::{CommitLogMode, Config, DEFAULT_LOG_FILTER, LogFormat, STREAM_PIECE_BYTES_MAX};
 
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -236,6 +29,8 @@ pub enum ConfigError {
     Parse { path: PathBuf, message: String },
     #[error("{path}: unknown setting '{key}'{suggestion}")]
     UnknownKey { path: PathBuf, key: String, suggestion: String },
+    #[error("{path}: '{alias}' is Cassandra's name of '{key}', which is set too")]
+    Twice { path: PathBuf, alias: &'static str, key: &'static str },
     #[error("setting '{key}': {message}")]
     Value { key: &'static str, message: String },
 }
@@ -266,46 +61,28 @@ impl Config {
     pub fn from_toml(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let parse_error =
             |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
-        let table: toml::Table = text.parse().map_err(parse_error)?;
-        let known = Self::known_keys();
+        let mut table: toml::Table = text.parse().map_err(parse_error)?;
+        let is_renamed = rename_aliases(&mut table, path)?;
+        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
         for key in table.keys() {
-            if !known.contains(key) {
+            if !known.contains(&key.as_str()) {
                 let suggestion =
                     nearest(key, &known).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
                 return Err(ConfigError::UnknownKey { path: path.to_owned(), key: key.clone(), suggestion });
             }
         }
-        toml::from_str(text).map_err(parse_error)
+        // The text names the line of an error, so it is preferred.
+        if is_renamed { table.try_into() } else { toml::from_str(text) }.map_err(parse_error)
     }
 
-    fn known_keys() -> Vec<String> {
-        // Optional settings are absent from a serialised default: give them a value first.
-        let all = Self {
-            shard_aware_port: Some(0),
-            shards: Some(1),
-            internode: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000).into()),
-            ..Self::default()
-        };
-        toml::Table::try_from(all).map_or_else(|_| Vec::new(), |table| table.keys().cloned().collect())
-    }
-
-    /// Checks what types alone cannot say.
+    /// Checks what types alone cannot say: ranges, and what settings must be to each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
         fn check(valid: bool, key: &'static str, message: &str) -> Result<(), ConfigError> {
             if valid { Ok(()) } else { Err(ConfigError::Value { key, message: message.to_owned() }) }
         }
-        check(self.shards.is_none_or(|n| (1..=256).contains(&n)), "shards", "must be from 1 to 256")?;
-        check((1..=TOKENS_MAX).contains(&self.num_tokens), "num_tokens", "must be from 1 to 256")?;
-        check(
-            (1..=100).contains(&self.allocate_tokens_for_replication_factor),
-            "allocate_tokens_for_replication_factor",
-            "must be from 1 to 100",
-        )?;
-        check(
-            (100..=60_000).contains(&self.liveness_probe_period_ms),
-            "liveness_probe_period_ms",
-            "must be from 100 to 60000",
-        )?;
+        if let Some((key, message)) = self.out_of_range() {
+            return Err(ConfigError::Value { key, message });
+        }
         check(
             (10..=self.liveness_probe_period_ms / 2).contains(&self.liveness_probe_timeout_ms),
             "liveness_probe_timeout_ms",
@@ -333,72 +110,15 @@ impl Config {
         )?;
         check(self.commit_log_sync_period_ms > 0, "commit_log_sync_period_ms", "must be above 0")?;
         check(
-            (1 << 20..=1 << 30).contains(&self.commit_log_segment_bytes),
-            "commit_log_segment_bytes",
-            "must be from 1 MiB to 1 GiB",
-        )?;
-        check(
             self.commit_log_total_bytes >= 4 * self.commit_log_segment_bytes,
             "commit_log_total_bytes",
             "must hold at least four segments",
         )?;
-        check(self.memtable_bytes >= 8 << 20, "memtable_bytes", "must be at least 8 MiB")?;
-        check(self.block_cache_bytes >= 1 << 20, "block_cache_bytes", "must be at least 1 MiB")?;
-        let timeout = 1..=3_600_000;
-        let timeout_range = "must be from 1 to 3600000 (an hour)";
-        check(timeout.contains(&self.read_request_timeout_ms), "read_request_timeout_ms", timeout_range)?;
-        check(timeout.contains(&self.range_request_timeout_ms), "range_request_timeout_ms", timeout_range)?;
-        check(timeout.contains(&self.write_request_timeout_ms), "write_request_timeout_ms", timeout_range)?;
-        check(
-            timeout.contains(&self.counter_write_request_timeout_ms),
-            "counter_write_request_timeout_ms",
-            timeout_range,
-        )?;
-        check(
-            timeout.contains(&self.truncate_request_timeout_ms),
-            "truncate_request_timeout_ms",
-            timeout_range,
-        )?;
-        check(timeout.contains(&self.cas_contention_timeout_ms), "cas_contention_timeout_ms", timeout_range)?;
-        check(
-            (60..=31_536_000).contains(&self.transaction_state_idle_seconds),
-            "transaction_state_idle_seconds",
-            "must be from 60 to 31536000 (a year)",
-        )?;
-        check(
-            self.max_write_bytes_in_flight >= 1 << 20,
-            "max_write_bytes_in_flight",
-            "must be at least 1 MiB",
-        )?;
-        check(
-            (1..=30 * 24 * 3_600_000).contains(&self.max_hint_window_ms),
-            "max_hint_window_ms",
-            "must be from 1 to 2592000000 (30 days)",
-        )?;
-        check(self.max_hints_bytes >= 1 << 20, "max_hints_bytes", "must be at least 1 MiB")?;
-        check(
-            self.hinted_handoff_throttle_bytes_per_second == 0
-                || self.hinted_handoff_throttle_bytes_per_second >= 64 << 10,
-            "hinted_handoff_throttle_bytes_per_second",
-            "must be 0 or at least 64 KiB",
-        )?;
-        check(
-            (4 << 10..=STREAM_PIECE_BYTES_MAX).contains(&self.stream_piece_bytes),
-            "stream_piece_bytes",
-            "must be from 4 KiB to 512 KiB",
-        )?;
-        check(self.max_frame_bytes >= 64 << 10, "max_frame_bytes", "must be at least 64 KiB")?;
-        check(self.max_statement_bytes >= 1 << 10, "max_statement_bytes", "must be at least 1 KiB")?;
-        check(self.max_batch_statements >= 1, "max_batch_statements", "must be at least 1")?;
         check(
             self.batch_size_fail_threshold_bytes >= self.batch_size_warn_threshold_bytes,
             "batch_size_fail_threshold_bytes",
             "must not be below batch_size_warn_threshold_bytes",
         )?;
-        check(self.max_connections >= 1, "max_connections", "must be at least 1")?;
-        check(self.max_requests_per_connection >= 1, "max_requests_per_connection", "must be at least 1")?;
-        check(self.max_page_bytes >= 64 << 10, "max_page_bytes", "must be at least 64 KiB")?;
-        check(self.max_page_tombstones >= 1_000, "max_page_tombstones", "must be at least 1000")?;
         check(
             self.cluster_name.len() <= CLUSTER_NAME_BYTES_MAX,
             "cluster_name",
@@ -419,31 +139,45 @@ impl Config {
             "seeds",
             "each must be a host name or address, and a port, that this node can reach",
         )?;
-        check(
-            self.max_internode_frame_bytes >= 1 << 20,
-            "max_internode_frame_bytes",
-            "must be at least 1 MiB",
-        )?;
-        check(
-            self.max_internode_queue_bytes >= 1 << 20,
-            "max_internode_queue_bytes",
-            "must be at least 1 MiB",
-        )?;
-        check(self.max_internode_calls_per_link >= 1, "max_internode_calls_per_link", "must be at least 1")?;
-        check(
-            self.max_internode_requests_per_link >= 1,
-            "max_internode_requests_per_link",
-            "must be at least 1",
-        )?;
-        check(
-            self.internode_connect_timeout_ms >= 10,
-            "internode_connect_timeout_ms",
-            "must be at least 10",
-        )?;
-        check(self.internode_keepalive_ms >= 100, "internode_keepalive_ms", "must be at least 100")?;
-        check(self.internode_reconnect_max_ms >= 50, "internode_reconnect_max_ms", "must be at least 50")?;
         Ok(())
     }
+}
+
+/// What a setting is for, in a sentence: the help of its flag.
+pub fn summary(key: &str) -> String {
+    SETTINGS.iter().find(|setting| setting.key == key).map_or_else(String::new, setting::Setting::summary)
+}
+
+/// Puts settings under their own names that are given under Cassandra's, in their own units. Whether there were any.
+fn rename_aliases(table: &mut toml::Table, path: &Path) -> Result<bool, ConfigError> {
+    let refused = |alias: &str, message: &str| ConfigError::Parse {
+        path: path.to_owned(),
+        message: format!("'{alias}': {message}"),
+    };
+    let mut is_renamed = false;
+    for setting in SETTINGS {
+        let Some(alias) = setting.cassandra else { continue };
+        let Some(value) = table.remove(alias.name()) else { continue };
+        is_renamed = true;
+        let value = match (alias, value) {
+            (Alias::Same(_), value) => value,
+            (Alias::Scaled(name, scale), toml::Value::Integer(number)) => {
+                let scaled = i64::try_from(scale).ok().and_then(|scale| number.checked_mul(scale));
+                scaled.ok_or_else(|| refused(name, "too large"))?.into()
+            }
+            (Alias::Port(name), toml::Value::Integer(port)) => {
+                let port = u16::try_from(port).map_err(|_| refused(name, "a port is from 0 to 65535"))?;
+                SocketAddr::new(Config::default().listen.ip(), port).to_string().into()
+            }
+            (Alias::Scaled(name, _) | Alias::Port(name), _) => {
+                return Err(refused(name, "a number is expected"));
+            }
+        };
+        if table.insert(setting.key.to_owned(), value).is_some() {
+            return Err(ConfigError::Twice { path: path.to_owned(), alias: alias.name(), key: setting.key });
+        }
+    }
+    Ok(is_renamed)
 }
 
 /// The known name that was most likely meant, if any is near enough.
@@ -458,7 +192,66 @@ pub fn nearest<'a, N: AsRef<str>>(name: &str, known: &'a [N]) -> Option<&'a N> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
+
+    #[test]
+    fn cassandras_names_are_taken_and_their_units_converted() {
+        let parse = |text| Config::from_toml(text, Path::new("x.toml"));
+        let config = parse(
+            "native_transport_port = 9043\ncommitlog_segment_size_in_mb = 16\nread_request_timeout_in_ms = 7\n\
+             commitlog_sync = \"periodic\"",
+        )
+        .unwrap();
+        let expected = Config {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9043),
+            commit_log_segment_bytes: 16 << 20,
+            read_request_timeout_ms: 7,
+            commit_log: CommitLogMode::Periodic,
+            ..Config::default()
+        };
+        assert_eq!(config, expected);
+        for (text, message) in [
+            ("native_transport_port = 70000", "x.toml: 'native_transport_port': a port is from 0 to 65535"),
+            (
+                "commitlog_segment_size_in_mb = \"a\"",
+                "x.toml: 'commitlog_segment_size_in_mb': a number is expected",
+            ),
+            (
+                "commitlog_sync = \"batch\"\ncommit_log = \"group\"",
+                "x.toml: 'commitlog_sync' is Cassandra's name of 'commit_log', which is set too",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn ranges_are_told_in_their_units() {
+        let refused = |config: Config| config.validate().unwrap_err().to_string();
+        for (config, message) in [
+            (
+                Config { commit_log_segment_bytes: 1, ..Config::default() },
+                "setting 'commit_log_segment_bytes': must be from 1 MiB to 1 GiB",
+            ),
+            (
+                Config { cas_contention_timeout_ms: 0, ..Config::default() },
+                "setting 'cas_contention_timeout_ms': must be from 1 to 3600000 (an hour)",
+            ),
+            (
+                Config { hinted_handoff_throttle_bytes_per_second: 1, ..Config::default() },
+                "setting 'hinted_handoff_throttle_bytes_per_second': must be 0 or at least 64 KiB",
+            ),
+            (
+                Config { max_page_tombstones: 1, ..Config::default() },
+                "setting 'max_page_tombstones': must be at least 1000",
+            ),
+        ] {
+            assert_eq!(refused(config), message);
+        }
+        Config { hinted_handoff_throttle_bytes_per_second: 0, ..Config::default() }.validate().unwrap();
+    }
 
     #[test]
     fn an_unknown_key_names_the_nearest_setting() {

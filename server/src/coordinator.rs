@@ -6,26 +6,26 @@
 //!   for) is: [`Execution::Ready`]. Only the rest becomes a future.
 //! * A write is acknowledged when the owners' commit logs have it as durable as configured.
 
-pub mod batch;
-pub mod batch_limits;
-pub mod batch_log;
-pub mod batch_request;
-pub mod block;
-pub mod consistency;
-pub mod key_ranges;
-pub mod local_write;
-pub mod own_rows;
-pub mod paxos;
+pub(crate) mod batch;
+pub(crate) mod batch_limits;
+pub(crate) mod batch_log;
+pub(crate) mod batch_request;
+pub(crate) mod block;
+pub(crate) mod consistency;
+pub(crate) mod key_ranges;
+pub(crate) mod local_write;
+pub(crate) mod own_rows;
+pub(crate) mod paxos;
 mod prepared_read;
-pub mod read;
+pub(crate) mod read;
 pub mod replica;
-pub mod replicated_read;
-pub mod rows_before_write;
-pub mod transaction;
-pub mod transaction_statement;
-pub mod virtual_read;
-pub mod virtual_state;
-pub mod write;
+pub(crate) mod replicated_read;
+pub(crate) mod rows_before_write;
+pub(crate) mod transaction;
+pub(crate) mod transaction_statement;
+pub(crate) mod virtual_read;
+pub(crate) mod virtual_state;
+pub(crate) mod write;
 
 use std::sync::Arc;
 

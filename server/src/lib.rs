@@ -1,8 +1,9 @@
-//! The Helenus node: shards and their threads, client sessions, statements and plans, schema, system tables.
+//! The Helenus node: shards and their threads, client sessions, the coordination of requests, the cluster, streaming of data
+//! between owners, observation and administration. Statements, plans and schema are those of [`helenus_query`].
 //!
-//! The way of a request: `session` decodes a frame and finds or makes the statement's plan (`plan`), the `coordinator`
-//! finds the shards that own what it is about, `run` turns plan and values into mutations or rows on those shards'
-//! engines, and the answer goes back the same way. [`embedded`] runs a node inside another program.
+//! The way of a request: [`session`] decodes a frame and has [`helenus_query::statement`] find or make the statement's plan, the
+//! [`coordinator`] finds the shards and nodes that own what it is about, [`helenus_query::run`] turns plan and values into mutations,
+//! and rows of those shards' engines into an answer, which goes back the same way. [`embedded`] runs a node inside another program.
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod admin;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat, nearest};
+use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus_internode::endpoint::Endpoint;
@@ -44,53 +44,38 @@ struct NodeArguments {
     /// Configuration file (TOML).
     #[arg(long, env = "HELENUS_CONFIG")]
     config: Option<PathBuf>,
-    /// Where everything is kept.
-    #[arg(long, env = "HELENUS_DATA_DIR")]
+    #[arg(long, help = summary("data_dir"), env = "HELENUS_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Address and port for CQL clients; port 0 picks a free one.
-    #[arg(long, env = "HELENUS_LISTEN")]
+    #[arg(long, help = summary("listen"), env = "HELENUS_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Port on which a client's source port chooses the shard.
-    #[arg(long, env = "HELENUS_SHARD_AWARE_PORT")]
+    #[arg(long, help = summary("shard_aware_port"), env = "HELENUS_SHARD_AWARE_PORT")]
     shard_aware_port: Option<u16>,
-    /// Shards (threads); one a core by default.
-    #[arg(long, env = "HELENUS_SHARDS")]
+    #[arg(long, help = summary("shards"), env = "HELENUS_SHARDS")]
     shards: Option<usize>,
-    /// When writes are acknowledged.
-    #[arg(long, env = "HELENUS_COMMIT_LOG")]
+    #[arg(long, help = summary("commit_log"), env = "HELENUS_COMMIT_LOG")]
     commit_log: Option<CommitLogMode>,
-    /// Memory for memtables, in bytes.
-    #[arg(long, env = "HELENUS_MEMTABLE_BYTES")]
+    #[arg(long, help = summary("memtable_bytes"), env = "HELENUS_MEMTABLE_BYTES")]
     memtable_bytes: Option<u64>,
-    /// Memory for table blocks, in bytes.
-    #[arg(long, env = "HELENUS_BLOCK_CACHE_BYTES")]
+    #[arg(long, help = summary("block_cache_bytes"), env = "HELENUS_BLOCK_CACHE_BYTES")]
     block_cache_bytes: Option<u64>,
-    /// Name of the cluster.
-    #[arg(long, env = "HELENUS_CLUSTER_NAME")]
+    #[arg(long, help = summary("cluster_name"), env = "HELENUS_CLUSTER_NAME")]
     cluster_name: Option<String>,
-    /// Name of this node's data center.
-    #[arg(long, env = "HELENUS_DATA_CENTER")]
+    #[arg(long, help = summary("data_center"), env = "HELENUS_DATA_CENTER")]
     data_center: Option<String>,
-    /// Name of this node's rack.
-    #[arg(long, env = "HELENUS_RACK")]
+    #[arg(long, help = summary("rack"), env = "HELENUS_RACK")]
     rack: Option<String>,
-    /// Host name or address, and port, for other nodes; port 0 picks a free one. Without it the node has no neighbours.
-    #[arg(long, env = "HELENUS_INTERNODE")]
+    #[arg(long, help = summary("internode"), env = "HELENUS_INTERNODE")]
     internode: Option<Endpoint>,
-    /// Internode addresses (HOST:PORT) of nodes to find the cluster by, separated by commas.
-    #[arg(long, env = "HELENUS_SEEDS", value_delimiter = ',')]
+    #[arg(long, help = summary("seeds"), env = "HELENUS_SEEDS", value_delimiter = ',')]
     seeds: Option<Vec<Endpoint>>,
-    /// Loopback port of metrics, health and administration; 0 picks a free one.
-    #[arg(long, env = "HELENUS_HTTP_PORT")]
+    #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
     /// Serve no HTTP at all.
     #[arg(long, env = "HELENUS_NO_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     no_http: bool,
-    /// Form of the logs on standard error.
-    #[arg(long, env = "HELENUS_LOG_FORMAT")]
+    #[arg(long, help = summary("log_format"), env = "HELENUS_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// A `tracing` filter; by default `info`, and of `openraft` what happens to leaders and votes.
-    #[arg(long, env = "HELENUS_LOG")]
+    #[arg(long, help = summary("log_filter"), env = "HELENUS_LOG")]
     log_filter: Option<String>,
     /// Print the settings in force as TOML and exit.
     #[arg(long)]

@@ -1,13 +1,13 @@
 //! What an operator sees of a node and may tell it: metrics, health and administration over HTTP.
 //!
-//! `metrics` counts (one instance a shard), `prometheus` turns counts into text, `admin` is what the node offers, `reports`
-//! what it tells, `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long
-//! compaction takes a turn of a shard's thread.
+//! `prometheus` turns the shards' counts ([`crate::shard::metrics`]) into text, `admin` is what the node offers, `reports` what it
+//! tells, `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
+//! takes a turn of a shard's thread.
 
-pub mod admin;
-pub mod http;
-pub mod prometheus;
-pub mod reports;
+pub(crate) mod admin;
+pub(crate) mod http;
+pub(crate) mod prometheus;
+pub(crate) mod reports;
 mod routes;
 #[cfg(test)]
 mod tests;

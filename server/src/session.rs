@@ -1,9 +1,9 @@
 //! Sessions: what a client's connection says, from its first frame to the statements it runs.
 
-pub mod connection;
-pub mod connection_state;
-pub mod errors;
-pub mod handshake;
+pub(crate) mod connection;
+pub(crate) mod connection_state;
+pub(crate) mod errors;
+pub(crate) mod handshake;
 pub mod request;
 pub mod respond;
-pub mod trace;
+pub(crate) mod trace;

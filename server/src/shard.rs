@@ -4,8 +4,8 @@
 //! The layers above keep their state of a shard or node here ([`layers`]) without this layer knowing what it is.
 
 pub mod board;
-pub mod call;
+pub(crate) mod call;
 pub mod context;
-pub mod engine_options;
-pub mod layers;
-pub mod metrics;
+pub(crate) mod engine_options;
+pub(crate) mod layers;
+pub(crate) mod metrics;

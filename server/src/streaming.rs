@@ -1,17 +1,17 @@
 //! Data that changes owners: ranges on their way from shard to shard in checksummed, resumable pieces.
 //!
-//! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`progress`]
+//! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`mod@progress`]
 //! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
 
 mod attempt;
-pub mod cleanup;
+pub(crate) mod cleanup;
 mod lane;
 pub mod message;
-pub mod plan;
-pub mod progress;
-pub mod ranges;
-pub mod receiver;
-pub mod sender;
+pub(crate) mod plan;
+pub(crate) mod progress;
+pub(crate) mod ranges;
+pub(crate) mod receiver;
+pub(crate) mod sender;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,7 @@
 //! * [`args`]: the command line
 //! * [`splitter`]: input text into statements; [`command`]: the shell's own commands
 //! * [`connection`]: statements to the server and pages of rows back; [`contact_point`]: which node they go to
-//! * [`format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
+//! * [`mod@format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
 //! * [`interactive`], [`completion`]: the line editor; [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
 //! * [`shell`]: the state that ties them together

@@ -1,6 +1,6 @@
 //! The CQL native protocol, versions 3, 4 and 5, as pure functions over byte buffers: no sockets, no clocks.
 //!
-//! A connection uses one [`Decoder`](decoder::Decoder) to split the bytes received into envelopes, [`decode_request`] to
+//! A connection uses one [`Decoder`] to split the bytes received into envelopes, [`decode_request`] to
 //! decode an envelope into a [`Request`] that borrows from it, the functions of [`response`] and [`rows::RowsWriter`] to
 //! append responses to an output buffer, and, in v5, [`segment::SegmentEncoder`] to pack responses into segments.
 //!

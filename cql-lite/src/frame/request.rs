@@ -42,7 +42,7 @@ pub(super) const PREPARE_KEYSPACE: u32 = 0x01;
 
 /// Number of values that are stored without an allocation.
 const INLINE_VALUES: usize = 8;
-/// Length of the shortest [value]: its length field.
+/// Length of the shortest `[value]`: its length field.
 const VALUE_BYTES_MIN: usize = 4;
 /// Length of the shortest statement of a BATCH: kind, empty id, no values.
 const BATCH_STATEMENT_BYTES_MIN: usize = 5;

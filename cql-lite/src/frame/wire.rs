@@ -1,4 +1,4 @@
-//! The primitive notations of the protocol ([string], [bytes], [inet], …): a bounds-checked reader of a slice, and
+//! The primitive notations of the protocol (`[string]`, `[bytes]`, `[inet]`, …): a bounds-checked reader of a slice, and
 //! functions that append to a buffer. All numbers are big endian.
 
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::error::DecodeError;
 
-/// Maximum length of a [string]. Longer text is truncated at a character boundary when written.
+/// Maximum length of a `[string]`. Longer text is truncated at a character boundary when written.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A [bytes map]: keys and values, in the order they were sent.
@@ -54,13 +54,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// [byte]
+    /// `[byte]`
     #[inline]
     pub fn u8(&mut self, what: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(what).map(|[byte]| byte)
     }
 
-    /// [short]
+    /// `[short]`
     #[inline]
     pub fn u16(&mut self, what: &'static str) -> Result<u16, DecodeError> {
         self.array(what).map(u16::from_be_bytes)
@@ -72,25 +72,25 @@ impl<'a> Reader<'a> {
         self.array(what).map(u32::from_be_bytes)
     }
 
-    /// [int]
+    /// `[int]`
     #[inline]
     pub fn i32(&mut self, what: &'static str) -> Result<i32, DecodeError> {
         self.array(what).map(i32::from_be_bytes)
     }
 
-    /// [long]
+    /// `[long]`
     #[inline]
     pub fn i64(&mut self, what: &'static str) -> Result<i64, DecodeError> {
         self.array(what).map(i64::from_be_bytes)
     }
 
-    /// A length of [int] that must not be negative.
+    /// A length of `[int]` that must not be negative.
     pub fn length(&mut self, what: &'static str) -> Result<usize, DecodeError> {
         let length = self.i32(what)?;
         usize::try_from(length).map_err(|_| DecodeError::InvalidLength { what, length: i64::from(length) })
     }
 
-    /// [string]
+    /// `[string]`
     #[inline]
     pub fn string(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
         let bytes = self.short_bytes(what)?;
@@ -104,14 +104,14 @@ impl<'a> Reader<'a> {
         str::from_utf8(self.take(length, what)?).map_err(|_| DecodeError::InvalidUtf8 { what })
     }
 
-    /// [short bytes]
+    /// `[short bytes]`
     #[inline]
     pub(crate) fn short_bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.u16(what)?;
         self.take(usize::from(length), what)
     }
 
-    /// [bytes]; any negative length is null.
+    /// `[bytes]`; any negative length is null.
     #[inline]
     pub fn bytes(&mut self, what: &'static str) -> Result<Option<&'a [u8]>, DecodeError> {
         match usize::try_from(self.i32(what)?) {
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         self.repeat(count, 2, |reader| reader.string(what))
     }
 
-    /// [string map]
+    /// `[string map]`
     pub(crate) fn string_map(&mut self, what: &'static str) -> Result<Vec<(&'a str, &'a str)>, DecodeError> {
         let count = usize::from(self.u16(what)?);
         self.repeat(count, 4, |reader| Ok((reader.string(what)?, reader.string(what)?)))
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         self.repeat(count, 6, |reader| Ok((reader.string(what)?, reader.bytes(what)?)))
     }
 
-    /// [inetaddr]
+    /// `[inetaddr]`
     pub(crate) fn inet_address(&mut self, what: &'static str) -> Result<IpAddr, DecodeError> {
         match self.u8(what)? {
             4 => Ok(IpAddr::from(self.array::<4>(what)?)),
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// [inet]
+    /// `[inet]`
     pub fn inet(&mut self, what: &'static str) -> Result<SocketAddr, DecodeError> {
         let address = self.inet_address(what)?;
         let port = self.i32(what)?;
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a [string]. Text longer than 65,535 bytes is truncated at a character boundary.
+/// Appends a `[string]`. Text longer than 65,535 bytes is truncated at a character boundary.
 pub(crate) fn put_string(out: &mut BytesMut, text: &str) {
     let text = text.get(..text.floor_char_boundary(STRING_BYTES_MAX)).unwrap_or_default();
     out.put_u16(text.len() as u16);
@@ -194,7 +194,7 @@ pub(crate) fn put_long_string(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends a [bytes].
+/// Appends a `[bytes]`.
 #[inline]
 pub fn put_bytes(out: &mut BytesMut, bytes: Option<&[u8]>) {
     match bytes {
@@ -207,7 +207,7 @@ pub fn put_bytes(out: &mut BytesMut, bytes: Option<&[u8]>) {
     }
 }
 
-/// Appends a [short bytes], truncated to 65,535 bytes. Ids and digests are shorter.
+/// Appends a `[short bytes]`, truncated to 65,535 bytes. Ids and digests are shorter.
 pub(crate) fn put_short_bytes(out: &mut BytesMut, bytes: &[u8]) {
     let bytes = bytes.get(..STRING_BYTES_MAX).unwrap_or(bytes);
     out.put_u16(bytes.len() as u16);
@@ -221,7 +221,7 @@ pub(crate) fn put_string_list<S: AsRef<str>>(out: &mut BytesMut, texts: &[S]) {
     }
 }
 
-/// Appends a [string map].
+/// Appends a `[string map]`.
 pub(crate) fn put_string_map<S: AsRef<str>>(out: &mut BytesMut, entries: &[(S, S)]) {
     for (key, value) in counted(out, entries) {
         put_string(out, key.as_ref());
@@ -237,14 +237,14 @@ pub(crate) fn put_bytes_map<S: AsRef<str>, B: AsRef<[u8]>>(out: &mut BytesMut, e
     }
 }
 
-/// Appends the number of entries as a [short] and returns the entries, truncated to 65,535.
+/// Appends the number of entries as a `[short]` and returns the entries, truncated to 65,535.
 pub(super) fn counted<'e, T>(out: &mut BytesMut, entries: &'e [T]) -> &'e [T] {
     let entries = entries.get(..usize::from(u16::MAX)).unwrap_or(entries);
     out.put_u16(entries.len() as u16);
     entries
 }
 
-/// Appends an [inetaddr].
+/// Appends an `[inetaddr]`.
 pub(crate) fn put_inet_address(out: &mut BytesMut, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
@@ -258,7 +258,7 @@ pub(crate) fn put_inet_address(out: &mut BytesMut, address: IpAddr) {
     }
 }
 
-/// Appends an [inet].
+/// Appends an `[inet]`.
 pub(crate) fn put_inet(out: &mut BytesMut, address: SocketAddr) {
     put_inet_address(out, address.ip());
     out.put_i32(i32::from(address.port()));

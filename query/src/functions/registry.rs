@@ -21,7 +21,7 @@ use crate::error::{RequestError, Result};
 /// The name of the function that carries out the unary minus.
 pub const NEGATION: &str = "_negate";
 
-/// The name of the function that carries out a binary operator; of a symbol that is no operator, the symbol.
+/// The name of the function that carries out a binary operator; empty for a symbol that is no operator.
 pub fn operator_name(symbol: &str) -> &'static str {
     Operator::ALL
         .iter()

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Numbers are big endian. In version 1 the document is a catalog ([`super::document`]); in version 2 it is the whole
-//! applied state of the cluster, catalog included ([`crate::cluster::stored`]).
+//! applied state of the cluster, catalog included; the server encodes that state.
 
 use super::catalog::Catalog;
 use super::document::{CatalogDocument, DocumentError};

@@ -1,25 +1,26 @@
 //! One request to a node's HTTP port and its answer, which is JSON.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may take: the node is on the same machine, or at the other end of a tunnel.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the answer to a question may take, unless the caller says otherwise.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    Get,
-    Post,
-}
+pub use hyper::Method;
 
 /// What is asked.
 #[derive(Debug, Clone)]
@@ -33,26 +34,25 @@ impl Call {
     /// How long to wait for the answer by default. Questions are answered at once; what changes the node takes as long as its data is
     /// large, and is waited for without limit.
     fn answer_timeout(&self) -> Option<Duration> {
-        match self.method {
-            Method::Get => Some(ANSWER_TIMEOUT),
-            Method::Post => None,
+        (self.method == Method::GET).then_some(ANSWER_TIMEOUT)
+    }
+
+    /// The path with its parameters.
+    fn target(&self) -> String {
+        let mut target = self.path.to_owned();
+        for (index, (name, value)) in self.parameters.iter().enumerate() {
+            target.push(if index == 0 { '?' } else { '&' });
+            target.extend([name, "="]);
+            target.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
         }
+        target
     }
 }
 
 impl fmt::Display for Call {
     /// The beginning of the request's first line.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let method = match self.method {
-            Method::Get => "GET",
-            Method::Post => "POST",
-        };
-        write!(formatter, "{method} {}", self.path)?;
-        for (index, (name, value)) in self.parameters.iter().enumerate() {
-            let separator = if index == 0 { '?' } else { '&' };
-            write!(formatter, "{separator}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))?;
-        }
-        Ok(())
+        write!(formatter, "{} {}", self.method, self.target())
     }
 }
 
@@ -86,25 +86,52 @@ pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<V
     let stream = connected
         .map_err(|_| CallError::NoConnection { authority: authority.to_owned(), timeout: CONNECT_TIMEOUT })?
         .map_err(unreachable)?;
-    let request =
-        format!("{call} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    let exchanged = exchange(stream, &request);
-    let answer = match timeout.or_else(|| call.answer_timeout()) {
+    let request = Request::builder()
+        .method(call.method.clone())
+        .uri(call.target())
+        .header(header::HOST, authority)
+        .header(header::CONNECTION, "close")
+        .body(Empty::new())
+        .map_err(|_| CallError::Url(url.to_owned()))?;
+    let exchanged = exchange(stream, request);
+    let exchanged = match timeout.or_else(|| call.answer_timeout()) {
         None => exchanged.await,
         Some(timeout) => tokio::time::timeout(timeout, exchanged)
             .await
             .map_err(|_| CallError::NoAnswer { authority: authority.to_owned(), timeout })?,
     };
-    parse(&answer.map_err(unreachable)?)
-        .unwrap_or_else(|| Err(CallError::Nonsense { authority: authority.to_owned() }))
+    let nonsense = || CallError::Nonsense { authority: authority.to_owned() };
+    match exchanged {
+        Ok((status, body)) => read(status, &body).unwrap_or_else(|| Err(nonsense())),
+        Err(error) => Err(io_error(&*error).map_or_else(nonsense, unreachable)),
+    }
 }
 
 /// Sends the request and reads what comes back, to its end.
-async fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Vec<u8>> {
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
-    Ok(answer)
+async fn exchange(
+    stream: TcpStream,
+    request: Request<Empty<Bytes>>,
+) -> Result<(StatusCode, Bytes), Box<dyn Error + Send + Sync>> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // What goes wrong with the connection shows in the answer.
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
+/// The error of the connection, if that is why there is no answer; otherwise what came is none.
+fn io_error(error: &(dyn Error + 'static)) -> Option<std::io::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<std::io::Error>() {
+            return Some(std::io::Error::new(found.kind(), found.to_string()));
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn authority(url: &str) -> Result<&str, CallError> {
@@ -120,15 +147,10 @@ fn authority(url: &str) -> Result<&str, CallError> {
     if is_valid { Ok(authority) } else { Err(CallError::Url(url.to_owned())) }
 }
 
-/// An answer with its status; `None`: it is none.
-fn parse(answer: &[u8]) -> Option<Result<Value, CallError>> {
-    let text = std::str::from_utf8(answer).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let mut status_line = head.lines().next()?.split(' ');
-    status_line.next().filter(|version| version.starts_with("HTTP/1."))?;
-    let status: u16 = status_line.next()?.parse().ok()?;
-    let body: Value = serde_json::from_str(body).ok()?;
-    if status == 200 {
+/// An answer with its status; `None`: it is none of a node.
+fn read(status: StatusCode, body: &[u8]) -> Option<Result<Value, CallError>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    if status == StatusCode::OK {
         return Some(Ok(body));
     }
     let text = |name| body.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -141,6 +163,8 @@ fn parse(answer: &[u8]) -> Option<Result<Value, CallError>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -154,15 +178,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn answers_are_read_and_refusals_say_why() {
-        let ok = parse(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"a\": 1}\n");
-        assert_eq!(ok.unwrap().unwrap()["a"], 1);
-        let refused = parse(b"HTTP/1.1 400 Bad Request\r\n\r\n{\"error\":\"no such path\"}");
-        assert_eq!(refused.unwrap().unwrap_err().to_string(), "no such path");
+    /// What a call comes to whose request is answered with these bytes.
+    #[allow(clippy::disallowed_methods, reason = "the other end of the connection that is tested")]
+    async fn answered(bytes: &'static [u8]) -> Result<Value, CallError> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answering = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(bytes).await.unwrap();
+            String::from_utf8(request).unwrap()
+        };
+        let parameters = vec![("keyspace", "a b".to_owned())];
+        let question = Call { method: Method::POST, path: "/admin/flush", parameters };
+        let (answer, request) = futures::join!(call(&url, &question, None), answering);
+        assert!(request.starts_with("POST /admin/flush?keyspace=a%20b HTTP/1.1\r\n"), "{request}");
+        answer
+    }
+
+    #[tokio::test]
+    async fn answers_are_read_and_refusals_say_why() {
+        let ok = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"a\": 1}\n").await;
+        assert_eq!(ok.unwrap()["a"], 1);
+        let refused = answered(b"HTTP/1.1 400 Bad Request\r\n\r\n{\"error\":\"no such path\"}").await;
+        assert_eq!(refused.unwrap_err().to_string(), "no such path");
         let down = b"HTTP/1.1 503 x\r\n\r\n{\"status\":\"down\",\"reason\":\"the node is joining\"}";
-        match parse(down) {
-            Some(Err(CallError::NotServing { reason, answer })) => {
+        match answered(down).await {
+            Err(CallError::NotServing { reason, answer }) => {
                 assert_eq!(
                     (reason.as_str(), answer["status"].as_str()),
                     ("the node is joining", Some("down"))
@@ -170,8 +215,11 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        for nonsense in ["", "SSH-2.0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n<html>", "HTTP/1.1 500 x\r\n\r\n{}"] {
-            assert!(parse(nonsense.as_bytes()).is_none(), "{nonsense}");
+        let nonsense: [&[u8]; 4] =
+            [b"", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"HTTP/1.1 500 x\r\n\r\n{}"];
+        for bytes in nonsense {
+            let error = answered(bytes).await.unwrap_err();
+            assert!(matches!(error, CallError::Nonsense { .. }), "{bytes:?}: {error}");
         }
     }
 
@@ -186,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn who_never_answers_is_given_up_in_time() {
         let (_listener, url) = silent().await;
-        let question = Call { method: Method::Get, path: "/admin/status", parameters: Vec::new() };
+        let question = Call { method: Method::GET, path: "/admin/status", parameters: Vec::new() };
         let timeout = Duration::from_millis(200);
         let error = call(&url, &question, Some(timeout)).await.unwrap_err().to_string();
         let authority = authority(&url).unwrap();
@@ -196,7 +244,7 @@ mod tests {
     #[test]
     fn only_questions_have_a_limit_by_default() {
         let limit = |method| Call { method, path: "/", parameters: Vec::new() }.answer_timeout();
-        assert_eq!(limit(Method::Get), Some(ANSWER_TIMEOUT));
-        assert_eq!(limit(Method::Post), None);
+        assert_eq!(limit(Method::GET), Some(ANSWER_TIMEOUT));
+        assert_eq!(limit(Method::POST), None);
     }
 }

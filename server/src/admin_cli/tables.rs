@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
+
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
 };
@@ -11,22 +14,13 @@ use crate::streaming::progress::{StreamingReport, TransferProgress};
 
 /// Lines of cells, each column as wide as its widest cell, two blanks apart.
 fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string does not fail.
-            let _ = write!(line, "{cell:<width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
-    text
+    let lines: Vec<_> = table.lines().collect();
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 fn row(cells: &[&str]) -> Vec<String> {

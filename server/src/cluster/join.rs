@@ -17,7 +17,6 @@ use helenus_ring::HostId;
 use helenus_ring::allocation::{NewMember, allocate};
 use helenus_ring::member::{Member, MemberState, Phase};
 use helenus_ring::metadata::{self, Command, Outcome, Refusal};
-use openraft::EmptyNode;
 
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
 use super::notices::Notices;
@@ -247,9 +246,9 @@ async fn take_in(
     log.addresses.borrow_mut().insert(host_id, request.member.internode_address);
     let (voters, learners) = log.participants();
     if !voters.contains(&host_id) && !learners.contains(&host_id) {
-        let added = within(context, patience, log.raft.add_learner(host_id, EmptyNode::new(), false)).await;
+        let added = within(context, patience, log.add_learner(host_id)).await;
         match added {
-            Some(Ok(_)) => {}
+            Some(Ok(())) => {}
             Some(Err(error)) => {
                 tracing::debug!(%host_id, %error, "a new node could not be added to the metadata log");
                 return Ok(ClusterResponse::NoLeader);

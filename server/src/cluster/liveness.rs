@@ -3,7 +3,7 @@
 //! Invariants:
 //! * A node counts itself as alive, always.
 //! * `alive` holds members of the topology only. It is in the [`ClusterView`](helenus_ring::view::ClusterView) of every shard, and on the
-//!   node's [`Board`].
+//!   node's [`Board`](crate::shard::board::Board).
 //! * The topology decides who is a member, gossip never does: who joins is greeted when the metadata log says so, who leaves
 //!   is declared down, and who was removed is told.
 //! * Clients are told of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE` when they begin and

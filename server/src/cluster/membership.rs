@@ -403,7 +403,7 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
 }
 
 /// Who is no member for the others any more (its join was taken back while it could not be reached) gets no part of the log
-/// either. The leader shows the log to members that report themselves ([`super::propose`]), and the log says the rest.
+/// either. The leader shows the log to members that report themselves ([`mod@super::propose`]), and the log says the rest.
 async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
     let update = MemberUpdate::of(&own_member(context, state));
     match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {

@@ -13,8 +13,6 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
-use openraft::EmptyNode;
-use openraft::errors::{ClientWriteError, RaftError};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
@@ -272,17 +270,9 @@ pub async fn commit(
     patience: Duration,
 ) -> Result<Option<Outcome>> {
     let log = context.metadata_log()?;
-    match within(context, patience, log.raft.client_write(command.clone())).await {
-        Some(Ok(response)) => Ok(response.data),
-        Some(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) | None => Ok(None),
-        Some(Err(RaftError::APIError(error))) => {
-            tracing::debug!(%error, "a command was not committed");
-            Ok(None)
-        }
-        Some(Err(RaftError::Fatal(error))) => {
-            Err(RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
-        }
-    }
+    let committed = within(context, patience, log.commit(command.clone())).await.unwrap_or(Ok(None));
+    committed
+        .map_err(|error| RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
 }
 
 /// Carries out [`ClusterRequest::Propose`].
@@ -323,8 +313,8 @@ async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patienc
     if voters.contains(&update.host_id) || learners.contains(&update.host_id) {
         return;
     }
-    let added = log.raft.add_learner(update.host_id, EmptyNode::new(), false);
-    if !matches!(within(context, patience, added).await, Some(Ok(_))) {
+    let added = log.add_learner(update.host_id);
+    if !matches!(within(context, patience, added).await, Some(Ok(()))) {
         tracing::debug!(host_id = %update.host_id, "the metadata log is not shown to a former member: it will ask again");
     }
 }

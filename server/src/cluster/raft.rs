@@ -3,26 +3,31 @@
 //! [`log_store`] keeps entries and vote, [`state_machine`] applies what is committed, [`network`] is the way to the others,
 //! [`runtime`] what all of it runs on.
 
-pub mod log_store;
-pub mod network;
-pub mod runtime;
-pub mod state_machine;
-pub mod types;
+pub(crate) mod log_store;
+pub(crate) mod network;
+pub(crate) mod runtime;
+pub(crate) mod state_machine;
+pub(crate) mod types;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_internode::service::Failure;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
-use helenus_ring::metadata::ClusterState;
+use helenus_ring::metadata::{ClusterState, Command};
 use openraft::async_runtime::WatchReceiver;
-use openraft::{Config, SnapshotPolicy};
+use openraft::errors::{ClientWriteError, InitializeError, RaftError};
+use openraft::{ChangeMembers, Config, EmptyNode, SnapshotPolicy};
 
 use self::log_store::LogStore;
 use self::network::{AddressBook, Network};
 use self::state_machine::{AppliedState, NodeStateMachine, Raft};
+use self::types::{Applied, MetricsReceiver};
+use super::message::RaftCall;
 use super::stored::Stored;
 use crate::shard::context::ShardContext;
 
@@ -39,10 +44,36 @@ const ENTRIES_PER_MESSAGE: u64 = 16;
 
 /// The log as the first shard has it.
 pub struct MetadataLog {
-    pub raft: Raft,
+    raft: Raft,
     applied: AppliedState,
     /// Where nodes are that are to become members.
     pub addresses: AddressBook,
+}
+
+/// Why the log did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LogError(String);
+
+impl LogError {
+    fn new(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Follows who leads.
+pub struct LeaderWatch(MetricsReceiver);
+
+impl LeaderWatch {
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<HostId> {
+        self.0.borrow_watched().current_leader
+    }
+
+    /// Waits until something has changed in the log, perhaps the leader. An error means that the log has stopped.
+    pub async fn changed(&mut self) -> Result<(), LogError> {
+        self.0.changed().await.map_err(LogError::new)
+    }
 }
 
 /// The log while it is open: on the first shard of a node that has started and is not stopping.
@@ -101,6 +132,74 @@ impl MetadataLog {
         let new = Raft::new(context.node.host_id, config, network, store, state_machine);
         let raft = runtime::seeded(seed, new).await.map_err(|error| failed(&error))?;
         Ok(Self { raft, applied, addresses })
+    }
+
+    /// Makes this node the only voter; nothing happens where an earlier start has done so.
+    pub async fn initialize(&self, host_id: HostId) -> Result<(), LogError> {
+        #[allow(clippy::zero_sized_map_values, reason = "what the library takes")]
+        let nodes = BTreeMap::from([(host_id, EmptyNode::new())]);
+        match self.raft.initialize(nodes).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(LogError::new(error)),
+        }
+    }
+
+    /// Stands for election now, without waiting whether somebody else leads.
+    pub async fn elect(&self) -> Result<(), LogError> {
+        self.raft.trigger().elect(false).await.map_err(LogError::new)
+    }
+
+    /// Has a command committed and applied. `None`: this node does not lead (any more). An error: the log has stopped.
+    pub async fn commit(&self, command: Command) -> Result<Applied, LogError> {
+        match self.raft.client_write(command).await {
+            Ok(response) => Ok(response.data),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Ok(None),
+            Err(RaftError::APIError(error)) => {
+                tracing::debug!(%error, "a command was not committed");
+                Ok(None)
+            }
+            Err(RaftError::Fatal(error)) => Err(LogError::new(error)),
+        }
+    }
+
+    /// Has a node receive the log, without a vote.
+    pub async fn add_learner(&self, host_id: HostId) -> Result<(), LogError> {
+        let added = self.raft.add_learner(host_id, EmptyNode::new(), false).await;
+        added.map(|_| ()).map_err(LogError::new)
+    }
+
+    /// Has these vote, and nobody else; who voted before learns from then on.
+    pub async fn set_voters(&self, voters: BTreeSet<HostId>) -> Result<(), LogError> {
+        self.raft.change_membership(voters, true).await.map(|_| ()).map_err(LogError::new)
+    }
+
+    /// Takes nodes without a vote out.
+    pub async fn remove_learners(&self, learners: BTreeSet<HostId>) -> Result<(), LogError> {
+        let change = ChangeMembers::RemoveNodes(learners);
+        self.raft.change_membership(change, true).await.map(|_| ()).map_err(LogError::new)
+    }
+
+    /// Whether this node leads.
+    pub fn is_leader(&self) -> bool {
+        self.raft.metrics().borrow_watched().state.is_leader()
+    }
+
+    /// Whether a change of the voters has been begun and not ended.
+    pub fn is_changing_voters(&self) -> bool {
+        self.raft.metrics().borrow_watched().membership_config.get_joint_config().len() > 1
+    }
+
+    pub fn watch_leader(&self) -> LeaderWatch {
+        LeaderWatch(self.raft.metrics())
+    }
+
+    /// Answers a message of another member's log.
+    pub async fn answer(&self, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+        network::handle(&self.raft, call, payload).await
+    }
+
+    pub async fn shutdown(&self) -> Result<(), LogError> {
+        self.raft.shutdown().await.map_err(LogError::new)
     }
 
     /// The state as of the last entry that this node has applied.

@@ -4,7 +4,6 @@
 //! * Without one, and without another node's address as its first seed, it founds a cluster of one.
 //! * Without one, but with seeds, it waits for [`super::join::join`].
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,9 +18,6 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
 use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
-use openraft::EmptyNode;
-use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{InitializeError, RaftError};
 
 use super::message::{ClusterRequest, ClusterResponse};
 use super::notices::Notices;
@@ -197,7 +193,7 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
 /// Ends the part of this node in the metadata log; before the shard is closed.
 pub async fn stop(context: &ShardContext) {
     let Some(log) = context.end_metadata_log() else { return };
-    if let Err(error) = log.raft.shutdown().await {
+    if let Err(error) = log.shutdown().await {
         tracing::warn!(%error, "the metadata log did not stop cleanly");
     }
 }
@@ -218,18 +214,12 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         RequestError::Server(format!("the cluster could not be founded: {error}"))
     };
-    #[allow(clippy::zero_sized_map_values, reason = "what `initialize` takes")]
-    let nodes = BTreeMap::from([(context.node.host_id, EmptyNode::new())]);
-    match log.raft.initialize(nodes).await {
-        // An earlier start has come so far, or further.
-        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-        Err(error) => return Err(failed(&error)),
-    }
+    log.initialize(context.node.host_id).await.map_err(|error| failed(&error))?;
     elect_at_once(log).await?;
-    let mut metrics = log.raft.metrics();
+    let mut leaders = log.watch_leader();
     let end = context.clock.monotonic() + FOUNDING_DEADLINE;
     loop {
-        if metrics.borrow_watched().current_leader == Some(context.node.host_id) {
+        if leaders.leader() == Some(context.node.host_id) {
             let command = Command::Found {
                 member: own_member(context, MemberState::Normal),
                 catalog: CatalogDocument::of(&context.catalog()),
@@ -245,13 +235,13 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
             return Err(failed(&"there is no leader"));
         }
         // An error means that the log has stopped: the next try says why.
-        let _ = super::propose::within(context, left, metrics.changed()).await;
+        let _ = super::propose::within(context, left, leaders.changed()).await;
     }
 }
 
 /// The only voter need not wait whether somebody else leads.
 async fn elect_at_once(log: &MetadataLog) -> Result<()> {
-    let elected = log.raft.trigger().elect(false).await;
+    let elected = log.elect().await;
     elected.map_err(|error| RequestError::Server(format!("the metadata log has stopped: {error}")))
 }
 

@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use helenus_query::error::Result;
 use helenus_ring::HostId;
-use openraft::async_runtime::WatchReceiver;
-use openraft::{ChangeMembers, EmptyNode};
 
 use super::propose::within;
-use super::raft::MetadataLog;
+use super::raft::{LogError, MetadataLog};
 use crate::shard::context::ShardContext;
 
 /// How often the leader looks, besides after each change.
@@ -49,7 +47,7 @@ async fn adjust(
     log: &MetadataLog,
     strangers: &mut BTreeMap<HostId, Duration>,
 ) -> Result<(), String> {
-    if log.leader() != Some(context.node.host_id) || !log.raft.metrics().borrow_watched().state.is_leader() {
+    if log.leader() != Some(context.node.host_id) || !log.is_leader() {
         strangers.clear();
         return Ok(());
     }
@@ -60,13 +58,11 @@ async fn adjust(
     let (voters, learners) = log.participants();
     let takes_part = |host_id: &HostId| voters.contains(host_id) || learners.contains(host_id);
     for host_id in state.topology.members.keys().filter(|host_id| !takes_part(host_id)) {
-        let added = log.raft.add_learner(*host_id, EmptyNode::new(), false);
-        done(within(context, CHANGE_DEADLINE, added).await)?;
+        done(within(context, CHANGE_DEADLINE, log.add_learner(*host_id)).await)?;
     }
     let wanted = state.voters();
-    if !wanted.is_empty() && (wanted != voters || is_joint(log)) {
-        let changed = log.raft.change_membership(wanted, true);
-        done(within(context, CHANGE_DEADLINE, changed).await)?;
+    if !wanted.is_empty() && (wanted != voters || log.is_changing_voters()) {
+        done(within(context, CHANGE_DEADLINE, log.set_voters(wanted)).await)?;
     }
     let now = context.clock.monotonic();
     strangers.retain(|host_id, _| !state.topology.members.contains_key(host_id));
@@ -78,8 +74,7 @@ async fn adjust(
     let gone = strangers.iter().filter(|(_, since)| now.saturating_sub(**since) >= GRACE);
     let gone: std::collections::BTreeSet<HostId> = gone.map(|(host_id, _)| *host_id).collect();
     if !gone.is_empty() {
-        let removed = log.raft.change_membership(ChangeMembers::RemoveNodes(gone.clone()), true);
-        done(within(context, CHANGE_DEADLINE, removed).await)?;
+        done(within(context, CHANGE_DEADLINE, log.remove_learners(gone.clone())).await)?;
         for host_id in gone {
             strangers.remove(&host_id);
             log.addresses.borrow_mut().remove(&host_id);
@@ -88,14 +83,9 @@ async fn adjust(
     Ok(())
 }
 
-/// Whether a change of the voters has been begun and not ended.
-fn is_joint(log: &MetadataLog) -> bool {
-    log.raft.metrics().borrow_watched().membership_config.get_joint_config().len() > 1
-}
-
-fn done<T, E: std::fmt::Display>(result: Option<Result<T, E>>) -> Result<(), String> {
+fn done(result: Option<Result<(), LogError>>) -> Result<(), String> {
     match result {
-        Some(Ok(_)) => Ok(()),
+        Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(error.to_string()),
         None => Err("no majority has answered in time".to_owned()),
     }

@@ -5,23 +5,23 @@
 //! its way to all replicas), [`reading`] (what a quorum has read, merged), [`serial`] (reads); [`turns`] and [`lease`] (who comes
 //! first, of one node and of several), [`settle`] (forgetting). What each message means is said in `docs/decisions/0009-paxos.md`.
 
-pub mod ballot;
-pub mod commit;
-pub mod contention;
+pub(crate) mod ballot;
+pub(crate) mod commit;
+pub(crate) mod contention;
 mod held_lease;
-pub mod lease;
-pub mod message;
-pub mod operation;
-pub mod proposer;
-pub mod reading;
-pub mod replica;
-pub mod round;
-pub mod serial;
-pub mod settle;
-pub mod silent_replicas;
-pub mod state;
-pub mod store;
-pub mod turns;
+pub(crate) mod lease;
+pub(crate) mod message;
+pub(crate) mod operation;
+pub(crate) mod proposer;
+pub(crate) mod reading;
+pub(crate) mod replica;
+pub(crate) mod round;
+pub(crate) mod serial;
+pub(crate) mod settle;
+pub(crate) mod silent_replicas;
+pub(crate) mod state;
+pub(crate) mod store;
+pub(crate) mod turns;
 
 #[cfg(test)]
 mod tests;

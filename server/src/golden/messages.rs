@@ -1,4 +1,5 @@
 //! What nodes ask and answer: at least one value of each request and response of each service, and of all that they hold.
+#![allow(clippy::needless_pass_by_value, reason = "each value is written where it is passed")]
 
 use super::openings::facts;
 use super::*;

@@ -1,9 +1,7 @@
-//! A shard's thread: its engine shard, what all shards of the node share, and the queue through which others ask it for
-//! work.
+//! What a shard's thread works with: its engine shard, what all shards of the node share, and the senders of the queues through which
+//! shards ask each other for work.
 //!
-//! Invariants:
-//! * Everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardLink`].
-//! * Jobs of other shards run as local tasks: one that waits does not hold up the next.
+//! Invariant: everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardLink`].
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

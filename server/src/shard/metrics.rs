@@ -92,7 +92,7 @@ pub struct ShardMetrics {
     pub errors: Counter,
     /// Reads that this shard coordinated.
     pub reads: Counter,
-    /// Writes that this shard coordinated.
+    /// Mutations that this shard applied.
     pub writes: Counter,
     /// Writes that a replica missed and that were kept for it.
     pub hints_stored: Counter,

@@ -191,10 +191,6 @@ impl FetchPlan {
             self.fetch(range, source);
         }
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.sources.is_empty() && self.blocked.is_empty() && self.lost.is_empty()
-    }
 }
 
 /// How many of `count` replicas hold, between them, every write that a quorum of `factor` has acknowledged.

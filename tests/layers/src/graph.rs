@@ -56,9 +56,9 @@ impl<'a> Graph<'a> {
         let own = *self.crates.get(file.module.crate_name.as_str())?;
         match first.as_str() {
             "crate" => self.descend(own, Vec::new(), rest, hops),
-            "self" => self.descend(own, file.module.module.clone(), rest, hops),
+            "self" => self.descend(own, file.module.names.clone(), rest, hops),
             "super" => {
-                let mut module = file.module.module.clone();
+                let mut module = file.module.names.clone();
                 module.pop()?;
                 let mut rest = rest;
                 while rest.first().is_some_and(|part| part == "super") {
@@ -69,7 +69,7 @@ impl<'a> Graph<'a> {
             }
             "Self" | "std" | "core" | "alloc" => None,
             name if file.children.contains(name) => {
-                let mut module = file.module.module.clone();
+                let mut module = file.module.names.clone();
                 module.push(name.to_owned());
                 self.descend(own, module, rest, hops)
             }

@@ -19,7 +19,7 @@ pub type ModulePath = Vec<String>;
 pub struct Module {
     pub crate_name: String,
     /// Empty for the root of the crate.
-    pub module: ModulePath,
+    pub names: ModulePath,
     /// From the root of the tree.
     pub path: String,
 }
@@ -27,7 +27,7 @@ pub struct Module {
 impl Module {
     /// The first part of the module path; empty for the root of the crate.
     pub fn top_module(&self) -> &str {
-        self.module.first().map_or("", String::as_str)
+        self.names.first().map_or("", String::as_str)
     }
 }
 
@@ -97,7 +97,7 @@ fn read_file(
         children.insert(name);
     }
     let file = File {
-        module: Module { crate_name: read.name.clone(), module: module.clone(), path: shown },
+        module: Module { crate_name: read.name.clone(), names: module.clone(), path: shown },
         defined: found.defined,
         children,
         imported: found.imported,

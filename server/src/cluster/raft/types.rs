@@ -20,6 +20,9 @@ openraft::declare_raft_types!(
 /// What the proposer learns: nothing for the log's own entries.
 pub type Applied = Option<Outcome>;
 
+/// The library's figures of itself.
+pub type MetricsReceiver =
+    openraft::type_config::alias::WatchReceiverOf<MetadataTypes, openraft::RaftMetrics<MetadataTypes>>;
 pub type Entry = openraft::type_config::alias::EntryOf<MetadataTypes>;
 pub type LogId = openraft::type_config::alias::LogIdOf<MetadataTypes>;
 pub type Vote = openraft::type_config::alias::VoteOf<MetadataTypes>;

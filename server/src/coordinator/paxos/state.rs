@@ -106,7 +106,7 @@ pub struct Registers {
     /// The latest commit.
     pub committed: Option<Commit>,
     /// Microseconds up to which everything is settled at all replicas and forgotten here: what is not above is refused, as if
-    /// promised to others. See [`Registers::forget`].
+    /// promised to others. See [`super::store`].
     pub low_bound_micros: i64,
 }
 
@@ -181,9 +181,11 @@ impl Registers {
         Ok(())
     }
 
-    /// Forgets all that is not above these microseconds. Only when all replicas have it settled: each has accepted an empty
-    /// proposal of a ballot with these microseconds, and by then every one knew the latest commit. So nothing older can be
-    /// agreed any more, and nothing that was agreed is missing anywhere.
+    /// Forgets all that is not above these microseconds, as [`super::store`] does it on rows; for the tests' model.
+    /// Only when all replicas have it settled: each has accepted an empty proposal of a ballot with these microseconds, and by
+    /// then every one knew the latest commit. So nothing older can be agreed any more, and nothing that was agreed is missing
+    /// anywhere.
+    #[cfg(test)]
     pub fn forget(&mut self, settled_micros: i64) {
         let is_above = |ballot: &Ballot| ballot.micros > settled_micros;
         self.promised = self.promised.filter(is_above);
@@ -203,8 +205,9 @@ impl Registers {
         commit.ballot.micros <= self.low_bound_micros
     }
 
-    /// Notes that a proposal was agreed. Its mutation is to be applied whatever the registers say, unless
-    /// [`Registers::is_forgotten`].
+    /// Notes that a proposal was agreed, as [`super::store`] does it on rows; for the tests' model. Its mutation is to be applied
+    /// whatever the registers say, unless [`Registers::is_forgotten`].
+    #[cfg(test)]
     pub fn commit(&mut self, commit: Commit) {
         if self.accepted_ballot().is_some_and(|ballot| *ballot <= commit.ballot) {
             self.accepted = None;

@@ -12,7 +12,7 @@
 //! * Bounded: bytes a target, and no hints for a target that has been down for longer than the window.
 //! * Per target hints leave in the order in which they came, some at a time; a position is never used twice.
 
-pub mod replay;
+pub(crate) mod replay;
 mod target;
 
 use std::cell::RefCell;

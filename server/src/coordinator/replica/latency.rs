@@ -1,22 +1,30 @@
 //! When a further replica is asked: the latencies of recent reads by table, and what `speculative_retry` makes of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use helenus_query::schema::options::SpeculativeRetry;
+use lru::LruCache;
 
 /// Reads that are remembered of a table.
 const WINDOW: usize = 256;
-/// Tables that are remembered; beyond, all are forgotten and learnt again.
-const TABLES_MAX: usize = 1_024;
+/// Tables that are remembered; beyond, the one used longest ago is forgotten.
+const TABLES_MAX: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// Percentiles are computed anew after so many reads.
 const STALE_AFTER: usize = 32;
 
 /// The recent latencies of the reads that a shard coordinates.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReadLatencies {
-    tables: RefCell<BTreeMap<u128, Recent>>,
+    tables: RefCell<LruCache<u128, Recent>>,
+}
+
+impl Default for ReadLatencies {
+    fn default() -> Self {
+        Self { tables: RefCell::new(LruCache::sparse(TABLES_MAX)) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -30,10 +38,7 @@ impl ReadLatencies {
     /// Notes how long the replicas of a read took.
     pub fn note(&self, table_id: u128, latency: Duration) {
         let mut tables = self.tables.borrow_mut();
-        if tables.len() >= TABLES_MAX && !tables.contains_key(&table_id) {
-            tables.clear();
-        }
-        let recent = tables.entry(table_id).or_default();
+        let recent = tables.get_or_insert_mut(table_id, Recent::default);
         if recent.micros.len() >= WINDOW {
             recent.micros.pop_front();
         }

@@ -1,7 +1,7 @@
 //! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it. Reads and
 //! members that leave have their own files.
 
-pub mod cluster;
+pub(crate) mod cluster;
 mod leaving;
 mod reads;
 

@@ -1,0 +1,384 @@
+//! The table of all settings. From it follow the type [`Config`], the defaults, the checks of ranges, Cassandra's names, the texts of
+//! flags, and `helenus.toml` (a test compares them).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use helenus_internode::endpoint::Endpoint;
+use helenus_internode::link_context::LinkOptions;
+use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
+use serde::{Deserialize, Serialize};
+
+use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
+
+/// The most bytes of one piece of a stream.
+pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;
+
+/// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
+/// votes, and of every message that a dead member does not answer.
+pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
+     openraft::replication=error,openraft::engine::handler::replication_handler=error";
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitLogMode {
+    /// After `fdatasync`; writes that arrive meanwhile share the next one.
+    Group,
+    /// At once; the log is synced every `commit_log_sync_period_ms`. Cassandra's default.
+    Periodic,
+    /// After an `fdatasync` that starts at once.
+    Batch,
+}
+
+/// How logs are written to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+/// `KEY: TYPE = DEFAULT`, then what else is known of the setting, in this order.
+macro_rules! settings {
+    ($(
+        section $section:literal $($about:literal)?;
+        $(
+            $(#[doc = $text:literal])+
+            $key:ident: $type:ty = $default:expr
+            $(, unit $unit:ident)?
+            $(, range $range:expr)?
+            $(, cassandra $alias:expr)?
+            $(, flags $flags:literal)?
+            $(, example $example:expr)?;
+        )+
+    )+) => {
+        /// Every setting of a node.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Config {
+            $($(
+                $(#[doc = $text])+
+                pub $key: $type,
+            )+)+
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($($key: $default,)+)+ }
+            }
+        }
+
+        /// The settings in the order of `helenus.toml`.
+        pub const SETTINGS: &[Setting] = &[$($(
+            Setting {
+                section: $section,
+                key: stringify!($key),
+                text: &[$($text),+],
+                unit: optional!($(Unit::$unit)?),
+                range: optional!($($range)?),
+                cassandra: optional!($($alias)?),
+                flags: optional!($($flags)?),
+            },
+        )+)+];
+
+        /// What stands below the head of a section of `helenus.toml`.
+        pub const SECTIONS: &[(&str, Option<&str>)] = &[$(($section, optional!($($about)?)),)+];
+
+        impl Config {
+            /// The defaults, with an example where a setting has none.
+            pub fn examples() -> Self {
+                Self { $($($($key: $example,)?)+)+ ..Self::default() }
+            }
+
+            /// Numbers out of their ranges: the key, and what the number must be.
+            pub fn out_of_range(&self) -> Option<(&'static str, String)> {
+                // Those with a range only.
+                let numbers = [$($($({ const _: Range = $range; (stringify!($key), self.$key.amount()) },)?)+)+];
+                for setting in SETTINGS {
+                    let number = numbers.iter().find(|(key, _)| *key == setting.key);
+                    if let (Some(range), Some((key, Some(number)))) = (setting.range, number)
+                        && !range.contains(*number)
+                    {
+                        return Some((key, format!("must be {}", range.describe(setting.unit))));
+                    }
+                }
+                None
+            }
+        }
+    };
+}
+
+settings! {
+    section "Where";
+    /// The directory of all data, made if missing. A second process cannot open it.
+    data_dir: PathBuf = PathBuf::from("helenus-data"),
+        flags "--data-dir, HELENUS_DATA_DIR";
+    /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
+    /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
+    /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.
+    listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
+        cassandra Alias::Port("native_transport_port"),
+        flags "--listen, HELENUS_LISTEN";
+    /// Port, on the same address, on which the source port of a client chooses the shard that serves it (shard-aware drivers
+    /// learn it from the node). 0 picks a free one. Default: the port of `listen` plus 10000; a free one if that is not a port
+    /// or `listen` has port 0.
+    shard_aware_port: Option<u16> = None,
+        flags "--shard-aware-port, HELENUS_SHARD_AWARE_PORT",
+        example Some(19042);
+    /// Shards, each a thread with its part of the data. Default: one a core, decided when the data directory is
+    /// made; later starts take the number from there and refuse another.
+    shards: Option<usize> = None,
+        range Range::from_to(1, 256),
+        flags "--shards, HELENUS_SHARDS",
+        example Some(2);
+    /// Metrics, health and administration over HTTP, on 127.0.0.1 only. Port 0 picks a free one (logged at start).
+    http_port: u16 = 9180,
+        flags "--http-port, HELENUS_HTTP_PORT";
+    /// Whether HTTP is served at all.
+    http_enabled: bool = true,
+        flags "--no-http, HELENUS_NO_HTTP=true";
+
+    section "Durability";
+    /// When a write is acknowledged.
+    /// * "group": when it is on disk (`fdatasync`); writes that arrive meanwhile share the next sync.
+    /// * "batch": when it is on disk; a sync starts at once for each.
+    /// * "periodic": at once; the log is synced every `commit_log_sync_period_ms`. A killed process loses nothing that the
+    ///   operating system has; a machine that loses power loses up to that period.
+    commit_log: CommitLogMode = CommitLogMode::Group,
+        cassandra Alias::Same("commitlog_sync"),
+        flags "--commit-log, HELENUS_COMMIT_LOG";
+    /// How long a "periodic" commit log may go without a sync. Above 0.
+    commit_log_sync_period_ms: u64 = 10_000,
+        unit Milliseconds,
+        cassandra Alias::Same("commitlog_sync_period_in_ms");
+    /// Size of one commit-log segment. A mutation (all changes of one statement or batch to one partition)
+    /// may be half as large.
+    commit_log_segment_bytes: u64 = 32 << 20,
+        unit Bytes,
+        range Range::from_to(MIB, GIB),
+        cassandra Alias::Scaled("commitlog_segment_size_in_mb", MIB);
+    /// Size of the commit log of all shards above which the oldest memtables are flushed, so that segments become free. At
+    /// least four segments.
+    commit_log_total_bytes: u64 = 2 << 30,
+        unit Bytes,
+        cassandra Alias::Scaled("commitlog_total_space_in_mb", MIB);
+
+    section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
+    /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.
+    memtable_bytes: u64 = 256 << 20,
+        unit Bytes,
+        range Range::at_least(8 * MIB),
+        flags "--memtable-bytes, HELENUS_MEMTABLE_BYTES";
+    /// Memory for uncompressed blocks of tables.
+    block_cache_bytes: u64 = 256 << 20,
+        unit Bytes,
+        range Range::at_least(MIB),
+        flags "--block-cache-bytes, HELENUS_BLOCK_CACHE_BYTES";
+    /// Bytes a second that compactions may write. 0: no bound.
+    compaction_bytes_per_second: u64 = 64 << 20,
+        unit BytesPerSecond,
+        cassandra Alias::Scaled("compaction_throughput_mb_per_sec", MIB);
+    /// Bytes a second that a node fetches from others when it takes ranges over (it joins, or another one leaves). 0: no bound.
+    stream_throughput_bytes_per_second: u64 = 100 << 20,
+        unit BytesPerSecond;
+    /// What it asks for at a time then. A piece is encoded, written, read, checked and decoded as a whole, each in one turn, so
+    /// the requests of clients wait behind it; and the allocator asks the system for larger blocks anew each time.
+    stream_piece_bytes: u32 = 128 << 10,
+        unit Bytes,
+        range Range::from_to(4 * KIB, STREAM_PIECE_BYTES_MAX as u64);
+
+    section "Reads from several nodes";
+    /// How long a coordinator waits for the replicas of a read within one partition.
+    read_request_timeout_ms: u64 = 5_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("read_request_timeout_in_ms");
+    /// The same for each part of a read of several partitions.
+    range_request_timeout_ms: u64 = 10_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("range_request_timeout_in_ms");
+
+    section "Writes to several nodes";
+    /// How long a coordinator waits for the replicas of a write; then the client gets a timeout.
+    write_request_timeout_ms: u64 = 2_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("write_request_timeout_in_ms");
+    /// The same for what a replica begins with a read: counters, lists changed by index or value.
+    counter_write_request_timeout_ms: u64 = 5_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("counter_write_request_timeout_in_ms");
+    /// How long TRUNCATE waits for all nodes.
+    truncate_request_timeout_ms: u64 = 60_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("truncate_request_timeout_in_ms");
+    /// How long lightweight transactions and SERIAL reads try to outbid others.
+    cas_contention_timeout_ms: u64 = 1_800,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour"),
+        cassandra Alias::Same("cas_contention_timeout_in_ms");
+    /// How long the transactions of a partition must have rested before replicas forget their state. Clocks of nodes must not
+    /// be further apart than this.
+    transaction_state_idle_seconds: u64 = 3_600,
+        unit Seconds,
+        range Range::from_to(60, 31_536_000).that_is("a year");
+    /// Bytes of mutations on their way to replicas, over all shards, above which further writes are answered with OVERLOADED.
+    /// A single write is never too large for it.
+    max_write_bytes_in_flight: u64 = 256 << 20,
+        unit Bytes,
+        range Range::at_least(MIB);
+    /// Whether a write that a replica missed (it was down or did not answer in time) is kept as a hint and sent when the replica
+    /// is back.
+    hinted_handoff_enabled: bool = true;
+    /// How long a replica may be away and writes still be kept for it; after that it needs a repair.
+    /// A hint is given up when nine tenths of its table's `gc_grace_seconds` have passed.
+    max_hint_window_ms: u64 = 3 * 60 * 60 * 1_000,
+        unit Milliseconds,
+        range Range::from_to(1, 2_592_000_000).that_is("30 days"),
+        cassandra Alias::Same("max_hint_window_in_ms");
+    /// Bytes of hints that this node keeps for one other node. What is over it needs a repair.
+    max_hints_bytes: u64 = 1 << 30,
+        unit Bytes,
+        range Range::at_least(MIB);
+    /// Bytes a second of hints that this node sends to one other node. 0: no bound.
+    hinted_handoff_throttle_bytes_per_second: u64 = 16 << 20,
+        unit BytesPerSecond,
+        range Range::at_least(64 * KIB).or_zero(),
+        cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
+
+    section "Neighbours";
+    /// Host name or address, and port, for other nodes. They are told the address (that of a name is looked up at the start),
+    /// so it must be one by which they reach this node (not 0.0.0.0). Port 0 picks a free one (logged at start). Default: none, and
+    /// the node has no neighbours.
+    internode: Option<Endpoint> = None,
+        flags "--internode, HELENUS_INTERNODE",
+        example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000).into());
+    /// Internode addresses (HOST:PORT) of nodes by which the cluster is found; names are looked up before each attempt.
+    /// None, or only this node's own: it starts a cluster, or goes on with the one that it belongs to. On the command line separated
+    /// by commas.
+    seeds: Vec<Endpoint> = Vec::new(),
+        flags "--seeds, HELENUS_SEEDS";
+    /// Largest message of another node. Above it the link is closed.
+    max_internode_frame_bytes: u32 = LinkOptions::default().frame_bytes_max,
+        unit Bytes,
+        range Range::at_least(MIB);
+    /// Bytes that may wait to be written to one link, which goes from a shard of this node to a shard of another. Above: requests
+    /// fail as overloaded. A single message may be larger.
+    max_internode_queue_bytes: usize = LinkOptions::default().queue_bytes_max,
+        unit Bytes,
+        range Range::at_least(MIB);
+    /// Requests that may wait for answers on one link. Above: further ones fail as overloaded.
+    max_internode_calls_per_link: usize = LinkOptions::default().calls_per_link_max,
+        range Range::at_least(1);
+    /// Requests of one link that are carried out at a time; meanwhile no more are read from it.
+    max_internode_requests_per_link: usize = LinkOptions::default().requests_per_link_max,
+        range Range::at_least(1);
+    /// Within which a link must be made, handshake included.
+    internode_connect_timeout_ms: u64 = LinkOptions::default().connect_timeout.as_millis() as u64,
+        unit Milliseconds,
+        range Range::at_least(10);
+    /// Silence of another node after which it is asked for a sign; after twice as long the link is closed.
+    internode_keepalive_ms: u64 = LinkOptions::default().keepalive.as_millis() as u64,
+        unit Milliseconds,
+        range Range::at_least(100);
+    /// The longest pause between attempts to reach a node. The first is 50 ms, each further one twice as long.
+    internode_reconnect_max_ms: u64 = LinkOptions::default().reconnect_max.as_millis() as u64,
+        unit Milliseconds,
+        range Range::at_least(50);
+
+    section "Ring and liveness";
+    /// Places in the ring of a node that is new; kept afterwards. More make shares more even and joining slower.
+    num_tokens: usize = DEFAULT_TOKENS,
+        range Range::from_to(1, TOKENS_MAX as u64);
+    /// The replication factor that the tokens of a new node are chosen for: shares of keyspaces that have it are even.
+    allocate_tokens_for_replication_factor: usize = DEFAULT_REPLICATION_FACTOR,
+        range Range::from_to(1, 100),
+        cassandra Alias::Same("allocate_tokens_for_local_replication_factor");
+    /// Every node probes one other in each such period. The same on all nodes.
+    liveness_probe_period_ms: u64 = 1_000,
+        unit Milliseconds,
+        range Range::from_to(100, 60_000);
+    /// How long a probed node may take to answer before others are asked to probe it. From 10 to half of `liveness_probe_period_ms`.
+    liveness_probe_timeout_ms: u64 = 450,
+        unit Milliseconds;
+    /// How long a node that answers nobody is only suspected; then it is down. With these settings a killed node is down for all
+    /// after 5 to 8 seconds, and one that pauses for less than 4 is never. From `liveness_probe_period_ms` to 600000.
+    liveness_suspicion_ms: u64 = 4_000,
+        unit Milliseconds;
+
+    section "Names that clients are shown";
+    /// Name of the cluster. Not empty, at most 256 bytes. Nodes of another name are refused.
+    cluster_name: String = "helenus".to_owned(),
+        flags "--cluster-name, HELENUS_CLUSTER_NAME";
+    /// Name of the data center of the node: that in `NetworkTopologyStrategy`, and what drivers call "local". Not empty.
+    data_center: String = "datacenter1".to_owned(),
+        flags "--data-center, HELENUS_DATA_CENTER";
+    /// Name of the rack of the node. Not empty.
+    rack: String = "rack1".to_owned(),
+        flags "--rack, HELENUS_RACK";
+    /// How clients log in. There is no login yet: only this value is accepted.
+    authenticator: String = "AllowAllAuthenticator".to_owned();
+
+    section "Limits for clients" "Over a limit the client gets an error; the node goes on.";
+    /// Largest request frame. Above it: an error; the frame is skipped as it arrives.
+    max_frame_bytes: u32 = 256 << 20,
+        unit Bytes,
+        range Range::at_least(64 * KIB),
+        cassandra Alias::Scaled("native_transport_max_frame_size_in_mb", MIB);
+    /// Longest text of a statement.
+    max_statement_bytes: usize = 16 << 20,
+        unit Bytes,
+        range Range::at_least(KIB);
+    /// Most statements of a BATCH message.
+    max_batch_statements: usize = 65_535,
+        range Range::at_least(1);
+    /// Bytes of the changes of a batch of several partitions above which its client gets a warning. Where rows must be read first
+    /// (counters, lists changed by index or value) the bytes of the bound values count. A batch of one partition is bounded by the
+    /// commit log alone.
+    batch_size_warn_threshold_bytes: usize = 5 << 10,
+        unit Bytes,
+        cassandra Alias::Scaled("batch_size_warn_threshold_in_kb", KIB);
+    /// Such bytes above which the batch is refused ("Batch too large"). Not below `batch_size_warn_threshold_bytes`.
+    batch_size_fail_threshold_bytes: usize = 50 << 10,
+        unit Bytes,
+        cassandra Alias::Scaled("batch_size_fail_threshold_in_kb", KIB);
+    /// Partitions of a batch that is not logged above which its client gets a warning.
+    unlogged_batch_across_partitions_warn_threshold: usize = 10;
+    /// Most connections at a time; further ones are closed at once.
+    max_connections: usize = 10_000,
+        range Range::at_least(1),
+        cassandra Alias::Same("native_transport_max_concurrent_connections");
+    /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
+    max_requests_per_connection: usize = 256,
+        range Range::at_least(1);
+    /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once, whatever its size.
+    default_page_rows: u32 = 0;
+    /// A page ends early, with a cursor for the next, when it has this many bytes ...
+    max_page_bytes: usize = 8 << 20,
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// ... or when this many tombstones were passed for it.
+    max_page_tombstones: usize = 100_000,
+        range Range::at_least(1_000);
+
+    section "Logs";
+    /// Form of the logs on standard error: "text" or "json".
+    log_format: LogFormat = LogFormat::Text,
+        flags "--log-format, HELENUS_LOG_FORMAT";
+    /// What is logged, as a `tracing` filter: "warn", "info,openraft=warn,helenus=debug", ...
+    log_filter: String = DEFAULT_LOG_FILTER.to_owned(),
+        flags "--log-filter, HELENUS_LOG";
+}
