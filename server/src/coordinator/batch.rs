@@ -1,8 +1,9 @@
 //! BATCH.
 //!
-//! A batch of one partition is one mutation. A logged batch of several partitions is first written, whole, to the batch log
-//! (of this shard, or of two other members of the cluster), then applied, then taken out of the log; what a crash leaves in the
-//! log is applied again. Unlogged batches are applied without that.
+//! A batch of one partition is one mutation. A logged batch of several partitions is first written, whole, to the
+//! batch log (of this shard, or of two other members of the cluster), then applied, then removed from the log.
+//! Entries that remain after a crash are applied again. Unlogged batches of several partitions are applied without a
+//! log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -35,7 +36,7 @@ use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::coordinator::write::apply_alone;
 use crate::shard::context::ShardContext;
 
-/// Carries out a batch; what the client is to be warned of is added to `warnings`.
+/// Executes a batch. Warnings for the client are added to `warnings`.
 pub fn batch(context: &Rc<ShardContext>, request: BatchRequest, warnings: &mut Vec<String>) -> Execution {
     match try_batch(context, request, warnings) {
         Ok(execution) => execution,
@@ -89,7 +90,7 @@ fn try_batch(
         let consistency = request.options.consistency;
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, consistency))));
     }
-    // A batch of one partition is one mutation: applied whole or not, like a statement.
+    // A batch of one partition is one mutation: it is applied whole or not at all, like a single statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
     Ok(apply(context, mutations, request.options.consistency, write_type))
 }
@@ -105,7 +106,7 @@ fn spans_partitions(plans: &[&ModifyPlan], request: &BatchRequest) -> Result<boo
     Ok(partitions.len() > 1)
 }
 
-/// A logged batch of several partitions with statements that read first.
+/// Executes a logged batch of several partitions with statements that read before they write.
 async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let BatchRequest { statements, options, call, .. } = &request;
     let moment = moment(&context, options);
@@ -132,7 +133,7 @@ async fn logged(
     let entry = BatchId::new(&context).position();
     store::store_here(&context, &entry, &store::encode(&mutations)).await?;
     if let Err(error) = apply_alone(&context, mutations, consistency, WriteType::Batch).await {
-        // Parts of it may have been applied: the rest follows.
+        // Parts of it may have been applied: the replay of the log applies the rest.
         store::note_left_behind(&context, entry);
         return Err(error);
     }
@@ -140,12 +141,13 @@ async fn logged(
     Ok(Outcome::Void)
 }
 
-/// In a cluster: a replica of each partition carries out all that reads first, and the rest of the batch with it.
+/// Executes a batch in a cluster. Statements that read before they write are executed by a replica of their
+/// partition, together with the rest of the batch for that partition.
 async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     batch_partitions_at_leaders(&context, &request, |_| true).await
 }
 
-/// The same for the partitions with some tokens.
+/// Executes the statements of a batch whose partitions have one of the given tokens, at a leader for each partition.
 async fn batch_partitions_at_leaders(
     context: &Rc<ShardContext>,
     request: &BatchRequest,
@@ -178,7 +180,8 @@ async fn batch_partitions_at_leaders(
     lead_all(context, by_partition.into_values().collect()).await
 }
 
-/// Statements that read first (counters, lists by index) go to the owners of their partitions, each with all of its own.
+/// Executes a batch with statements that read before they write (counters, lists by index) at the owning shards. Each
+/// shard gets all the statements of its partitions.
 async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let mut by_owner: BTreeMap<usize, Vec<(TransactionStatement, OwnedBindings)>> = BTreeMap::new();
     for (statement, owned) in &request.statements {
@@ -214,7 +217,8 @@ async fn batch_at_owners(context: Rc<ShardContext>, request: BatchRequest) -> Re
     batch_partitions_at_leaders(&context, &request, is_refused).await
 }
 
-/// False: nothing was done, as this node is not alone any more.
+/// Executes the statements of partitions that this shard owns. False: nothing was done, because this node is not a
+/// single node any more.
 async fn apply_batch_here(
     context: Rc<ShardContext>,
     statements: Vec<(TransactionStatement, OwnedBindings)>,

@@ -29,7 +29,7 @@ use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
-/// Carries out a modification without conditions.
+/// Executes a modification without conditions.
 pub fn modify(
     context: &Rc<ShardContext>,
     plan: &ModifyPlan,
@@ -58,7 +58,7 @@ pub fn modify(
     }
 }
 
-/// Applies mutations at their owners and acknowledges when all are durable.
+/// Applies mutations at the shards or replicas that own them, and acknowledges when all are durable.
 pub fn apply(
     context: &Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,
@@ -132,7 +132,7 @@ fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
     }))
 }
 
-/// A counter must be read by the replica that changes it: a hint is not enough.
+/// The error for ANY on a counter: the replica that changes a counter must read it, so a hint is not enough.
 pub fn no_any(table: &Table) -> RequestError {
     RequestError::invalid(format!(
         "Consistency level ANY is not yet supported for counter table {}",
@@ -140,7 +140,8 @@ pub fn no_any(table: &Table) -> RequestError {
     ))
 }
 
-/// In a cluster: a replica of each partition reads and writes, and replicates what came out.
+/// Executes a statement that reads before it writes in a cluster: a replica of each partition reads, writes, and
+/// replicates the resulting mutation.
 async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let plan = plan_of(&request.statement)?;
     let tokens = {
@@ -170,7 +171,7 @@ async fn modify_partitions_at_leaders(
     lead_all(context, writes.collect()).await
 }
 
-/// Has replicas lead, each for its partition, with one timestamp and deadline.
+/// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
     let timestamp = context.next_timestamp();
     let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
@@ -184,7 +185,8 @@ pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Resul
     Ok(Outcome::Void)
 }
 
-/// Counters and lists by index or value: each partition's owner reads and writes in one turn.
+/// Executes changes of counters and of lists by index or value on a single node: the shard that owns the partition
+/// reads and writes in one turn.
 async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let Plan::Modify(plan) = &request.statement.plan else {
         return Err(RequestError::Server("not a modification".to_owned()));
@@ -214,7 +216,7 @@ async fn modify_at_owners(context: Rc<ShardContext>, request: OwnedRequest) -> R
     modify_partitions_at_leaders(&context, &request, tokens).await
 }
 
-/// False: nothing was done, as this node is not alone any more.
+/// Reads and writes on this shard. False: nothing was done, because this node is not a single node any more.
 async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Result<bool> {
     let Plan::Modify(plan) = &request.statement.plan else {
         return Err(RequestError::Server("not a modification".to_owned()));
@@ -234,7 +236,7 @@ async fn read_and_write(context: Rc<ShardContext>, request: OwnedRequest) -> Res
     Ok(true)
 }
 
-/// Reads what the statements need and applies, in this turn, those of their mutations that this shard owns.
+/// Reads the rows that the statements need and applies, in this turn, the mutations that this shard owns.
 pub fn apply_owned(
     context: &ShardContext,
     statements: &[(&ModifyPlan, &Bindings<'_>)],
@@ -246,7 +248,8 @@ pub fn apply_owned(
     Ok(position)
 }
 
-/// The write of a node that is alone; what it can no longer write alone goes the way of a cluster.
+/// Applies the write of a single node. Mutations that must by now go to another member too are written as in a
+/// cluster.
 pub async fn apply_alone(
     context: &Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,

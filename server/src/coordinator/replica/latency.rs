@@ -1,4 +1,5 @@
-//! When a further replica is asked: the latencies of recent reads by table, and what `speculative_retry` makes of them.
+//! The delay before a speculative read: the latencies of recent reads by table, and the table's `speculative_retry`
+//! option.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,11 +7,11 @@ use std::time::Duration;
 
 use helenus_query::schema::options::SpeculativeRetry;
 
-/// Reads that are remembered of a table.
+/// Number of recent reads remembered for each table.
 const WINDOW: usize = 256;
-/// Tables that are remembered; beyond, all are forgotten and learnt again.
+/// Most tables remembered. Above it all latencies are dropped and collected again.
 const TABLES_MAX: usize = 1_024;
-/// Percentiles are computed anew after so many reads.
+/// Percentiles are recomputed after this number of reads.
 const STALE_AFTER: usize = 32;
 
 /// The recent latencies of the reads that a shard coordinates.
@@ -27,7 +28,7 @@ struct Recent {
 }
 
 impl ReadLatencies {
-    /// Notes how long the replicas of a read took.
+    /// Records how long the replicas of a read took.
     pub fn note(&self, table_id: u128, latency: Duration) {
         let mut tables = self.tables.borrow_mut();
         if tables.len() >= TABLES_MAX && !tables.contains_key(&table_id) {
@@ -41,8 +42,8 @@ impl ReadLatencies {
         recent.since_sorted += 1;
     }
 
-    /// How long a coordinator waits before it asks a further replica; `None`: it never does. Without any latencies
-    /// half the timeout, as Cassandra.
+    /// The delay before the coordinator asks another replica; `None`: it never does. Without any latencies the delay
+    /// is half the timeout, as in Cassandra.
     pub fn delay(&self, table_id: u128, retry: &SpeculativeRetry, timeout: Duration) -> Option<Duration> {
         match retry {
             SpeculativeRetry::Never => None,
