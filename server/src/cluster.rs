@@ -1,7 +1,8 @@
-//! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
+//! The cluster as a whole: the state that its nodes agree on, liveness, and membership.
 //!
-//! [`metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
-//! [`propose`] puts changes to it. [`membership`] has members join and leave.
+//! [`metadata`] defines the agreed state and its changes; [`raft`] is the log that agrees on them; [`applying`]
+//! installs the state on a node; [`propose`] puts changes into the log. [`membership`] carries out joining and
+//! leaving.
 
 pub mod applying;
 pub mod departure;
@@ -37,7 +38,7 @@ pub use self::propose::{
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
-/// The longest that another node may have this one wait on its behalf.
+/// The longest time that another node may have this one wait.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 impl Serve for ClusterRequest {
@@ -50,7 +51,7 @@ impl Serve for ClusterRequest {
     }
 }
 
-/// Carries out what another node asks about the cluster.
+/// Executes another node's request about the cluster.
 async fn serve(
     context: &Rc<ShardContext>,
     from: HostId,
