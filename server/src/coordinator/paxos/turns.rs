@@ -98,7 +98,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Resolves when this operation does not share the head of the queue any more. If it did share, it goes to the
+    /// Resolves when this operation has the head of the queue to itself. If it shared the head, it first goes to the
     /// end of the queue.
     pub async fn be_alone(&mut self) {
         if matches!(self.guard, Some(Guard::Alone { .. })) {
