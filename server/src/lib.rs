@@ -1,8 +1,8 @@
 //! The Helenus node: shards and their threads, client sessions, statements and plans, schema, system tables.
 //!
-//! The way of a request: `session` decodes a frame and finds or makes the statement's plan (`plan`), the `coordinator`
-//! finds the shards that own what it is about, `run` turns plan and values into mutations or rows on those shards'
-//! engines, and the answer goes back the same way. [`embedded`] runs a node inside another program.
+//! The path of a request: `session` decodes a frame and finds or makes the statement's plan (`plan`), the
+//! `coordinator` finds the shards that own its data, `run` turns plan and values into mutations or rows on those
+//! shards' engines, and the answer returns the same way. [`embedded`] runs a node inside another program.
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod admin;
