@@ -1,8 +1,8 @@
-//! What an operator sees of a node and may tell it: metrics, health and administration over HTTP.
+//! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
-//! `metrics` counts (one instance a shard), `prometheus` turns counts into text, `admin` is what the node offers, `reports`
-//! what it tells, `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long
-//! compaction takes a turn of a shard's thread.
+//! `metrics` counts (one instance for each shard), `prometheus` renders the counts as text, `admin` defines the
+//! operations of the node, `reports` their results, `routes` maps requests to operations, and `http` is the server.
+//! It has a thread of its own, so that neither a scrape nor a long compaction occupies a shard's thread.
 
 pub mod admin;
 pub mod http;
