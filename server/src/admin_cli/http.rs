@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longest answer that is read.
+/// Longest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// How long a connection may take: the node is on the same machine, or at the other end of a tunnel.
+/// Timeout for a connection: the node is on the same machine, or at the other end of a tunnel.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the answer to a question may take, unless the caller says otherwise.
+/// Default timeout for the answer to a query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Method {
     Post,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub method: Method,
@@ -30,8 +30,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// How long to wait for the answer by default. Questions are answered at once; what changes the node takes as long as its data is
-    /// large, and is waited for without limit.
+    /// The default timeout. Queries are answered at once. Operations that change the node take as long as its data
+    /// requires, and have no limit.
     fn answer_timeout(&self) -> Option<Duration> {
         match self.method {
             Method::Get => Some(ANSWER_TIMEOUT),
@@ -41,7 +41,7 @@ impl Call {
 }
 
 impl fmt::Display for Call {
-    /// The beginning of the request's first line.
+    /// Writes the beginning of the request's first line.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let method = match self.method {
             Method::Get => "GET",
@@ -56,7 +56,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Why there is no answer, or not the one that was hoped for.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("'{0}' is no address of a node: http://HOST:PORT is expected")]
@@ -67,17 +67,17 @@ pub enum CallError {
     NoConnection { authority: String, timeout: Duration },
     #[error("the node at {authority} has not answered within {} seconds", timeout.as_secs_f64())]
     NoAnswer { authority: String, timeout: Duration },
-    /// The node says why.
+    /// The node's reason.
     #[error("{0}")]
     Refused(String),
-    /// The node answers, but serves no clients, and says why.
+    /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
     #[error("what answers at {authority} is no node of Helenus")]
     Nonsense { authority: String },
 }
 
-/// Sends a request and waits for its answer; `timeout`: instead of the one that the call has by default.
+/// Sends a request and waits for its answer. `timeout` replaces the default of the call.
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
 pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
     let authority = authority(url)?;
@@ -99,7 +99,7 @@ pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<V
         .unwrap_or_else(|| Err(CallError::Nonsense { authority: authority.to_owned() }))
 }
 
-/// Sends the request and reads what comes back, to its end.
+/// Sends the request and reads the answer to its end.
 async fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
@@ -120,7 +120,7 @@ fn authority(url: &str) -> Result<&str, CallError> {
     if is_valid { Ok(authority) } else { Err(CallError::Url(url.to_owned())) }
 }
 
-/// An answer with its status; `None`: it is none.
+/// Parses an answer with its status; `None`: it is not a valid answer.
 fn parse(answer: &[u8]) -> Option<Result<Value, CallError>> {
     let text = std::str::from_utf8(answer).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_never_answers_is_given_up_in_time() {
+    async fn a_node_that_never_answers_causes_a_timeout() {
         let (_listener, url) = silent().await;
         let question = Call { method: Method::Get, path: "/admin/status", parameters: Vec::new() };
         let timeout = Duration::from_millis(200);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn only_questions_have_a_limit_by_default() {
+    fn only_queries_have_a_timeout_by_default() {
         let limit = |method| Call { method, path: "/", parameters: Vec::new() }.answer_timeout();
         assert_eq!(limit(Method::Get), Some(ANSWER_TIMEOUT));
         assert_eq!(limit(Method::Post), None);
