@@ -1,7 +1,7 @@
-//! The settings of a node: a TOML file, over it `HELENUS_*` variables, over them flags.
+//! The settings of a node: a TOML file, overridden by `HELENUS_*` variables, overridden by flags.
 //!
-//! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
-//! the node touches the disk, and `helenus node --show-config` prints what is in force.
+//! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
+//! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of one piece of a stream.
+/// Largest allowed `stream_piece_bytes`, in bytes.
 pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;
 
-/// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
-/// votes, and of every message that a dead member does not answer.
+/// The default log filter. At `info` the Raft library writes for its developers. At `warn` it reports leaders and
+/// votes, and every message that a dead member does not answer.
 pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
      openraft::replication=error,openraft::engine::handler::replication_handler=error";
 
@@ -33,7 +33,7 @@ pub enum CommitLogMode {
     Batch,
 }
 
-/// How logs are written to standard error.
+/// The format of logs on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -45,21 +45,21 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where everything is kept. Locked against a second process.
+    /// Directory of all data. Locked against a second process.
     pub data_dir: PathBuf,
     /// Address and port for CQL clients. Port 0 picks a free one.
     pub listen: SocketAddr,
     /// Port on which a client's source port chooses the shard. 0 picks a free one; absent: `listen` port + 10000
     /// (19042 beside 9042), or a free one where `listen` has port 0.
     pub shard_aware_port: Option<u16>,
-    /// Shards (threads); absent: one a core.
+    /// Number of shards (threads); absent: one for each core.
     pub shards: Option<usize>,
     /// Loopback port of metrics, health and administration; 0 picks a free one.
     pub http_port: u16,
     /// Whether the HTTP port is served at all.
     pub http_enabled: bool,
     pub commit_log: CommitLogMode,
-    /// How long a `periodic` commit log may go without `fdatasync`.
+    /// Longest time between two `fdatasync` of a `periodic` commit log.
     pub commit_log_sync_period_ms: u64,
     /// Size of one commit-log segment. A mutation may be half as large.
     pub commit_log_segment_bytes: u64,
@@ -69,92 +69,97 @@ pub struct Config {
     pub memtable_bytes: u64,
     /// Memory for uncompressed table blocks of the node.
     pub block_cache_bytes: u64,
-    /// Bytes a second that compactions of the node may write; 0: no bound.
+    /// Bytes per second that compactions of the node may write; 0: no limit.
     pub compaction_bytes_per_second: u64,
-    /// How long a coordinator waits for the replicas of a read within one partition.
+    /// Timeout for the replicas of a read within one partition.
     pub read_request_timeout_ms: u64,
-    /// The same for each part of a read of several partitions.
+    /// Timeout for the replicas of each part of a read of several partitions.
     pub range_request_timeout_ms: u64,
-    /// How long a coordinator waits for the replicas of a write.
+    /// Timeout for the replicas of a write.
     pub write_request_timeout_ms: u64,
-    /// The same for writes of counters and of lists by index, which a replica begins with a read.
+    /// Timeout for writes of counters and of lists by index, which a replica begins with a read.
     pub counter_write_request_timeout_ms: u64,
-    /// How long TRUNCATE waits for all nodes.
+    /// Timeout of TRUNCATE for all nodes.
     pub truncate_request_timeout_ms: u64,
-    /// How long lightweight transactions and SERIAL reads try to outbid others.
+    /// Time for which lightweight transactions and SERIAL reads try to outbid others.
     pub cas_contention_timeout_ms: u64,
-    /// How long a partition's transactions must have rested before replicas forget their state.
+    /// Time for which a partition's transactions must have been idle before replicas forget their state.
     pub transaction_state_idle_seconds: u64,
-    /// Bytes of mutations on their way to replicas, over the node, above which further writes are refused.
+    /// Bytes of mutations in flight to replicas, over the whole node, above which further writes are refused.
     pub max_write_bytes_in_flight: u64,
-    /// Whether writes that a replica missed are kept for it.
+    /// Whether hints are stored for replicas that missed a write.
     pub hinted_handoff_enabled: bool,
-    /// How long a replica may be away and writes still be kept for it. Kept for at most 9/10 of `gc_grace_seconds`.
+    /// Longest time that a replica may be down and still get hints. A hint is kept for at most 9/10 of
+    /// `gc_grace_seconds`.
     pub max_hint_window_ms: u64,
-    /// Bytes of hints that the node keeps for one other node.
+    /// Most bytes of hints that the node keeps for one other node.
     pub max_hints_bytes: u64,
-    /// Bytes a second of hints that the node sends to one other node; 0: no bound.
+    /// Bytes per second of hints that the node sends to one other node; 0: no limit.
     pub hinted_handoff_throttle_bytes_per_second: u64,
-    /// Bytes a second that the node fetches when it takes ranges over; 0: no bound.
+    /// Bytes per second that the node streams when it gains ranges; 0: no limit.
     pub stream_throughput_bytes_per_second: u64,
-    /// What the node asks for at a time then. A piece is encoded, written, read, checked and decoded as a whole, each in one
-    /// turn, so the requests of clients wait behind it; and the allocator asks the system for larger blocks anew each time.
+    /// Size of a chunk of such a stream. A chunk is encoded, written, read, checked and decoded as a whole, each in
+    /// one turn, so the requests of clients wait for it; and the allocator requests larger blocks from the system
+    /// each time.
     pub stream_piece_bytes: u32,
-    /// Places in the ring of a node that is new: from 1 to 256. More make shares more even and joining slower.
+    /// Number of tokens of a new node: from 1 to 256. More tokens make shares more even and joining slower.
     pub num_tokens: usize,
-    /// The replication factor that the tokens of a new node are chosen for: shares of keyspaces that have it are even.
+    /// The replication factor for which the tokens of a new node are chosen: shares of keyspaces with this factor are
+    /// even.
     pub allocate_tokens_for_replication_factor: usize,
-    /// Every node probes one other in each such period.
+    /// In each period, every node probes one other node.
     pub liveness_probe_period_ms: u64,
-    /// How long a probed node may take to answer before others are asked to probe it.
+    /// Time that a probed node may take to answer before others are asked to probe it.
     pub liveness_probe_timeout_ms: u64,
-    /// How long a node that answers nobody is only suspected; then it is down. Longer pauses of a node are noticed.
+    /// Time for which a node that does not answer is only suspected; then it is down. So only longer pauses of a node
+    /// are noticed.
     pub liveness_suspicion_ms: u64,
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
-    /// Address and port for other nodes, who are told it: no address that stands for all. Port 0 picks a free one; absent:
-    /// this node has no neighbours.
+    /// Address and port for other nodes, to which it is announced: not a wildcard address. Port 0 picks a free one;
+    /// absent: this node has no neighbours.
     pub internode: Option<Endpoint>,
-    /// Internode addresses of nodes to find the cluster by. None, or only this node's own: it starts a cluster.
+    /// Internode addresses of nodes through which the cluster is found. Empty, or only this node's own: it founds a
+    /// cluster.
     pub seeds: Vec<Endpoint>,
-    /// Largest message of another node. Above: its link is closed.
+    /// Largest message of another node. Above it the link is closed.
     pub max_internode_frame_bytes: u32,
-    /// Bytes that may wait to be written to one link; above, requests fail as overloaded.
+    /// Bytes that may wait to be written to one link. Above it requests fail as overloaded.
     pub max_internode_queue_bytes: usize,
-    /// Requests that may wait for answers on one link; above, further ones fail as overloaded.
+    /// Requests that may wait for answers on one link. Above it further ones fail as overloaded.
     pub max_internode_calls_per_link: usize,
-    /// Requests of one link that are carried out at a time; meanwhile no more are read from it.
+    /// Requests of one link that are executed concurrently. Meanwhile no more are read from it.
     pub max_internode_requests_per_link: usize,
-    /// Within which a link must be made, handshake included.
+    /// Timeout for connecting a link, handshake included.
     pub internode_connect_timeout_ms: u64,
-    /// Silence of another node after which it is asked whether it is there; after twice that its link is closed.
+    /// Silence of another node after which it is probed; after twice that its link is closed.
     pub internode_keepalive_ms: u64,
-    /// The longest pause between attempts to reach a node.
+    /// Longest pause between attempts to reach a node.
     pub internode_reconnect_max_ms: u64,
-    /// `PlainText` login as in Cassandra is not there yet: only `AllowAllAuthenticator`.
+    /// `PlainText` login as in Cassandra is not supported yet: only `AllowAllAuthenticator`.
     pub authenticator: String,
-    /// Largest request frame. Above: an error; the frame is skipped as it arrives.
+    /// Largest request frame. Above it: an error; the frame is skipped as it arrives.
     pub max_frame_bytes: u32,
     /// Largest statement text.
     pub max_statement_bytes: usize,
     /// Most statements in a batch.
     pub max_batch_statements: usize,
-    /// Bytes of the changes of a batch of several partitions above which its client is warned.
+    /// Bytes of the changes of a batch of several partitions above which the client gets a warning.
     pub batch_size_warn_threshold_bytes: usize,
-    /// The same, above which the batch is refused.
+    /// Bytes of the changes of a batch of several partitions above which the batch is refused.
     pub batch_size_fail_threshold_bytes: usize,
-    /// Partitions of a batch that is not logged above which its client is warned.
+    /// Partitions of an unlogged batch above which the client gets a warning.
     pub unlogged_batch_across_partitions_warn_threshold: usize,
-    /// Most connections at a time.
+    /// Most concurrent connections.
     pub max_connections: usize,
-    /// Most requests of one connection under way at a time; reading stops meanwhile.
+    /// Most requests of one connection in flight; reading stops meanwhile.
     pub max_requests_per_connection: usize,
-    /// Rows of a page when the client names no page size: 0 for no paging.
+    /// Rows of a page if the client gives no page size; 0: no paging.
     pub default_page_rows: u32,
-    /// Bytes a page may hold before it ends early with a cursor.
+    /// Bytes that a page may hold before it ends early with a paging state.
     pub max_page_bytes: usize,
-    /// Tombstones a page may pass before it ends early with a cursor.
+    /// Tombstones that a page may pass before it ends early with a paging state.
     pub max_page_tombstones: usize,
     pub log_format: LogFormat,
     /// A `tracing` filter; [`DEFAULT_LOG_FILTER`] by default.
@@ -227,7 +232,7 @@ impl Default for Config {
     }
 }
 
-/// Why the settings cannot be used.
+/// The reason why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration {path}: {source}")]
@@ -241,7 +246,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Bounds and times of links to other nodes.
+    /// Limits and timeouts of links to other nodes.
     pub fn link_options(&self) -> LinkOptions {
         LinkOptions {
             frame_bytes_max: self.max_internode_frame_bytes,
@@ -279,7 +284,7 @@ impl Config {
     }
 
     fn known_keys() -> Vec<String> {
-        // Optional settings are absent from a serialised default: give them a value first.
+        // Optional settings are absent from a serialised default, so they get a value first.
         let all = Self {
             shard_aware_port: Some(0),
             shards: Some(1),
@@ -289,7 +294,7 @@ impl Config {
         toml::Table::try_from(all).map_or_else(|_| Vec::new(), |table| table.keys().cloned().collect())
     }
 
-    /// Checks what types alone cannot say.
+    /// Checks the ranges and combinations that types do not express.
     pub fn validate(&self) -> Result<(), ConfigError> {
         fn check(valid: bool, key: &'static str, message: &str) -> Result<(), ConfigError> {
             if valid { Ok(()) } else { Err(ConfigError::Value { key, message: message.to_owned() }) }
@@ -320,7 +325,7 @@ impl Config {
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",
-                message: format!("is no filter of logs: {error}"),
+                message: format!("is not a valid log filter: {error}"),
             });
         }
         check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
@@ -407,7 +412,7 @@ impl Config {
         check(
             self.internode.as_ref().is_none_or(|endpoint| !endpoint.is_unspecified()),
             "internode",
-            "must be an address that other nodes reach this one by, not one that stands for all",
+            "must be an address by which other nodes reach this one, not a wildcard address",
         )?;
         check(
             self.seeds.is_empty() || self.internode.is_some(),
@@ -446,7 +451,7 @@ impl Config {
     }
 }
 
-/// The known name that was most likely meant, if any is near enough.
+/// The known name that is nearest to a misspelt one, if any is near enough.
 pub fn nearest<'a, N: AsRef<str>>(name: &str, known: &'a [N]) -> Option<&'a N> {
     known
         .iter()
@@ -470,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_configuration_reads_back_equal() {
+    fn a_serialised_configuration_parses_to_an_equal_one() {
         let config = Config { shards: Some(3), commit_log: CommitLogMode::Periodic, ..Config::default() };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(Config::from_toml(&text, Path::new("x.toml")).unwrap(), config);
@@ -483,7 +488,7 @@ mod tests {
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
         let config = Config { log_filter: "info,helenus=loud".to_owned(), ..Config::default() };
         let told = config.validate().unwrap_err().to_string();
-        assert!(told.starts_with("setting 'log_filter': is no filter of logs: "), "{told}");
+        assert!(told.starts_with("setting 'log_filter': is not a valid log filter: "), "{told}");
         let config = Config { data_dir: PathBuf::new(), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'data_dir': must not be empty");
     }
