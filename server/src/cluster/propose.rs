@@ -249,7 +249,7 @@ async fn propose_here(
             match context.ask(&member, 0, &request, patience + WAY).await {
                 Ok(ClusterResponse::Outcome(outcome)) => return Ok(outcome),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(member = %member.host_id, %error, "a member did not accept a command"),
+                Err(error) => tracing::debug!(member = %member.host_id, %error, "a member refused a command"),
             }
         }
         attempts += 1;

@@ -172,7 +172,7 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
         match resolved {
             Ok(addresses) if addresses.contains(&own) => return Ok(()),
             Ok(addresses) => others.extend(addresses),
-            Err(error) => tracing::warn!(%error, "a seed could not be resolved; this single node continues without it"),
+            Err(error) => tracing::warn!(%error, "no address of a seed; this node continues without it"),
         }
     }
     let answers = others.iter().map(|&address| version_at(context, None, address));

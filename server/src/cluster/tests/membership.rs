@@ -313,7 +313,7 @@ fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_late
         for asked in 0..3 {
             assert!(
                 world.node(asked).cluster().topology.epoch >= epoch + 2,
-                "it was applied, and cancelled"
+                "the removal was applied, and then cancelled"
             );
             assert_eq!(state_of(&world, asked, dead), Some(MemberState::Normal));
         }
