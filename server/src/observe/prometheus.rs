@@ -36,10 +36,10 @@ const COUNTERS: [CounterFamily; 11] = [
     ("helenus_hints_replayed_total", "Hints that were delivered to their replica.", |shard| {
         &shard.hints_replayed
     }),
-    ("helenus_hints_dropped_total", "Writes that a replica missed and whose hints were not stored or were dropped.", |shard| {
+    ("helenus_hints_dropped_total", "Missed writes whose hints were not stored or were dropped.", |shard| {
         &shard.hints_dropped
     }),
-    ("helenus_batches_replayed_total", "Logged batches that were replayed because their coordinator had died or given up.", |shard| {
+    ("helenus_batches_replayed_total", "Logged batches whose coordinator had died or given up.", |shard| {
         &shard.batches_replayed
     }),
     ("helenus_digest_mismatches_total", "Reads whose replicas returned different digests.", |shard| {
