@@ -197,7 +197,7 @@ impl RowLayout {
         self.simple_columns.as_deref()
     }
 
-    /// Whether a row exists for readers, who do not see dropped columns.
+    /// Whether a row exists for readers, to which dropped columns are invisible.
     pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
         let Some(visibility) = &self.visibility else { return true };
         row.liveness().is_some_and(|liveness| !liveness.is_expired(now_seconds))

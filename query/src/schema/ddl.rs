@@ -72,7 +72,7 @@ pub enum ChangeType {
     Dropped,
 }
 
-/// What was changed as the protocol names it.
+/// The kind of the changed element, as the protocol names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeTarget {
     Keyspace,

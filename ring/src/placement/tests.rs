@@ -165,8 +165,8 @@ fn data_centers_count_for_themselves() {
         let count = |name: &str| replicas.read.iter().filter(|member| member.data_center == name).count();
         assert_eq!((count("dc1"), count("dc2"), count("dc3")), (3, 2, 1));
     }
-    // In the order of the ring: 4 at 10, 10 at 20, 2 at 100, (5 shares a rack with 4), 3 at 200 repeats a rack of dc1, 6 at
-    // 210, and around the ring 1 at 0.
+    // In the order of the ring: 4 at 10, 10 at 20, 2 at 100, (5 shares a rack with 4), 3 at 200 repeats a rack of
+    // dc1, 6 at 210, and around the ring 1 at 0.
     assert_eq!(read(&placement, 5), [4, 10, 2, 3, 6, 1]);
 }
 

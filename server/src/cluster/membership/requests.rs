@@ -182,8 +182,8 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
     }
 }
 
-/// Cancels a transition, from any shard of any member: a joining node stops being a member, a leaving one stays. A
-/// removal that waits for a dead member goes on waiting while that member's own removal is cancelled.
+/// Cancels a transition, from any shard of any member: a joining node stops being a member, a leaving one stays. Use
+/// it on a transition that waits for a dead member: as long as it lasts, that member cannot be removed.
 pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
     let view = context.cluster();
     match view.topology.member(&host_id).map(|member| member.state) {

@@ -127,7 +127,7 @@ fn hints_are_delivered_when_the_replica_is_back() {
         cluster.settle().await;
         assert!(cluster.hinted_bytes(0, 2) > 0);
         cluster.pass(Duration::from_secs(5)).await;
-        assert!(cluster.hinted_bytes(0, 2) > 0, "nobody there");
+        assert!(cluster.hinted_bytes(0, 2) > 0, "no hint is stored");
         cluster.set_alive(2, true);
         cluster.pass(Duration::from_secs(2)).await;
         assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
