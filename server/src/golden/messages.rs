@@ -1,4 +1,5 @@
-//! What nodes ask and answer: at least one value of each request and response of each service, and of all that they hold.
+//! Requests and responses between nodes: at least one value of each request and response of each service, and of each
+//! of their parts.
 
 use super::openings::facts;
 use super::*;

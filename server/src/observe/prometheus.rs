@@ -29,7 +29,7 @@ const COUNTERS: [CounterFamily; 11] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
-    ("helenus_writes_total", "Writes that the shard coordinated.", |shard| &shard.writes),
+    ("helenus_writes_total", "Mutations that the shard applied.", |shard| &shard.writes),
     ("helenus_hints_stored_total", "Writes that a replica missed and that were stored as hints.", |shard| {
         &shard.hints_stored
     }),

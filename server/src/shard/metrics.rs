@@ -93,7 +93,7 @@ pub struct ShardMetrics {
     pub errors: Counter,
     /// Reads coordinated by this shard.
     pub reads: Counter,
-    /// Writes coordinated by this shard.
+    /// Mutations applied by this shard.
     pub writes: Counter,
     /// Writes that a replica missed and that were stored as hints.
     pub hints_stored: Counter,

@@ -137,7 +137,7 @@ enum Phase<R> {
     Proposing { proposal: Proposal, purpose: Purpose, accepts: usize, rejects: usize },
 }
 
-/// The number of answers received and required in the last phase that made progress.
+/// The number of answers received and required in the present phase, or in the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub received: usize,
