@@ -10,7 +10,7 @@
 //!   replicas are in distinct racks.
 //! * Deterministic and without side effects: the only randomness is the offset of the first member's evenly spaced
 //!   tokens.
-//! * A search takes long compared with a request: it yields to other tasks of the thread every [`TURN_PLACES`]
+//! * A search takes long compared with a request: it yields to other tasks of the thread every `TURN_PLACES`
 //!   candidates.
 //! * A token that a member of any data center has is never assigned again.
 //!

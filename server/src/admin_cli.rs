@@ -1,7 +1,7 @@
 //! `helenus admin`: an operator's commands, executed by a running node over its HTTP port.
 //!
 //! Prints tables for people, or with `--json` the node's answer. The exit status is 0 on success. A node that does
-//! not answer in time is an error: see [`http::call`].
+//! not answer in time is an error: see `http::call`.
 
 mod http;
 mod tables;

@@ -1,8 +1,8 @@
 //! The cluster as a whole: the state that its nodes agree on, liveness, and membership.
 //!
-//! [`metadata`] defines the agreed state and its changes; [`raft`] is the log that agrees on them; [`applying`]
-//! installs the state on a node; [`propose`] puts changes into the log. [`membership`] carries out joining and
-//! leaving.
+//! [`helenus_ring::metadata`] defines the agreed state and its changes; [`raft`] is the log that agrees on them;
+//! [`applying`] installs the state on a node; [`mod@propose`] puts changes into the log. [`membership`] carries out
+//! joining and leaving.
 
 pub mod applying;
 pub mod departure;

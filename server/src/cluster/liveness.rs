@@ -3,7 +3,7 @@
 //! Invariants:
 //! * A node always counts itself as alive.
 //! * `alive` contains only members of the topology. It is in the [`ClusterView`](helenus_ring::view::ClusterView) of
-//!   every shard, and on the node's [`Board`].
+//!   every shard, and on the node's [`Board`](crate::shard::board::Board).
 //! * Membership is decided by the topology, never by gossip: a joining member is announced to when the metadata log
 //!   has its join, a member that has left is declared down, and a removed node is notified.
 //! * Clients get events of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE`

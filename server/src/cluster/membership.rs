@@ -407,7 +407,7 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
 
 /// A node that the others do not count as a member any more (its join was cancelled while it could not be reached)
 /// gets no part of the log either. So it reports itself to the leader, which shows the log to such nodes
-/// ([`super::propose`]), and the log shows the rest.
+/// ([`mod@super::propose`]), and the log shows the rest.
 async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
     let update = MemberUpdate::of(&own_member(context, state));
     match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {

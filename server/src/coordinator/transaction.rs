@@ -3,7 +3,7 @@
 //! On a node that has always been a single node, the shard that owns the partition decides in one turn of its thread,
 //! so operations on a partition are linearizable. The answer (also "not applied", which shows a state) is returned
 //! when everything up to it in the commit log is as durable as configured. In a cluster the replicas agree (`paxos`):
-//! the same [`evaluate`] computes conditions and changes, on the rows read by a quorum.
+//! the same `evaluate` computes conditions and changes, on the rows read by a quorum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

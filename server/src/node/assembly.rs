@@ -4,7 +4,7 @@
 //! tasks of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`serve`] its
 //! queue; when all are served, [`begin`] on each in turn; only then are clients accepted.
 //!
-//! [`serve`]: crate::shard::context::serve
+//! [`serve`]: super::serve::serve
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -76,7 +76,7 @@ pub struct NodeParts {
 /// A node whose shards are not open yet.
 pub struct Assembled {
     pub shared: Arc<NodeShared>,
-    /// The queue of each shard, for [`crate::shard::context::serve`].
+    /// The queue of each shard, for [`super::serve::serve`].
     pub queues: Vec<mpsc::Receiver<Message>>,
     pub catalog: CatalogView,
     pub cluster: Arc<ClusterView>,

@@ -1,7 +1,7 @@
 //! The receiver: streams the ranges that this node gains, chunk by chunk, and applies them on the owning shards.
 //!
 //! Steps of a transfer, on the first shard: plan (which source has what), load the progress of earlier runs, request
-//! estimates, then run several *stream sessions* concurrently ([`super::lane`]). A session covers one shard of one
+//! estimates, then run several *stream sessions* concurrently (`super::lane`). A session covers one shard of one
 //! source; its tasks (tables) run one after the other. A session runs on one of this node's shards.
 //!
 //! Invariant: a failed transfer has lost nothing. The next attempt makes a new plan, with the members alive then, and

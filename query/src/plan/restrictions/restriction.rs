@@ -89,7 +89,7 @@ pub struct Filter {
 
 #[derive(Debug, Clone)]
 pub enum FilterSubject {
-    /// An index in [`Table::columns`].
+    /// An index in [`Table::columns`](crate::schema::catalog::Table::columns).
     Column(usize),
     /// Several columns, compared as a tuple.
     Columns(Vec<usize>),
@@ -132,7 +132,7 @@ pub struct Restrictions {
     pub key_tokens: Option<TokenRange>,
     pub clustering: Vec<ClusteringRestriction>,
     pub filters: Vec<Filter>,
-    /// Columns (indexes in [`Table::columns`]) with an `=` relation.
+    /// Columns (indexes in [`Table::columns`](crate::schema::catalog::Table::columns)) with an `=` relation.
     pub equal_columns: BTreeSet<usize>,
 }
 

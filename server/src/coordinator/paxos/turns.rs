@@ -2,7 +2,7 @@
 //! their arrival, instead of outbidding each other. Serial reads of an uncontended partition run concurrently.
 //!
 //! An agreed mutation is passed to the next transaction in the queue, whose first question carries it: so the next
-//! one need not wait until the replicas have applied it. A [`Lease`] is passed on as well, for a while.
+//! one need not wait until the replicas have applied it. A `Lease` is passed on as well, for a while.
 //!
 //! This only improves speed: nothing is wrong if two transactions run at the same time, on this node or on several.
 
