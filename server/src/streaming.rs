@@ -1,8 +1,8 @@
 //! Streaming: sends the ranges that change owners from shard to shard in checksummed, resumable chunks.
 //!
 //! The new replica pulls. [`plan`] computes (without I/O) the sources of every range, [`receiver`] requests the data,
-//! [`sender`] answers, and [`mod@progress`] records how far it is. [`cleanup`] removes the data of ranges that a node no
-//! longer owns. [`crate::cluster::membership`] starts transfers and acts on their end.
+//! [`sender`] answers, and [`mod@progress`] records how far it is. [`cleanup`] removes the data of ranges that a node
+//! no longer owns. [`crate::cluster::membership`] starts transfers and acts on their end.
 
 mod attempt;
 pub mod cleanup;
