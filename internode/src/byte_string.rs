@@ -1,5 +1,5 @@
-//! Long byte strings in messages: written and read as a whole, not byte by byte as a `Vec<u8>` is by default. The encoding is the
-//! same. For `#[serde(with = "byte_string")]`.
+//! Long byte strings in messages: written and read as a whole, not byte by byte as a `Vec<u8>` is by default. Both
+//! encodings are equal. For `#[serde(with = "byte_string")]`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Where a node is to be found, as settings name it: a host name or an address, and a port.
+//! The address of a node in the settings: a host name or an IP address, and a port.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
-    /// Without brackets.
+    /// Without the brackets of an IPv6 address.
     host: String,
     port: u16,
 }
 
-/// A text that is no [`Endpoint`].
+/// A text that is not an [`Endpoint`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not HOST:PORT, with a host name or an address (IPv6 in brackets)")]
 pub struct NoEndpoint(String);
 
 impl Endpoint {
-    /// The host as [`std::net::ToSocketAddrs`] takes it, and the port.
+    /// The host in the form for [`std::net::ToSocketAddrs`], and the port.
     pub fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
@@ -30,13 +30,13 @@ impl Endpoint {
         self.port
     }
 
-    /// The address, where it is one and no name.
+    /// The address, if the host is an IP address and not a name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.parse().ok()?;
         Some(SocketAddr::new(ip, self.port))
     }
 
-    /// Whether it stands for all addresses of a machine, which is none that others reach it by.
+    /// Whether it is a wildcard address, which other nodes cannot connect to.
     pub fn is_unspecified(&self) -> bool {
         self.literal().is_some_and(|address| address.ip().is_unspecified())
     }
@@ -60,7 +60,7 @@ impl FromStr for Endpoint {
         let is_name = !host.is_empty()
             && host.len() <= 253
             && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-            // Otherwise a mistyped address would be asked for as a name.
+            // Otherwise a mistyped address would be looked up as a name.
             && host.bytes().any(|byte| byte.is_ascii_alphabetic());
         if !is_name {
             return Err(refuse());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused_by_name() {
+    fn invalid_endpoints_are_refused_by_name() {
         for text in [
             "",
             "localhost",

@@ -1,4 +1,4 @@
-//! Frames between nodes: bytes to frames, frames to bytes, no sockets.
+//! Frames between nodes: encoding and decoding, without sockets.
 //!
 //! All integers are little endian, checksums are CRC-32 (IEEE):
 //!
@@ -8,15 +8,15 @@
 //! | 4 | 1 | version of this layout, 1 |
 //! | 5 | 1 | kind ([`FrameKind`]) |
 //! | 6 | 2 | zero |
-//! | 8 | 8 | call id: chosen by the asker, repeated in the answer |
-//! | 16 | 4 | milliseconds for which the asker still waits (requests; otherwise 0) |
+//! | 8 | 8 | call id: chosen by the caller, repeated in the answer |
+//! | 16 | 4 | milliseconds for which the caller still waits (requests; otherwise 0) |
 //! | 20 | 4 | checksum of the payload |
 //! | 24 | 4 | checksum of the 24 bytes before |
 //! | 28 | length | payload |
 //!
-//! Invariants: nothing of a header is believed before its checksum is right; the length is compared with the limit before
-//! anything is reserved; a payload is handed out only when its checksum is right. After an error the stream has no
-//! further frames: the link must end.
+//! Invariants: no field of a header is used before its checksum has been verified; the length is compared with the
+//! limit before memory is reserved; a payload is returned only after its checksum has been verified. After an error
+//! the stream has no more frames: the link must end.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
@@ -28,7 +28,7 @@ pub const HEADER_BYTES: usize = 28;
 /// Bytes of the header that its checksum covers.
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -40,10 +40,10 @@ pub enum FrameKind {
     Answer = 3,
     /// The sender closes the link: it reads no more requests and sends no more answers.
     Goodbye = 4,
-    /// Asks for a [`FrameKind::Pong`]: is anyone there?
+    /// Asks for a [`FrameKind::Pong`], to test whether the other node is alive.
     Ping = 5,
     Pong = 6,
-    /// The request was carried out or not, but its answer cannot be sent; the payload says why (UTF-8).
+    /// The answer to the request cannot be sent, whether it was executed or not; the payload is the reason (UTF-8).
     Failed = 7,
 }
 
@@ -67,12 +67,12 @@ impl FrameKind {
 pub struct Frame {
     pub kind: FrameKind,
     pub call_id: u64,
-    /// Milliseconds for which the asker still waits.
+    /// Milliseconds for which the caller still waits.
     pub deadline_ms: u32,
     pub payload: Bytes,
 }
 
-/// Why bytes are no frame.
+/// The reason why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FrameError {
     #[error("the checksum of a frame's header is wrong")]
@@ -112,7 +112,7 @@ pub fn encode(out: &mut BytesMut, frame: &Frame) {
     out.put_slice(&frame.payload);
 }
 
-/// A header whose payload has not arrived as a whole.
+/// A header whose payload has not arrived completely.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     kind: FrameKind,
@@ -122,7 +122,7 @@ struct Header {
     payload_checksum: u32,
 }
 
-/// Takes frames off a stream of bytes.
+/// Decodes frames from a stream of bytes.
 #[derive(Debug)]
 pub struct Decoder {
     payload_bytes_max: u32,
@@ -130,12 +130,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses payloads above `payload_bytes_max`.
+    /// A decoder that refuses payloads larger than `payload_bytes_max`.
     pub fn new(payload_bytes_max: u32) -> Self {
         Self { payload_bytes_max, header: None }
     }
 
-    /// The next frame at the front of `input`, or `None` until more of it has arrived.
+    /// The next frame at the start of `input`, or `None` until more bytes have arrived.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
         let header = match self.header {
             Some(header) => header,
@@ -204,7 +204,7 @@ mod tests {
         bytes
     }
 
-    /// The request's bytes with one part replaced and the header's checksum made right again.
+    /// The bytes of a request with one part replaced and the header's checksum corrected.
     fn with_header_bytes(at: usize, replacement: &[u8]) -> BytesMut {
         let mut bytes = encoded(&request());
         bytes[at..at + replacement.len()].copy_from_slice(replacement);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_mean_nothing_are_refused_by_name() {
+    fn invalid_headers_are_refused_by_name() {
         let refused = |mut bytes: BytesMut| Decoder::new(1 << 20).next(&mut bytes).unwrap_err();
         assert_eq!(refused(with_header_bytes(4, &[2])), FrameError::Version(2));
         assert_eq!(refused(with_header_bytes(5, &[0])), FrameError::Kind(0));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = encoded(&request());
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -269,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_are_decoded_unchanged_however_they_are_split(
             frames in frames(),
             pieces in proptest::collection::vec(1_usize..60, 1..40),
         ) {
@@ -292,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_an_error_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn random_bytes_are_an_error_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut input = BytesMut::from(&bytes[..]);
             let _ = Decoder::new(100).next(&mut input);
         }

@@ -1,22 +1,22 @@
-//! How a link begins: a HELLO of the node that connects, a WELCOME or a REFUSAL of the one that accepts.
+//! The start of a link: a HELLO from the node that connects, a WELCOME or a REFUSAL from the node that accepts.
 //!
-//! This exchange is the same in every version of the protocol, so that any two programs can tell each other why they do
-//! not fit. A message, with little-endian integers:
+//! This exchange does not change between versions of the protocol, so that any two programs can report to each other
+//! why they are incompatible. A message, with little-endian integers:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | magic, `HLNSLINK` |
 //! | 1 | kind: 1 HELLO, 2 WELCOME, 3 REFUSAL |
 //! | 4 | length of the body, at most 4096 |
-//! | length | body; what follows its known fields is for later versions, and ignored |
+//! | length | body; bytes after its known fields are for later versions, and ignored |
 //! | 4 | CRC-32 of everything before |
 //!
 //! HELLO: lowest version u16, highest version u16, node, wanted shard u16. WELCOME: chosen version u16, node, serving
-//! shard u16. Node: host id (16 bytes), run id u64, shard count u16, wall clock i64 (microseconds), cluster name. REFUSAL: code
-//! u16, text. Texts are a length u16, at most 2048, and UTF-8.
+//! shard u16. Node: host id (16 bytes), run id u64, shard count u16, wall clock i64 (microseconds), cluster name.
+//! REFUSAL: code u16, text. Texts are a length u16, at most 2048, and UTF-8.
 //!
-//! Both sides check the other ([`Local::check`]): no side relies on the other's honesty, only on its own eyes.
-//! Who is a member is not asked here: a node that joins must be able to talk first.
+//! Each side checks the other ([`Local::check`]) and does not rely on the other's check. Membership is not checked
+//! here: a joining node must be able to communicate first.
 
 use bytes::{Buf, BufMut};
 use helenus_ring::HostId;
@@ -30,21 +30,21 @@ const MAGIC: &[u8; 8] = b"HLNSLINK";
 const HEAD_BYTES: usize = 13;
 const BODY_BYTES_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 2_048;
-/// The oldest version of the protocol that this program still speaks.
+/// The oldest version of the protocol that this program still supports.
 pub const PROTOCOL_VERSION_MIN: u16 = 1;
 /// Longest name of a cluster, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 256;
-/// Clocks that are further apart do not work together: timestamps decide which write wins.
+/// Nodes whose clocks differ by more than this refuse each other: timestamps decide which write wins.
 pub const CLOCK_DIFFERENCE_MAX_MICROS: u64 = 10_000_000;
 
-/// What a node says of itself.
+/// The part of a HELLO or WELCOME that describes its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
     pub host_id: HostId,
-    /// Random for each run of the program: tells a node from another that has a copy of its data directory.
+    /// Random for each run of the program: distinguishes a node from one that runs on a copy of its data directory.
     pub run_id: u64,
     pub shard_count: u16,
-    /// Its wall clock, microseconds since the Unix epoch.
+    /// The sender's wall clock, in microseconds since the Unix epoch.
     pub clock_micros: i64,
     pub cluster_name: String,
 }
@@ -57,14 +57,14 @@ pub enum Opening {
     Refusal { code: u16, text: String },
 }
 
-/// The number of [`Refusal::Host`]: somebody else is at that address.
+/// The code of [`Refusal::Host`]: another node is at that address.
 pub const OTHER_HOST_CODE: u16 = 3;
-/// The number of [`Refusal::Removed`].
+/// The code of [`Refusal::Removed`].
 pub const REMOVED_CODE: u16 = 4;
-/// The number of [`Refusal::SameHost`].
+/// The code of [`Refusal::SameHost`].
 pub const SAME_HOST_CODE: u16 = 6;
 
-/// Why a node wants no link with another. Both sides read it: the texts do not say "this node".
+/// The reason why a node refuses a link with another. Both sides read it, so the texts do not say "this node".
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("a node of the cluster '{theirs}' is refused by one of the cluster '{ours}'")]
@@ -84,7 +84,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number on the wire; never reused.
+    /// The code in the protocol; never reused.
     pub fn code(&self) -> u16 {
         match self {
             Self::Cluster { .. } => 1,
@@ -97,7 +97,7 @@ impl Refusal {
     }
 }
 
-/// Why a handshake did not end in a link.
+/// The reason why a handshake did not result in a link.
 #[derive(Debug, Error)]
 pub enum HandshakeError {
     #[error("{0}")]
@@ -114,7 +114,7 @@ pub enum HandshakeError {
     RefusedByPeer { code: u16, text: String },
 }
 
-/// What this node says of itself and demands of others.
+/// This node's description of itself, and its requirements for others.
 #[derive(Debug, Clone)]
 pub struct Local {
     pub cluster_name: String,
@@ -143,7 +143,7 @@ impl Local {
         }
     }
 
-    /// The version to speak with a node that speaks all from `theirs_min` to `theirs_max`.
+    /// The version for a link with a node that supports all versions from `theirs_min` to `theirs_max`.
     pub fn choose_version(&self, theirs_min: u16, theirs_max: u16) -> Result<u16, Refusal> {
         let version = theirs_max.min(PROTOCOL_VERSION);
         if version < theirs_min || version < PROTOCOL_VERSION_MIN {
@@ -153,7 +153,7 @@ impl Local {
         Ok(version)
     }
 
-    /// Checks what the other node says of itself. A link of a node with itself is none to refuse.
+    /// Checks the other node's description. A link of a node with itself is not refused.
     pub fn check(
         &self,
         node: &Greeting,
@@ -179,7 +179,7 @@ impl Local {
 }
 
 impl Opening {
-    /// The refusal that the other node is told.
+    /// The refusal message for the other node.
     pub fn refusal(refusal: &Refusal) -> Self {
         Self::Refusal { code: refusal.code(), text: refusal.to_string() }
     }
@@ -252,7 +252,7 @@ impl Opening {
         decoded.ok_or(HandshakeError::Malformed("a field is cut off, too long or not UTF-8"))
     }
 
-    /// Reads one message, and not a byte more.
+    /// Reads one message, and no byte after it.
     pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Self, HandshakeError> {
         let mut bytes = vec![0; HEAD_BYTES];
         stream.read_exact(&mut bytes).await?;
@@ -303,7 +303,7 @@ fn take_node(body: &mut &[u8]) -> Option<Greeting> {
     })
 }
 
-/// Texts above the limit are cut: they are for people to read.
+/// Appends a text. Texts above the limit are truncated: they are for people to read.
 fn put_text(out: &mut Vec<u8>, text: &str) {
     let mut length = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(length) {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_misfit_is_refused_by_name() {
+    fn each_incompatibility_is_refused_by_name() {
         let local = local();
         let other = Greeting { host_id: Uuid::from_u128(5), ..local.greeting(0) };
         let refused = |node: &Greeting| local.check(node, 0, |id| *id == Uuid::from_u128(9)).unwrap_err();
@@ -379,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_common_version_is_spoken() {
+    fn the_highest_common_version_is_chosen() {
         assert_eq!(local().choose_version(1, 9), Ok(PROTOCOL_VERSION));
         assert!(matches!(local().choose_version(PROTOCOL_VERSION + 1, 9), Err(Refusal::Version { .. })));
         assert!(matches!(local().choose_version(0, 0), Err(Refusal::Version { .. })));
     }
 
     #[test]
-    fn fields_of_later_versions_are_passed_over() {
+    fn fields_of_later_versions_are_ignored() {
         let mut bytes = local().hello(0, 0).encode();
         bytes.truncate(bytes.len() - 4);
         bytes.extend_from_slice(b"later");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = local().hello(0, 0).encode();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -421,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn openings_come_out_as_they_went_in(
+        fn openings_are_decoded_unchanged(
             node in greetings(), versions in any::<(u16, u16)>(), shard in any::<u16>(), text in "\\PC{0,80}",
         ) {
             let (version_min, version_max) = versions;

@@ -1,10 +1,11 @@
-//! A link that another node has made: its requests are carried out on this shard and answered.
+//! A link that another node has made: its requests are executed on this shard and answered.
 //!
 //! Invariants:
-//! * Requests of one link under way, and the bytes of answers that wait, are bounded: above the bounds nothing is read.
-//! * A request whose asker waits no more when it would begin is dropped.
-//! * Frames of one read are begun before anything is written; all answers that are ready go out in one write.
-//! * A node that sends nonsense, or nothing for long, loses its link.
+//! * The requests of a link in flight, and the bytes of its unsent answers, are bounded: above a limit nothing is
+//!   read.
+//! * A request whose deadline has passed when it would begin is dropped.
+//! * All frames of one read are started before anything is written; all answers that are ready leave in one write.
+//! * A link is closed if the other node sends invalid bytes, or nothing for long.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -27,26 +28,27 @@ use super::transport::Handler;
 use super::wire::{Inbox, Outbox};
 use crate::metrics::InternodeMetrics;
 
-/// Keepalive times of silence after which a link is closed (its maker asks for a sign of life after one).
+/// Number of keepalive periods of silence after which a link is closed (the node that made it sends a ping after
+/// one).
 const SILENT_KEEPALIVES: u32 = 3;
 
 /// The node at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub host_id: HostId,
-    /// Where the link comes from.
+    /// The remote address of the link.
     pub address: SocketAddr,
-    /// The version of the protocol that is spoken.
+    /// The version of the protocol on the link.
     pub version: u16,
 }
 
-/// What a shard serves links with.
+/// The parts with which a shard serves links.
 pub struct Server {
     pub handler: Rc<dyn Handler>,
     pub options: LinkOptions,
     pub clock: Rc<dyn Clock>,
     pub metrics: Arc<InternodeMetrics>,
-    /// True once the node is to stop.
+    /// True once the node is stopping.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -64,16 +66,16 @@ enum Ended {
     Silent(u128),
 }
 
-/// What the link's task shares with the requests under way.
+/// The state that the link's task shares with the requests in flight.
 struct Incoming {
     peer: Peer,
     outbox: RefCell<Outbox>,
     under_way: Cell<usize>,
-    /// A request has ended.
+    /// Notified when a request has ended.
     ended: Notify,
 }
 
-/// Serves a link, whose handshake is done, until it ends.
+/// Serves a link until it ends. Its handshake is complete.
 pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
     let incoming =
         Rc::new(Incoming { peer, outbox: RefCell::default(), under_way: Cell::new(0), ended: Notify::new() });
@@ -87,13 +89,13 @@ pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
     server.metrics.links.decrement();
     let Peer { host_id, address, .. } = peer;
     match ended {
-        // What the socket does not take at once is lost with the link.
+        // Bytes that the socket does not accept at once are lost with the link.
         None => {
             incoming.outbox.borrow_mut().push(FrameKind::Goodbye, 0, 0, Bytes::new());
             let _ = incoming.outbox.borrow_mut().flush(&stream);
         }
         Some(reason @ (Ended::Frame(_) | Ended::Kind(_))) => {
-            tracing::warn!(%address, %host_id, %reason, "a link was dropped: nonsense");
+            tracing::warn!(%address, %host_id, %reason, "a link was dropped: invalid data");
         }
         Some(reason) => tracing::debug!(%address, %host_id, %reason, "a link of another node has ended"),
     }
@@ -146,7 +148,7 @@ impl Incoming {
             tokio::select! {
                 biased;
                 () = self.ended.notified() => {
-                    // Others that became ready with this one get into the same write.
+                    // Answers of requests that became ready with this one get into the same write.
                     tokio::task::yield_now().await;
                 }
                 ready = stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {
@@ -163,13 +165,13 @@ impl Incoming {
         }
     }
 
-    /// Whether another request may be begun.
+    /// Whether another request may begin.
     fn takes_requests(&self, server: &Server) -> bool {
         self.under_way.get() < server.options.requests_per_link_max
             && self.outbox.borrow().bytes() < server.options.queue_bytes_max
     }
 
-    /// `arrived`: when its last byte was read, at the latest.
+    /// Takes a frame. `arrived`: the time at which its last byte was read, or later.
     fn take(self: &Rc<Self>, server: &Server, frame: Frame, arrived: Duration) -> Result<(), Ended> {
         let needs_answer = match frame.kind {
             FrameKind::Request => true,

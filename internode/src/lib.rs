@@ -1,11 +1,11 @@
-//! How nodes talk: requests with a deadline from a shard of one node to a shard of another.
+//! Communication between nodes: requests with a deadline from a shard of one node to a shard of another.
 //!
-//! [`transport::Transport`] carries bytes and is handed in (TCP in a real node, a simulated network in tests).
-//! [`service`] gives them their types: the layers above define services and carry their requests out.
+//! [`transport::Transport`] carries bytes and is injected (TCP in a real node, a simulated network in tests).
+//! [`service`] adds types: the layers above define services and execute their requests.
 //!
-//! Over TCP: [`tcp`] makes links on demand (one for each peer, shard and lane; a link carries requests one way and
-//! their answers the other), [`listener`] accepts those of others and hands each to the shard that it wants, where
-//! [`incoming`] serves it. [`handshake`] opens a link, [`frame`]s are what goes over it.
+//! Over TCP: [`tcp`] makes links on demand (one for each peer, shard and traffic class; a link carries requests one
+//! way and their answers the other). [`listener`] accepts links of other nodes and passes each to the requested
+//! shard, where [`incoming`] serves it. [`handshake`] opens a link, which then carries [`frame`]s.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 

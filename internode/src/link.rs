@@ -1,12 +1,12 @@
-//! One outgoing link: from a shard of this node to a shard of another, for one lane.
+//! One outgoing link: from a shard of this node to a shard of another, for one traffic class.
 //!
-//! Its life: it is made with the first request for its destination, connects (requests wait meanwhile), carries requests
-//! and their answers, and ends with its first failure. It never connects again: the next request makes another.
+//! It is created with the first request for its destination, connects (requests wait meanwhile), carries requests and
+//! their answers, and ends with its first failure. It never reconnects: the next request creates another link.
 //!
 //! Invariants:
-//! * Every request gets exactly one outcome: its answer, the end of its deadline, or the end of the link.
-//! * A request reaches only the host that it was meant for, whoever has the address now.
-//! * What waits is bounded, in bytes and in requests.
+//! * Every request gets exactly one outcome: its answer, a timeout, or the failure of the link.
+//! * A request reaches only the host for which it was intended, whichever node has the address now.
+//! * Waiting messages are bounded, in bytes and in requests.
 //! * All requests of one turn leave in one write.
 
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ struct Waiting {
     deadline: Duration,
 }
 
-/// A message that waits for the link to be made.
+/// A message that waits for the link to connect.
 struct Queued {
     kind: FrameKind,
     call_id: u64,
@@ -52,7 +52,7 @@ enum State {
     Ended,
 }
 
-/// The result of a request, later.
+/// The future result of a request.
 pub type Answer = oneshot::Receiver<Result<Bytes, CallError>>;
 
 pub struct Link {
@@ -60,7 +60,7 @@ pub struct Link {
     state: RefCell<State>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
     next_call_id: Cell<u64>,
-    /// Something was queued.
+    /// Notified when something was queued.
     queued: Notify,
 }
 
@@ -109,7 +109,7 @@ impl Link {
         deadline: Option<(Duration, Duration)>,
         payload: Bytes,
     ) -> Result<(), CallError> {
-        // A single message may be larger than the bound.
+        // A single message may be larger than the limit.
         let is_full = |bytes: usize| bytes > 0 && bytes + payload.len() > shared.options.queue_bytes_max;
         match &mut *self.state.borrow_mut() {
             State::Connecting { queued, bytes } => {
@@ -137,12 +137,12 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the requests whose time is over. Returns the number of those that it ended and the next moment when one ends.
+    /// Ends the requests whose deadlines have passed. Returns their number, and the next deadline.
     pub fn expire(&self, now: Duration) -> (u64, Option<Duration>) {
         let mut expired = Vec::new();
         let mut next: Option<Duration> = None;
         self.waiting.borrow_mut().retain(|_, waiting| {
-            // Who asked may have lost interest: nobody is told then.
+            // The caller may have dropped the receiver: then the answer is lost.
             if waiting.expires <= now {
                 let answer = mem::replace(&mut waiting.answer, oneshot::channel().0);
                 expired.push((answer, waiting.deadline));
@@ -159,7 +159,7 @@ impl Link {
         (count, next)
     }
 
-    /// The link's task.
+    /// Runs the link's task.
     pub async fn run(self: Rc<Self>, shared: Rc<LinkContext>) {
         let timeout = shared.clock.sleep(shared.options.connect_timeout);
         let connected = tokio::select! {
@@ -215,7 +215,7 @@ impl Link {
                 return Err(HandshakeError::RefusedByPeer { code, text }.into());
             }
             Opening::Hello { .. } => {
-                return Err(LinkFailure::Nonsense("it answers a HELLO with a HELLO".to_owned()));
+                return Err(LinkFailure::Nonsense("the answer to a HELLO is a HELLO".to_owned()));
             }
         };
         let now_micros = shared.clock.now_micros();
@@ -226,7 +226,7 @@ impl Link {
         Ok((stream, node.host_id))
     }
 
-    /// What has waited for the link goes into its outbox.
+    /// Moves the messages that waited for the link into its outbox.
     fn go_up(&self, shared: &LinkContext, host_id: HostId) {
         let mut outbox = Outbox::default();
         let before = mem::replace(&mut *self.state.borrow_mut(), State::Ended);
@@ -243,7 +243,7 @@ impl Link {
                 continue;
             }
             let left_ms = match message.expires {
-                // It has been told so already.
+                // It has timed out already.
                 Some(expires) if expires <= now => continue,
                 Some(expires) => milliseconds(expires.saturating_sub(now)),
                 None => 0,
@@ -251,12 +251,12 @@ impl Link {
             outbox.push(message.kind, message.call_id, left_ms, message.payload);
         }
         if let Some(refusal) = mistaken {
-            tracing::warn!(address = %self.key.address, %refusal, "another node than expected");
+            tracing::warn!(address = %self.key.address, %refusal, "the address belongs to another node than expected");
         }
         *self.state.borrow_mut() = State::Up { host_id, outbox };
     }
 
-    /// Carries requests and answers until the link ends.
+    /// Exchanges requests and answers until the link ends.
     async fn exchange(
         &self,
         shared: &LinkContext,
@@ -276,7 +276,7 @@ impl Link {
                     while let Some(frame) = inbox.next()? {
                         self.take(frame)?;
                     }
-                    // Those who got their answers ask on, and all of that leaves in one write.
+                    // Callers that got their answers send new requests, and all of these leave in one write.
                     tokio::task::yield_now().await;
                     continue;
                 }
@@ -287,7 +287,7 @@ impl Link {
             tokio::select! {
                 biased;
                 () = self.queued.notified() => {
-                    // Others of this turn get into the same write.
+                    // Other requests of this turn get into the same write.
                     tokio::task::yield_now().await;
                 }
                 ready = stream.ready(interest) => {
@@ -307,7 +307,7 @@ impl Link {
         }
     }
 
-    /// Whether everything is written.
+    /// Writes the outbox. Returns whether everything is written.
     fn flush(&self, shared: &LinkContext, stream: &TcpStream) -> Result<bool, LinkFailure> {
         let mut state = self.state.borrow_mut();
         let State::Up { outbox, .. } = &mut *state else { return Ok(true) };
@@ -335,7 +335,7 @@ impl Link {
                 return Err(LinkFailure::Nonsense("a request on a link for answers".to_owned()));
             }
         };
-        // An answer that nobody waits for any more came too late.
+        // Without a waiting request the answer came too late.
         if let Some(waiting) = self.waiting.borrow_mut().remove(&frame.call_id) {
             let _ = waiting.answer.send(result);
         }

@@ -1,7 +1,7 @@
-//! What all outgoing links of a shard share: options, metrics, which nodes could not be reached, when requests end.
+//! The state that all outgoing links of a shard share: options, metrics, unreachable nodes, and the next deadline.
 //!
-//! Invariant: a node that cannot be reached is tried at growing intervals (with jitter). In between requests to it fail at
-//! once.
+//! Invariant: connecting to an unreachable node is retried at growing intervals (with jitter). In between requests to
+//! it fail at once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,9 +22,9 @@ use super::metrics::InternodeMetrics;
 use super::service::Lane;
 use super::transport::CallError;
 
-/// The first pause after a failed attempt to reach a node.
+/// The first pause after a failed attempt to connect to a node.
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
-/// Bounds and times of links.
+/// Limits and timeouts of links.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
     pub frame_bytes_max: u32,
@@ -34,7 +34,7 @@ pub struct LinkOptions {
     pub connect_timeout: Duration,
     pub keepalive: Duration,
     pub reconnect_max: Duration,
-    /// Where links come from, as others see it; `None`: the system chooses.
+    /// Source address of links for other nodes; `None`: the system chooses.
     pub source_ip: Option<IpAddr>,
 }
 
@@ -53,7 +53,7 @@ impl Default for LinkOptions {
     }
 }
 
-/// What links are told apart by.
+/// The identity of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkKey {
     pub address: SocketAddr,
@@ -61,7 +61,7 @@ pub struct LinkKey {
     pub lane: Lane,
 }
 
-/// Why a link has ended, or was never made.
+/// The reason why a link has ended, or was never made.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkFailure {
     #[error("{0}")]
@@ -69,7 +69,7 @@ pub enum LinkFailure {
     /// Either side has refused the other.
     #[error("{reason}")]
     Refused { code: u16, reason: String },
-    /// The other node says that this one was removed from the cluster.
+    /// The other node reports that this one was removed from the cluster.
     #[error("{0}")]
     Removed(String),
     #[error("{0}")]
@@ -77,7 +77,7 @@ pub enum LinkFailure {
 }
 
 impl LinkFailure {
-    /// What a request is told.
+    /// The error for a request of the link.
     pub fn as_call_error(&self, address: SocketAddr) -> CallError {
         let reason = self.to_string();
         match self {
@@ -122,7 +122,7 @@ impl From<FrameError> for LinkFailure {
     }
 }
 
-/// What the links of a transport share.
+/// The state shared by the links of a transport.
 pub struct LinkContext {
     pub local: Arc<Local>,
     pub options: LinkOptions,
@@ -132,7 +132,7 @@ pub struct LinkContext {
     /// Nodes that could not be reached.
     absent: RefCell<BTreeMap<SocketAddr, Absent>>,
     view: RefCell<Option<Arc<ClusterView>>>,
-    /// When the earliest request is over, if any waits; the timer runs exactly then.
+    /// The earliest deadline of a waiting request; the timer runs exactly while there is one.
     next_expiry: Cell<Option<Duration>>,
     expiry_advanced: Notify,
 }
@@ -166,14 +166,14 @@ impl LinkContext {
         }
     }
 
-    /// Why a node is not to be tried yet.
+    /// The error for requests to a node that may not be retried yet.
     pub fn absence(&self, address: SocketAddr) -> Option<CallError> {
         let absent = self.absent.borrow();
         let absent = absent.get(&address).filter(|absent| self.clock.monotonic() < absent.retry_at)?;
         Some(absent.failure.as_call_error(address))
     }
 
-    /// Takes over a new view of the cluster. Members that are alive again are tried at once.
+    /// Installs a new view of the cluster. Members that are alive again may be retried at once.
     pub fn view_changed(&self, view: &Arc<ClusterView>) {
         let before = self.view.borrow_mut().replace(view.clone());
         for host_id in view.alive.iter() {
@@ -184,17 +184,17 @@ impl LinkContext {
         }
     }
 
-    /// When the earliest request ends, if one waits.
+    /// The earliest deadline, if any request waits.
     pub fn next_expiry(&self) -> Option<Duration> {
         self.next_expiry.get()
     }
 
-    /// Sets when the earliest request ends.
+    /// Sets the earliest deadline.
     pub fn set_next_expiry(&self, at: Option<Duration>) {
         self.next_expiry.set(at);
     }
 
-    /// Resolves when a request waits that ends before all others.
+    /// Resolves when a request with an earlier deadline than all others waits.
     pub async fn expiry_advanced(&self) {
         self.expiry_advanced.notified().await;
     }
@@ -203,7 +203,7 @@ impl LinkContext {
         self.view.borrow().as_ref().is_some_and(|view| view.topology.removed.contains(host_id))
     }
 
-    /// A request ends at this time at the latest.
+    /// Announces a request that ends at this time at the latest.
     pub fn expect_expiry(&self, at: Duration) {
         match self.next_expiry.get() {
             Some(next) if next <= at => {}
@@ -225,13 +225,13 @@ impl LinkContext {
         self.metrics.links.decrement();
         let now = self.clock.monotonic();
         if now.saturating_sub(since) < self.options.reconnect_max {
-            // It cannot keep a link: as bad as one that makes none.
+            // The node cannot keep a link, which counts like one that cannot be reached.
             self.note_absent(key, failure, now);
         } else {
             self.absent.borrow_mut().remove(&key.address);
         }
         if let LinkFailure::Nonsense(reason) = failure {
-            tracing::warn!(address = %key.address, %host_id, reason, "a link was dropped: nonsense");
+            tracing::warn!(address = %key.address, %host_id, reason, "a link was dropped: invalid data");
         } else {
             tracing::info!(address = %key.address, %host_id, reason = %failure, "a link has ended");
         }
@@ -245,7 +245,7 @@ impl LinkContext {
         let mut absent = self.absent.borrow_mut();
         let before = absent.get(&key.address);
         if before.is_some_and(|before| now < before.retry_at) {
-            // Another link to the same node has failed with this one.
+            // Another link to this node has failed at the same time.
             return;
         }
         let is_news = before.is_none_or(|before| before.failure.to_string() != failure.to_string());

@@ -1,7 +1,7 @@
-//! Accepts the links of other nodes: reads their HELLO, answers it, and hands the socket to the shard that was asked for.
+//! Accepts the links of other nodes: reads their HELLO, answers it, and passes the socket to the requested shard.
 //!
-//! Invariants: a handshake has a time limit and their number is bounded, so that strangers on the port cost little; who is
-//! refused is named in the log with the reason, once a minute for each address and reason.
+//! Invariants: a handshake has a time limit and the number of handshakes is bounded, so that other programs on the
+//! port cost little. Refusals are logged with the address and the reason, once a minute for each.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,23 +18,23 @@ use tokio::sync::{Semaphore, watch};
 use super::handshake::{HandshakeError, Local, Opening};
 use super::incoming::Peer;
 
-/// Handshakes at a time.
+/// Most concurrent handshakes.
 const HANDSHAKES_MAX: usize = 256;
-/// The same refusal of the same address is logged again after this time.
+/// Time after which an equal refusal of an address is logged again.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
-/// Refusals that are remembered for that.
+/// Most refusals remembered for that.
 const LOGGED_MAX: usize = 256;
 
-/// What the listener works with.
+/// The parts of the listener.
 pub struct Acceptor {
     pub local: Arc<Local>,
     pub clock: Rc<dyn Clock>,
     pub timeout: Duration,
-    /// Whether a node has left the cluster for ever.
+    /// Whether a node has left the cluster for good.
     pub is_removed: Box<dyn Fn(&HostId) -> bool>,
-    /// Takes a link over for one of the node's shards.
+    /// Passes a link to one of the node's shards.
     pub hand_over: Box<dyn Fn(u16, std::net::TcpStream, Peer)>,
-    /// True once the node is to stop.
+    /// True once the node is stopping.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -59,7 +59,7 @@ pub async fn accept(listener: TcpListener, acceptor: Acceptor) {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a link");
-                // Out of file descriptors, most likely: others must end first.
+                // Most likely there are no file descriptors left: other connections must end first.
                 acceptor.clock.sleep(Duration::from_millis(50)).await;
                 continue;
             }

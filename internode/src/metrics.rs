@@ -1,7 +1,7 @@
-//! Counts of what goes between one shard and other nodes.
+//! Counters of the traffic between one shard and other nodes.
 //!
 //! Invariant: each shard writes only to its own [`InternodeMetrics`], which shares no cache line with those of other
-//! shards. Anyone may read; each number is read by itself (relaxed atomics).
+//! shards. Any thread may read; each number is read by itself (relaxed atomics).
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -45,23 +45,23 @@ impl Gauge {
     }
 }
 
-/// What goes between a shard and other nodes.
+/// The counters of the traffic between a shard and other nodes.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: processors fetch them in pairs.
 pub struct InternodeMetrics {
-    /// Links that are open, both those that this shard has made and those that it serves.
+    /// Open links, both those that this shard has made and those that it serves.
     pub links: Gauge,
     /// Requests to other nodes.
     pub calls: Counter,
-    /// Of these, those that were not answered in time.
+    /// Requests to other nodes that timed out.
     pub timeouts: Counter,
-    /// Of these, those that failed because of their link.
+    /// Requests to other nodes that failed because of their link.
     pub failures: Counter,
     /// Messages without answers to other nodes.
     pub messages: Counter,
     /// Requests and messages of other nodes.
     pub requests: Counter,
-    /// Of these, those that came when nobody waited for the answer any more.
+    /// Requests of other nodes that arrived after their deadline.
     pub dropped: Counter,
     pub sent_bytes: Counter,
     pub received_bytes: Counter,

@@ -1,7 +1,7 @@
-//! Typed services: what a node can be asked for, and the bytes of requests and responses.
+//! Typed services: the requests that a node can execute, and the bytes of requests and responses.
 //!
-//! A service is a request type that implements [`ServiceRequest`]. The layers above define theirs and carry them out; this
-//! module gives them their envelope:
+//! A service is a request type that implements [`ServiceRequest`]. The layers above define theirs and execute the
+//! requests; this module adds the envelope:
 //!
 //! ```text
 //! request   service id (varint) | request (postcard)
@@ -10,22 +10,22 @@
 //! ```
 //!
 //! Invariants:
-//! * An id belongs to one service for ever.
-//! * postcard numbers the variants of an enum in their order. New variants go to the end, and a field is never taken away
-//!   within a protocol version.
+//! * An id belongs to one service for all time.
+//! * postcard numbers the variants of an enum in their order. New variants go to the end, and no field is ever
+//!   removed within a protocol version.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The version of the protocol that this program speaks.
+/// The version of the protocol that this program supports.
 pub const PROTOCOL_VERSION: u16 = 1;
 
-/// In the place of a service's id: the response is a [`Failure`].
+/// Stands for the service id in a response that is a [`Failure`].
 const FAILED_ID: u32 = 3;
 
-/// Requests of different kinds take different links, so that none waits behind the bulk of another.
+/// A traffic class. Each has links of its own, so that no class waits behind large messages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Data,
@@ -35,37 +35,37 @@ pub enum Lane {
 
 /// A request of one service.
 pub trait ServiceRequest: Serialize + DeserializeOwned {
-    /// Identifies the service on the wire.
+    /// The id of the service in messages.
     const ID: u32;
-    /// The links that its messages take.
+    /// The traffic class of its messages.
     const LANE: Lane;
     /// The response to such a request.
     type Response: Serialize + DeserializeOwned + Send;
 }
 
-/// An encoded request and the links that it takes.
+/// An encoded request and its traffic class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub lane: Lane,
     pub bytes: Bytes,
 }
 
-/// Why a node did not do what it was asked for.
+/// The reason why a node did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Failure {
-    /// The asker's view of the ring is older than the replica's; it must catch up to this epoch.
+    /// The sender's view of the ring is older than the replica's; it must catch up to this epoch.
     #[error("the ring has changed (epoch {epoch})")]
     StaleRing { epoch: u64 },
-    /// The table is not known there, not yet or no longer.
+    /// The node does not know the table yet, or it was dropped.
     #[error("unknown table {table_id:032x}")]
     UnknownTable { table_id: u128 },
-    /// The node sheds load.
+    /// The node rejects the request because it is overloaded.
     #[error("overloaded: {0}")]
     Overloaded(String),
     /// The read passed more tombstones than allowed.
     #[error("too many tombstones")]
     TooManyTombstones,
-    /// The request cannot be understood.
+    /// The request cannot be decoded.
     #[error("malformed request: {0}")]
     Malformed(String),
     /// Anything else that failed: disk, damage, shutdown.
@@ -73,7 +73,7 @@ pub enum Failure {
     Internal(String),
 }
 
-/// Why bytes are not a message of a service.
+/// The reason why bytes are not a message of a service.
 #[derive(Debug, Error)]
 pub enum MessageError {
     #[error("the message belongs to service {found}, not {expected}")]
@@ -82,7 +82,7 @@ pub enum MessageError {
     Encoding(#[from] postcard::Error),
 }
 
-/// A request with its envelope.
+/// Encodes a request with its envelope.
 pub fn encode_request<R: ServiceRequest>(request: &R) -> Result<Message, Failure> {
     match encode_as(R::ID, request) {
         Ok(bytes) => Ok(Message { lane: R::LANE, bytes }),
@@ -90,17 +90,17 @@ pub fn encode_request<R: ServiceRequest>(request: &R) -> Result<Message, Failure
     }
 }
 
-/// The service that a message belongs to, and the encoded request.
+/// Splits a message into the id of its service and the encoded request.
 pub fn split_request(message: &[u8]) -> Result<(u32, &[u8]), MessageError> {
     Ok(postcard::take_from_bytes::<u32>(message)?)
 }
 
-/// The request behind the id of its service.
+/// Decodes a request without its envelope.
 pub fn decode_request<R: ServiceRequest>(request: &[u8]) -> Result<R, MessageError> {
     Ok(postcard::from_bytes(request)?)
 }
 
-/// A response with its envelope.
+/// Encodes a response with its envelope.
 pub fn encode_response<R: ServiceRequest>(
     response: &Result<R::Response, Failure>,
 ) -> Result<Bytes, MessageError> {
@@ -110,7 +110,7 @@ pub fn encode_response<R: ServiceRequest>(
     }
 }
 
-/// What [`encode_response`] wrote.
+/// Decodes a response written by [`encode_response`].
 pub fn decode_response<R: ServiceRequest>(
     message: &[u8],
 ) -> Result<Result<R::Response, Failure>, MessageError> {
@@ -124,13 +124,13 @@ pub fn decode_response<R: ServiceRequest>(
     }
 }
 
-/// The failure that an encoded response of any service tells of, if it is one.
+/// The failure in an encoded response of any service, if it is one.
 pub fn failure_in(message: &[u8]) -> Option<Failure> {
     let (id, response) = postcard::take_from_bytes::<u32>(message).ok()?;
     (id == FAILED_ID).then(|| postcard::from_bytes(response).ok())?
 }
 
-/// A failure of any service as an encoded response.
+/// Encodes a failure as a response of any service.
 pub fn encode_failure(failure: &Failure) -> Result<Bytes, MessageError> {
     encode_as(FAILED_ID, failure)
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_carries_its_service_and_takes_its_lane() {
+    fn a_request_carries_its_service_and_its_traffic_class() {
         let message = encode_request(&Question::Which { number: 7 }).unwrap();
         assert_eq!((message.lane, &message.bytes[..]), (Lane::Control, &[1, 1, 7][..]));
         let (id, request) = split_request(&message.bytes).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_of_the_service_that_was_asked() {
+    fn a_response_must_belong_to_the_requested_service() {
         let response = encode_response::<Question>(&Ok(300)).unwrap();
         assert_eq!(decode_response::<Question>(&response).unwrap(), Ok(300));
         assert!(matches!(

@@ -1,9 +1,10 @@
-//! The transport of a real node: links over TCP, made on demand, kept while they work.
+//! The transport of a real node: links over TCP, created on demand, kept while they work.
 //!
 //! Invariants:
-//! * A node that cannot be reached is tried at growing intervals (with jitter); in between requests to it fail at once.
-//! * Every request ends by its deadline, whatever the network does: one timer for all of them looks when the earliest
-//!   is over.
+//! * Connecting to an unreachable node is retried at growing intervals (with jitter); in between requests to it fail
+//!   at once.
+//! * Every request ends by its deadline, whatever the network does: one timer for all of them runs to the earliest
+//!   deadline.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use super::transport::{CallError, Destination, Transport};
 use crate::endpoint::Endpoint;
 use crate::metrics::InternodeMetrics;
 
-/// Deadlines are looked at no more often than this.
+/// Shortest interval between two checks of deadlines.
 const EXPIRY_GRAIN: Duration = Duration::from_millis(4);
 
 type Links = RefCell<BTreeMap<LinkKey, Rc<Link>>>;
@@ -77,7 +78,7 @@ impl TcpTransport {
         let (running, shared, links) = (link.clone(), self.shared.clone(), self.links.clone());
         tokio::task::spawn_local(async move {
             running.run(shared).await;
-            // The next request makes another.
+            // The next request creates another link.
             links.borrow_mut().remove(&key);
         });
         Ok(link)
@@ -109,7 +110,7 @@ impl Transport for TcpTransport {
         self.shared.metrics.messages.increment();
         let sent = self.link(to, &message).and_then(|link| link.send(&self.shared, to, message.bytes));
         if let Err(error) = sent {
-            tracing::trace!(%error, "a message is lost");
+            tracing::trace!(%error, "a message was lost");
         }
     }
 
@@ -123,7 +124,7 @@ impl Transport for TcpTransport {
     }
 }
 
-/// Ends requests whose time is over, until none waits.
+/// Ends requests whose deadlines have passed, until none waits.
 async fn expire(shared: Rc<LinkContext>, links: Rc<Links>) {
     while let Some(at) = shared.next_expiry() {
         let wait = at.saturating_sub(shared.clock.monotonic()).max(EXPIRY_GRAIN);

@@ -1,4 +1,4 @@
-//! Two ends over loopback: what a transport does when all is well, and when the other side is not what it should be.
+//! Two ends over loopback: a transport when all is well, and when the other side misbehaves.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -26,7 +26,7 @@ use super::tcp::TcpTransport;
 use super::transport::{CallError, Destination, Handler, Transport};
 use crate::metrics::InternodeMetrics;
 
-/// Enough for anything that is meant to succeed.
+/// Long enough for anything that should succeed.
 const LONG: Duration = Duration::from_mins(1);
 
 fn run<F: Future<Output = ()>>(test: F) {
@@ -38,7 +38,7 @@ fn options() -> LinkOptions {
     LinkOptions { reconnect_max: Duration::from_millis(50), ..LinkOptions::default() }
 }
 
-/// A message of replicas.
+/// A message of the data class.
 fn data<B>(bytes: B) -> Message
 where
     Bytes: From<B>,
@@ -50,7 +50,7 @@ fn local(host: u128) -> Local {
     Local { cluster_name: "orchard".to_owned(), host_id: Uuid::from_u128(host), run_id: 1, shard_count: 2 }
 }
 
-/// Answers with what it was asked, behind its shard; what begins with `wait` is answered only when it is told to.
+/// Answers with its shard and the request. A request that begins with `wait` is answered only after a release.
 #[derive(Default)]
 struct Echo {
     heard: RefCell<Vec<(HostId, Bytes)>>,
@@ -85,7 +85,7 @@ impl Handler for Echo {
 struct Node {
     address: SocketAddr,
     echo: Rc<Echo>,
-    /// By link, in the order of their coming: the shard that was given it.
+    /// The shard that was given each link, in the order of their arrival.
     shards: Rc<RefCell<Vec<u16>>>,
     metrics: Arc<InternodeMetrics>,
     stopping: watch::Sender<bool>,
@@ -152,7 +152,7 @@ fn transport() -> TcpTransport {
     transport_of(local(1), options()).0
 }
 
-/// Calls until the answer comes: a node that has just been away is tried again only after a pause.
+/// Calls until the answer arrives: a node that has just been away is retried only after a pause.
 async fn call_until_answered(transport: &TcpTransport, to: Destination) -> Bytes {
     loop {
         match transport.call(to, data(&b"again"[..]), LONG).await {
@@ -164,7 +164,7 @@ async fn call_until_answered(transport: &TcpTransport, to: Destination) -> Bytes
 }
 
 #[test]
-fn a_call_gets_its_answer_from_the_shard_that_was_asked() {
+fn a_call_gets_its_answer_from_the_requested_shard() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let (transport, metrics) = transport_of(local(1), options());
@@ -195,7 +195,7 @@ fn calls_of_one_turn_share_a_link_and_are_answered_each() {
 }
 
 #[test]
-fn kinds_of_requests_have_links_of_their_own() {
+fn traffic_classes_have_links_of_their_own() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let transport = transport();
@@ -235,7 +235,7 @@ fn calls_to_a_silent_node_end_by_their_deadlines() {
         let expected = [20, 10, 30].map(|after_ms| Err(CallError::TimedOut { address, after_ms }));
         assert_eq!(ended, expected);
         assert_eq!(metrics.timeouts.get(), 3);
-        // Answers that come too late belong to nobody, and the link goes on.
+        // Answers that come too late are dropped, and the link continues.
         node.echo.release.notify_waiters();
         let answer = transport.call(node.shard(0), data(&b"next"[..]), LONG).await;
         assert_eq!(answer, Ok(Bytes::from_static(b"next")));
@@ -259,7 +259,7 @@ fn a_peer_that_accepts_and_says_nothing_is_no_link() {
 }
 
 #[test]
-fn a_link_whose_other_end_is_silent_is_given_up() {
+fn a_link_whose_other_end_is_silent_is_closed() {
     run(async {
         let (address, _accepting) = after_handshake(|mut stream| async move {
             let mut rest = Vec::new();
@@ -279,7 +279,7 @@ fn a_link_whose_other_end_is_silent_is_given_up() {
 }
 
 #[test]
-fn an_idle_link_is_kept_by_signs_of_life() {
+fn an_idle_link_is_kept_open_by_pings() {
     run(async {
         let options = LinkOptions { keepalive: Duration::from_millis(20), ..options() };
         let node = Node::start(local(2), options.clone(), None).await;
@@ -312,13 +312,13 @@ fn a_node_that_comes_back_is_reached_again() {
 }
 
 #[test]
-fn rubbish_on_the_port_ends_its_connection_and_nothing_else() {
+fn invalid_bytes_on_the_port_end_only_their_connection() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let mut stranger = TcpStream::connect(node.address).await.unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: ring\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
-        // Closed or reset: both are an end.
+        // Closed or reset: the connection has ended in both cases.
         let _ = stranger.read_to_end(&mut answer).await;
         assert!(answer.is_empty());
         let answer = transport().call(node.shard(0), data(&b"a"[..]), LONG).await;
@@ -327,7 +327,7 @@ fn rubbish_on_the_port_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn rubbish_and_huge_lengths_after_the_handshake_end_the_link() {
+fn invalid_bytes_and_huge_lengths_after_the_handshake_end_the_link() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let mut huge = frame::header(FrameKind::Request, 1, 1_000, b"");
@@ -354,7 +354,7 @@ fn rubbish_and_huge_lengths_after_the_handshake_end_the_link() {
 }
 
 #[test]
-fn an_answer_that_is_none_fails_the_call() {
+fn an_invalid_answer_fails_the_call() {
     run(async {
         let (address, _accepting) =
             after_handshake(|mut stream| async move { stream.write_all(&[7; 64]).await.unwrap() }).await;
@@ -408,7 +408,7 @@ fn a_call_for_a_node_does_not_reach_another_at_its_address() {
 }
 
 #[test]
-fn what_waits_for_a_link_is_bounded() {
+fn messages_that_wait_for_a_link_are_bounded() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let few = LinkOptions { calls_per_link_max: 2, queue_bytes_max: 1_000, ..options() };
@@ -426,7 +426,7 @@ fn what_waits_for_a_link_is_bounded() {
 }
 
 #[test]
-fn requests_above_the_bound_are_not_read_until_others_have_ended() {
+fn requests_above_the_limit_are_not_read_until_others_have_ended() {
     run(async {
         let few = LinkOptions { requests_per_link_max: 3, ..options() };
         let node = Node::start(local(2), few, None).await;
@@ -446,7 +446,7 @@ fn requests_above_the_bound_are_not_read_until_others_have_ended() {
 }
 
 #[test]
-fn messages_above_the_limit_are_told_to_be() {
+fn messages_above_the_limit_are_an_error() {
     run(async {
         let (small, large) = (
             LinkOptions { frame_bytes_max: 1_000, ..options() },
@@ -466,7 +466,7 @@ fn messages_above_the_limit_are_told_to_be() {
     });
 }
 
-/// A listener that welcomes one link and does with it what it is told.
+/// A listener that welcomes one link and passes it to `then`.
 async fn after_handshake<F, Fut>(then: F) -> (SocketAddr, tokio::task::JoinHandle<()>)
 where
     F: FnOnce(TcpStream) -> Fut + 'static,
@@ -484,7 +484,8 @@ where
     (address, task)
 }
 
-/// How many calls a second one link carries. For people: `cargo test --release -p helenus --lib -- --ignored calls_a_second`
+/// The number of calls per second on one link. For people:
+/// `cargo test --release -p helenus-internode --lib -- --ignored calls_a_second`
 #[test]
 #[ignore = "a measurement"]
 fn calls_a_second_of_100_bytes_with_64_in_flight() {

@@ -1,7 +1,7 @@
-//! The way of bytes between nodes.
+//! The transport of bytes between nodes.
 //!
-//! Invariants: every call ends by its deadline; a call that failed may have been carried out (nobody knows); messages may
-//! be lost, delayed and reordered, but never changed.
+//! Invariants: every call ends by its deadline; a call that failed may have been executed; messages may be lost,
+//! delayed and reordered, but never changed.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::endpoint::Endpoint;
 use crate::service::{Failure, Message};
 
-/// A shard of a node. The host id, where it is known, is checked when the link is made.
+/// A shard of a node. The host id, if it is known, is checked when the link is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Destination {
     pub host_id: Option<HostId>,
@@ -26,32 +26,32 @@ pub struct Destination {
     pub shard: u16,
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CallError {
     #[error("{address} did not answer within {after_ms} ms")]
     TimedOut { address: SocketAddr, after_ms: u64 },
     #[error("{address} cannot be reached: {reason}")]
     Unreachable { address: SocketAddr, reason: String },
-    /// One of the two has refused the other (wrong cluster, unknown version, another host id): `code` of
+    /// One of the two nodes has refused the other (wrong cluster, unknown version, another host id): `code` of
     /// [`Refusal`](super::handshake::Refusal).
     #[error("{address} refused: {reason}")]
     Refused { address: SocketAddr, code: u16, reason: String },
-    /// The other node says that this one has left the cluster or was removed from it.
+    /// The other node reports that this one has left the cluster or was removed from it.
     #[error("{address} refused: {reason}")]
     Removed { address: SocketAddr, reason: String },
-    /// Too much is waiting for this node already; nothing was sent.
+    /// Too many messages wait for this node already; nothing was sent.
     #[error("too many requests are waiting for {address}")]
     Overloaded { address: SocketAddr },
     /// Above the limit for one message; nothing was sent.
     #[error("a message of {bytes} bytes for {address} is above the limit of {limit_bytes}")]
     TooLarge { address: SocketAddr, bytes: usize, limit_bytes: u32 },
-    /// What came back is no answer.
-    #[error("{address} answered with nonsense: {reason}")]
+    /// The answer is invalid.
+    #[error("{address} sent an invalid answer: {reason}")]
     Malformed { address: SocketAddr, reason: String },
 }
 
-/// Why a request to another node has no result.
+/// The reason why a request to another node has no result.
 #[derive(Debug, Clone, Error)]
 pub enum PeerError {
     #[error(transparent)]
@@ -70,10 +70,10 @@ pub trait Transport {
         deadline: Duration,
     ) -> LocalBoxFuture<'static, Result<Bytes, CallError>>;
 
-    /// Sends a message that has no answer; it may get lost.
+    /// Sends a message without an answer. It may get lost.
     fn send(&self, to: Destination, message: Message);
 
-    /// The addresses that an endpoint stands for now. Where there is no name service only those that are addresses do.
+    /// The present addresses of an endpoint. Without a name service, only endpoints that are addresses are resolved.
     fn resolve(&self, endpoint: &Endpoint) -> LocalBoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
         let found = endpoint.literal().map(|address| vec![address]);
         Box::pin(std::future::ready(
@@ -81,11 +81,12 @@ pub trait Transport {
         ))
     }
 
-    /// The shard sees the cluster anew: who has left must not come back, and who is alive again can be reached.
+    /// The shard has installed a new view of the cluster: nodes that have left must not come back, and nodes that are
+    /// alive again can be reached.
     fn view_changed(&self, _view: &Arc<ClusterView>) {}
 }
 
-/// Carries out what other nodes ask of a shard.
+/// Executes the requests of other nodes on a shard.
 pub trait Handler {
     /// `None`: the message has no answer.
     fn handle(
@@ -96,7 +97,7 @@ pub trait Handler {
     ) -> LocalBoxFuture<'static, Option<Bytes>>;
 }
 
-/// The transport of a node that has no neighbours: nobody can be reached.
+/// The transport of a node without neighbours: no node can be reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Isolated;
 

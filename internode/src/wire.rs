@@ -1,7 +1,7 @@
-//! The two ends of a link's socket: frames that wait to be written, bytes that were read.
+//! The two ends of a link's socket: frames that wait to be written, and bytes that were read.
 //!
-//! Invariants: everything that waits leaves in as few writes as the socket allows (small frames are gathered, large
-//! payloads are written from where they are); memory for reading grows only as bytes arrive; an idle link holds no large
+//! Invariants: all waiting frames leave in as few writes as the socket allows (small frames are gathered, large
+//! payloads are written without a copy); memory for reading grows only as bytes arrive; an idle link holds no large
 //! buffer.
 
 use std::collections::VecDeque;
@@ -12,21 +12,21 @@ use tokio::net::TcpStream;
 
 use super::frame::{self, Decoder, Frame, FrameError, FrameKind, HEADER_BYTES};
 
-/// Payloads from here on are not copied next to others.
+/// Payloads of at least this size are not copied next to others.
 const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
-/// Slices of one write.
+/// Most slices in one write.
 const SLICES_PER_WRITE: usize = 32;
-/// Room for one read.
+/// Buffer size for one read.
 const READ_BYTES: usize = 64 << 10;
-/// Less room than this is not worth a read.
+/// Free space below which the buffer is extended before a read.
 const READ_BYTES_MIN: usize = 8 << 10;
-/// Buffers that were larger are given back once they are empty.
+/// Buffers that were larger than this are freed once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
 /// Frames that wait to be written.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Before `tail`.
+    /// Frames before `tail`.
     chunks: VecDeque<Bytes>,
     tail: BytesMut,
     bytes: usize,
@@ -45,7 +45,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait to be written.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -54,7 +54,7 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// Writes what the socket takes. Returns how much that was.
+    /// Writes as much as the socket accepts. Returns the number of bytes.
     pub fn flush(&mut self, stream: &TcpStream) -> io::Result<usize> {
         let mut total = 0;
         while self.bytes > 0 {
@@ -97,7 +97,7 @@ impl Outbox {
     }
 }
 
-/// What has been read and not yet taken.
+/// Bytes that were read and not yet decoded.
 #[derive(Debug)]
 pub struct Inbox {
     input: BytesMut,
@@ -109,7 +109,7 @@ impl Inbox {
         Self { input: BytesMut::new(), decoder: Decoder::new(payload_bytes_max) }
     }
 
-    /// Reads what is there; `None`: nothing at the moment, `Some(0)`: the other side has closed.
+    /// Reads the available bytes; `None`: nothing at the moment, `Some(0)`: the other side has closed the connection.
     pub fn read(&mut self, stream: &TcpStream) -> io::Result<Option<usize>> {
         if self.input.is_empty() && self.input.capacity() > RETAINED_BYTES {
             self.input = BytesMut::new();
@@ -126,7 +126,7 @@ impl Inbox {
         }
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         self.decoder.next(&mut self.input)
     }

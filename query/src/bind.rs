@@ -1,5 +1,5 @@
-//! Bind values of a request: checked against the statement's markers, in canonical form (clients send sets and maps in
-//! any order), and owned where they must outlive the frame.
+//! Bind values of a request: checked against the statement's markers, brought into canonical form (clients send sets
+//! and maps in any order), and copied if they must outlive the frame.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -13,14 +13,14 @@ use smallvec::SmallVec;
 use crate::error::{RequestError, Result};
 use crate::plan::term::{BindValue, MarkerSpec};
 
-/// Values that live as long as the frame they came in.
+/// Values that borrow from the frame in which they arrived.
 pub type BorrowedValues<'a> = SmallVec<[BindValue<'a>; 8]>;
 
-/// Room for the values of one statement whose bytes had to be rewritten: mostly there are none.
+/// Storage for the values of one statement whose bytes had to be rewritten: mostly there are none.
 #[derive(Debug, Default)]
 pub struct Rewritten(OnceCell<Vec<(usize, Vec<u8>)>>);
 
-/// Puts values into the order of the markers and checks them. `names` is empty for positional values.
+/// Sorts values into the order of the markers and checks them. `names` is empty for positional values.
 pub fn bind<'a>(
     markers: &[MarkerSpec],
     values: &[Value<'a>],
@@ -31,7 +31,8 @@ pub fn bind<'a>(
     if names.is_empty() {
         bound.extend(values.iter().map(convert));
     } else {
-        // Names of columns reach the server as drivers know them. One that is asked for and not given is no unset value.
+        // Drivers send the column names as the server reported them. A named marker without a value is an error, not
+        // an unset value.
         for marker in markers {
             let position = names.iter().position(|name| *name == marker.name);
             bound.extend(position.and_then(|position| values.get(position)).map(convert));
@@ -56,7 +57,7 @@ fn convert<'a>(value: &Value<'a>) -> BindValue<'a> {
     }
 }
 
-/// Refuses what is no value of its marker's type, and puts sets and maps in order.
+/// Refuses bytes that are not a value of the marker's type, and sorts sets and maps.
 pub fn check<'a>(
     markers: &[MarkerSpec],
     bound: &mut [BindValue<'a>],
@@ -94,7 +95,7 @@ fn put_in_order<'a>(
     Ok(())
 }
 
-/// Values that can be sent to another shard or kept over an await.
+/// Values that can be sent to another shard or kept across an await.
 #[derive(Debug, Clone, Default)]
 pub struct OwnedBindings {
     buffer: Bytes,
@@ -120,7 +121,7 @@ impl OwnedBindings {
         Self { buffer: buffer.into(), values }
     }
 
-    /// Bytes of all values together.
+    /// Size of all values together, in bytes.
     pub fn byte_count(&self) -> usize {
         self.buffer.len()
     }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_out_of_order_is_rewritten() {
+    fn only_values_out_of_order_are_rewritten() {
         let set = CqlType::set(CqlType::Text, false);
         let markers = markers(&[("a", set.clone()), ("b", CqlType::Int), ("c", set)]);
         let encode = |items: [&'static str; 2]| codec::encode_elements(items.into_iter().map(str::as_bytes));

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, as the client will be told.
+//! Errors of a request, as they are reported to the client.
 //!
 //! Every layer of the server returns a `RequestError`; `session::errors` maps it to a protocol error in one place.
 
@@ -10,13 +10,13 @@ use cql_lite::frame::response::WriteType;
 use helenus_engine::commit_log::CommitLogError;
 use helenus_engine::error::EngineError;
 
-/// Why a request was not carried out.
+/// The reason why a request was not executed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
     /// The text is not CQL. Starts with `line L:C`.
     #[error("{0}")]
     Syntax(String),
-    /// Correct CQL that asks for something impossible.
+    /// Correct CQL that requests something impossible.
     #[error("{0}")]
     Invalid(String),
     /// Wrong options of a keyspace or table.
@@ -24,7 +24,7 @@ pub enum RequestError {
     Configuration(String),
     #[error("{0}")]
     Unauthorized(String),
-    /// The keyspace (`table` empty) or table is there already.
+    /// The keyspace (`table` empty) or table exists already.
     #[error("{}", already_exists(keyspace, table))]
     AlreadyExists { keyspace: String, table: String },
     #[error("no prepared statement with id {}", Hex(id))]
@@ -32,10 +32,10 @@ pub enum RequestError {
     /// The frame does not follow the protocol.
     #[error("{0}")]
     Protocol(String),
-    /// Fewer replicas live than the consistency level asks for.
+    /// Fewer replicas are alive than the consistency level requires.
     #[error("Cannot achieve consistency level {}", consistency.name())]
     Unavailable { consistency: Consistency, required: u32, alive: u32 },
-    /// Too few replicas acknowledged a write in time; it may still be carried out.
+    /// Too few replicas acknowledged a write in time; it may still be applied.
     #[error("Operation timed out - received only {received} responses.")]
     WriteTimeout {
         consistency: Consistency,
@@ -45,7 +45,7 @@ pub enum RequestError {
         /// Lost rounds of a lightweight transaction.
         contentions: u16,
     },
-    /// So many replicas refused a write that the level cannot be reached; on others it may have been carried out.
+    /// So many replicas refused a write that the level cannot be reached; other replicas may have applied it.
     #[error("Operation failed - received {received} responses and {} failures: {}", failures.len(), listed(failures))]
     WriteFailure {
         consistency: Consistency,
@@ -72,10 +72,10 @@ pub enum RequestError {
         failures: Vec<ReplicaFailure>,
         data_present: bool,
     },
-    /// A lightweight transaction was proposed, and whether it took effect (or will) is not known.
+    /// A lightweight transaction was proposed, and it is unknown whether it takes effect.
     #[error("CAS operation result is unknown - proposal accepted by {received} but not a quorum.")]
     CasWriteUnknown { consistency: Consistency, received: u32, required: u32 },
-    /// The node sheds load.
+    /// The node rejects the request because it is overloaded.
     #[error("{0}")]
     Overloaded(String),
     /// A function refused its arguments.
@@ -97,7 +97,8 @@ impl RequestError {
 impl From<EngineError> for RequestError {
     fn from(error: EngineError) -> Self {
         match error {
-            // The client's fault, where this node is the replica that finds out: another coordinator could not do it either.
+            // The client's error, although this node finds it as a replica: another coordinator could not execute the
+            // request either.
             EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit }) => {
                 Self::Invalid(format!(
                     "Rejected an oversized mutation ({bytes}/{limit}): {bytes} bytes are more than half of a commit-log segment"
@@ -108,15 +109,15 @@ impl From<EngineError> for RequestError {
     }
 }
 
-/// A replica that did not do its part.
+/// A replica that did not execute its part of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaFailure {
-    /// The address that clients know it by.
+    /// The address that clients use for the replica.
     pub address: IpAddr,
     pub reason: FailureReason,
 }
 
-/// Why a replica did not do its part: the codes of the protocol (v5), Cassandra's `RequestFailureReason`.
+/// The reason why a replica failed: the codes of the protocol (v5), Cassandra's `RequestFailureReason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u16)]
 pub enum FailureReason {
@@ -133,7 +134,7 @@ impl FailureReason {
         self as u16
     }
 
-    /// Cassandra's name of it.
+    /// Cassandra's name of the reason.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "UNKNOWN",
@@ -145,7 +146,7 @@ impl FailureReason {
     }
 }
 
-/// The failures as Cassandra's messages list them.
+/// The failures in the format of Cassandra's messages.
 fn listed(failures: &[ReplicaFailure]) -> String {
     let texts: Vec<String> = failures
         .iter()
@@ -154,7 +155,7 @@ fn listed(failures: &[ReplicaFailure]) -> String {
     texts.join(", ")
 }
 
-/// Shorthand for the result of everything on the way of a request.
+/// The result of every step of a request.
 pub type Result<T, E = RequestError> = std::result::Result<T, E>;
 
 fn already_exists(keyspace: &str, table: &str) -> String {

@@ -1,5 +1,5 @@
-//! Statements without their surroundings: the schema, the functions, what a statement means (its plan), and what plan and
-//! values come to (addresses, mutations, rows).
+//! Statements independent of their execution environment: the schema, the functions, the meaning of a statement (its
+//! plan), and the results of a plan with values (addresses, mutations, rows).
 //!
 //! Invariants:
 //! * Everything here is synchronous: no task, no disk, no network, no clock. Time and new UUIDs come with
@@ -9,8 +9,8 @@
 //! * Of the engine are used the bytes (keys, mutations, rows), its error and the options of its compaction; no shard is opened or
 //!   asked here.
 //!
-//! The modules, each of which uses only those before it: [`error`], [`functions`], [`schema`], [`stored_key`], [`plan`],
-//! [`statement`], [`bind`], [`run`].
+//! The modules, each of which uses only those before it: [`error`], [`functions`], [`schema`], [`stored_key`],
+//! [`plan`], [`statement`], [`bind`], [`run`].
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod bind;

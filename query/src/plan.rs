@@ -1,5 +1,5 @@
-//! From a parsed statement to a plan: names looked up, types resolved, everything decided that does not depend on the
-//! values that will be bound.
+//! From a parsed statement to a plan: names are looked up, types resolved, and everything is decided that does not
+//! depend on bind values.
 
 pub mod condition;
 pub mod direct_rows;
@@ -25,7 +25,7 @@ use crate::error::{RequestError, Result};
 use crate::plan::row_layout::RowLayout;
 use crate::schema::catalog::{Catalog, Table, TableKind};
 
-/// What is done for a statement.
+/// The operation of a statement.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
 pub enum Plan {
@@ -37,7 +37,7 @@ pub enum Plan {
     Batch(BatchPlan),
     Use(String),
     Truncate(Arc<Table>),
-    /// CREATE, ALTER, DROP: carried out on the catalog of the moment.
+    /// CREATE, ALTER, DROP: executed on the newest catalog.
     Schema(Statement),
     Describe(ast::Describe),
 }
@@ -49,16 +49,17 @@ pub struct BatchPlan {
     pub statements: Vec<Arc<ModifyPlan>>,
 }
 
-/// A plan with what its users must know about values.
+/// A plan with the markers of its values.
 #[derive(Debug)]
 pub struct Planned {
     pub plan: Plan,
     pub markers: Vec<MarkerSpec>,
-    /// For each partition key column the marker bound to it; empty unless each is bound whole.
+    /// For each partition key column, the index of the marker bound to it. Empty unless each column has its own
+    /// marker.
     pub partition_key_markers: Vec<u16>,
 }
 
-/// Plans a statement. `keyspace`: the one of the session or request.
+/// Plans a statement. `keyspace`: the default keyspace of the session or request.
 pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> Result<Planned> {
     let mut markers = Markers::default();
     let plan = match statement {
@@ -112,7 +113,7 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
     Ok(Planned { plan, markers, partition_key_markers })
 }
 
-/// Statements about things that do not exist here.
+/// The feature of a statement about things that are not supported.
 fn unsupported(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::CreateRole(_)
@@ -194,7 +195,7 @@ fn plan_batch(
     Ok(plan)
 }
 
-/// Checks what may stand together in a batch.
+/// Checks which statements may be combined in a batch.
 pub fn check_batch<'a>(
     kind: ast::BatchKind,
     statements: impl Iterator<Item = &'a ModifyPlan>,
@@ -226,7 +227,7 @@ pub fn check_batch<'a>(
     Ok(())
 }
 
-/// For each partition key column the marker that is bound to it.
+/// For each partition key column, the index of the marker that is bound to it.
 fn partition_key_markers(plan: &Plan) -> Vec<u16> {
     let keys = match plan {
         Plan::Select { select, .. } => match &select.restrictions.partition {

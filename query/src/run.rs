@@ -1,4 +1,4 @@
-//! Plans with bound values carried out: addresses, mutations, rows.
+//! Execution of plans with bound values: computes addresses, mutations and rows.
 
 pub mod condition;
 pub mod evaluate;

@@ -1,4 +1,5 @@
-//! The schema: what keyspaces, tables and types there are, how statements change them, and how they are shown.
+//! The schema: keyspaces, tables and types, the statements that change them, and the tables and statements that show
+//! them.
 
 pub mod catalog;
 pub mod ddl;

@@ -1,9 +1,4 @@
-//! Statements ready to run, and the registry through which every shard of the node knows those that were prepared.
-//!
-//! Invariants:
-//! * The id of a statement is a digest of its keyspace and text: the same on every connection, shard, node and start.
-//! * A shard plans a statement anew when the catalog has changed since; a client that decodes rows by metadata it keeps
-//!   (v3, v4) is told to prepare again when the columns have changed.
+//! Statements ready for execution, and the registry that shares prepared statements between the shards of the node.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -34,18 +29,18 @@ const MAX_PREPARED: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 pub struct Statement {
     pub id: StatementId,
     pub text: Arc<str>,
-    /// The keyspace for names without one.
+    /// The default keyspace of names without one.
     pub keyspace: Option<Arc<str>>,
     pub plan: Plan,
     pub markers: Vec<MarkerSpec>,
     pub partition_key_markers: Vec<u16>,
     /// The columns of the rows it returns.
     pub result_columns: Vec<ResultColumn>,
-    /// Distinguishes paging states of different statements.
+    /// Distinguishes the paging states of different statements.
     pub fingerprint: u32,
     /// Digest of the result columns.
     pub metadata_id: StatementId,
-    /// Of the catalog it was planned with.
+    /// Generation of the catalog with which it was planned.
     pub generation: u64,
     encoded: [OnceLock<StatementMetadata>; 3],
 }
@@ -83,7 +78,7 @@ impl Statement {
         })
     }
 
-    /// The table that bind variables and result columns are of.
+    /// The table of the bind variables and result columns.
     fn table_names(&self) -> (&str, &str) {
         let table = match &self.plan {
             Plan::Select { select, .. } => &select.table,
@@ -98,7 +93,7 @@ impl Statement {
         (&table.keyspace, &table.name)
     }
 
-    /// The metadata in the encoding of a version, made at its first use.
+    /// The metadata in the encoding of a version, created at its first use.
     pub fn metadata(&self, version: ProtocolVersion) -> &StatementMetadata {
         let slot = &self.encoded[usize::from(version.number().clamp(3, 5) - 3)];
         slot.get_or_init(|| {
@@ -136,7 +131,8 @@ pub fn columns_metadata(
     ColumnsMetadata::new(version, &specs)
 }
 
-/// A digest of names and types as clients are told them: it changes with the fields of a user type, not only with its name.
+/// A digest of names and types as reported to clients: it changes with the fields of a user type, not only with its
+/// name.
 fn metadata_id(columns: &[ResultColumn]) -> StatementId {
     let mut described = BytesMut::new();
     for column in columns {
@@ -156,12 +152,12 @@ pub fn statement_id(text: &str, keyspace: Option<&str>) -> StatementId {
     digest.finalize().into()
 }
 
-/// What every shard must know of a prepared statement.
+/// The shared part of a prepared statement, from which every shard makes its own plan.
 #[derive(Debug, Clone)]
 struct Registered {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
-    /// Of the last answer to PREPARE.
+    /// The metadata id in the last answer to PREPARE.
     metadata_id: StatementId,
 }
 
@@ -254,7 +250,7 @@ impl StatementCache {
         Ok(statement)
     }
 
-    /// Whether the result columns are other than at the last PREPARE.
+    /// Whether the result columns have changed since the last PREPARE.
     pub fn has_changed_metadata(&self, statement: &Statement) -> bool {
         self.statements
             .borrow()

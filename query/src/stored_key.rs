@@ -1,7 +1,7 @@
 //! Stored keys: partition keys of several components, clustering positions, and rows as they come from the engine.
 //!
-//! Invariant: the bytes of a partition key are the wire bytes of its only component, or for several components each with
-//! its length before it and a zero after it, as in Cassandra.
+//! Invariant: the bytes of a partition key with one component are the component's wire bytes. For several components,
+//! each is preceded by its length and followed by a zero byte, as in Cassandra.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::error::{RequestError, Result};
 
-/// The longest partition key, and the most that the clustering values of a row may have together.
+/// The largest size of a partition key, and of the clustering values of a row together, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 /// A partition key with its token.
@@ -27,7 +27,7 @@ impl PartitionKey {
     }
 }
 
-/// A row as it comes from a source.
+/// A row as a source returns it.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceRow<'a> {
     pub partition_key: &'a [u8],
@@ -48,7 +48,7 @@ pub fn composite_key<B: AsRef<[u8]>>(components: &[B]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The components of a partition key, in wire bytes; `None` when the bytes are not such a key.
+/// Visits the components of a partition key, as ranges of wire bytes. `None` if the bytes are not such a key.
 fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usize>)) -> Option<()> {
     if count == 1 {
         visit(0, 0..bytes.len());
@@ -67,7 +67,7 @@ fn split_key(bytes: &[u8], count: usize, mut visit: impl FnMut(usize, Range<usiz
     Some(())
 }
 
-/// Where the components of a stored partition key lie.
+/// The ranges of the components of a stored partition key.
 #[inline]
 pub fn key_components(bytes: &[u8], count: usize) -> Result<SmallVec<[Range<usize>; 4]>> {
     let mut components = SmallVec::new();
@@ -75,7 +75,7 @@ pub fn key_components(bytes: &[u8], count: usize) -> Result<SmallVec<[Range<usiz
     Ok(components)
 }
 
-/// One component of a stored partition key of `count`.
+/// One component of a stored partition key with `count` components.
 #[inline]
 pub fn key_component(bytes: &[u8], count: usize, number: usize) -> Result<&[u8]> {
     let mut component = None;
@@ -92,7 +92,7 @@ fn malformed_key() -> RequestError {
     RequestError::Server("a stored partition key is malformed".to_owned())
 }
 
-/// Splits a clustering value off the front of a stored position and appends its wire bytes.
+/// Decodes a clustering value from the start of a stored position and appends its wire bytes.
 #[inline]
 pub fn decode_clustering(
     value_type: &CqlType,

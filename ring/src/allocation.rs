@@ -1,33 +1,36 @@
-//! Tokens for a member that joins: chosen so that all members own the same share of the ring.
+//! Chooses tokens for a joining member, so that all members own equal shares of the ring.
 //!
-//! Tokens of members never move, so evenness has to come from where the new ones are put. Each new token halves, or cuts
-//! otherwise, a range that somebody owns; which range and where is found by trying many places for one token after the
-//! other and taking the one after which shares deviate least. Two shares count: what a member owns as a replica (of
-//! `replication_factor` replicas) and what it owns first (the range that ends at its token).
+//! Tokens of members never move, so even shares depend on where new tokens are placed. Each new token splits an
+//! existing range in half or elsewhere. The search tries many candidates for one token after the other, and takes the
+//! candidate after which the shares deviate least. Two shares count: a member's share as a replica (with
+//! `replication_factor` replicas) and its share of primary ranges (the ranges that end at its tokens).
 //!
-//! * A data center with one rack is a ring of members. One with as many racks as replicas, or fewer, holds one copy (or
-//!   more) a rack: every rack is then a ring of its own with one replica. With more racks than replicas, replicas are in
-//!   distinct racks.
-//! * Pure and deterministic: the only randomness is the offset of the first member's evenly spaced tokens.
-//! * A search takes long beside a request: others on the thread get their turn every [`TURN_PLACES`] places that were tried.
-//! * A token that any member of any data center has is never given again.
+//! * A data center with one rack is a ring of members. If it has as many racks as replicas, or fewer, each rack holds
+//!   one copy (or more): then every rack is a ring of its own with one replica. If it has more racks than replicas,
+//!   replicas are in distinct racks.
+//! * Deterministic and without side effects: the only randomness is the offset of the first member's evenly spaced
+//!   tokens.
+//! * A search takes long compared with a request: it yields to other tasks of the thread every `TURN_PLACES`
+//!   candidates.
+//! * A token that a member of any data center has is never assigned again.
 //!
-//! Measured (tests): with 16 tokens a member and members joining one by one, shares are within 5 % of even from 3 to 100
-//! members. After members have left, they are what the others' tokens happen to make them; those that join then even it out.
+//! Measured (tests): with 16 tokens for each member and members joining one by one, shares are within 5 % of even
+//! from 3 to 100 members. After members have left, shares depend on the remaining tokens; members that join later
+//! even them out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::member::MemberState;
 use super::topology::Topology;
 
-/// Tokens of a member, unless configured.
+/// Number of tokens of a member, unless configured.
 pub const DEFAULT_TOKENS: usize = 16;
 /// Most tokens that a member may have.
 pub const TOKENS_MAX: usize = 256;
-/// The replication factor that shares are made even for, unless configured.
+/// The replication factor for which shares are evened out, unless configured.
 pub const DEFAULT_REPLICATION_FACTOR: usize = 3;
 
-/// Ways to search: none is the best for every ring.
+/// Search strategies: none is the best for every ring.
 const SEARCHES: [Search; 11] = [
     Search::new(1.0, 16, 3.0e-6),
     Search::new(2.0, 16, 3.0e-6),
@@ -41,33 +44,33 @@ const SEARCHES: [Search; 11] = [
     Search::new(1.5, 10, 3.0e-6),
     Search::new(1.0, 32, 3.0e-6),
 ];
-/// Rings with more tokens than this are searched in one way only: with so many tokens shares are even anyway.
+/// Rings with more tokens than this are searched with one strategy only: with so many tokens shares are even anyway.
 const TOKENS_SEARCHED_OFTEN: usize = 4_096;
-/// Rings with fewer tokens than this are searched on in [`further_searches`] until they are good enough.
+/// Rings with fewer tokens than this are searched further with [`further_searches`] until the result is good enough.
 const TOKENS_SEARCHED_LONG: usize = 512;
-/// No member farther from even than this is good enough.
+/// A result is good enough if no member deviates from its fair share by more than this.
 const GOOD_DEVIATION: f64 = 0.04;
-/// In rings with fewer tokens than this a result counts for what the next member can make of it. While there are no more members
-/// than replicas everything is even, but not everything leads on.
+/// In rings with fewer tokens than this a result is judged by the shares that the next member can reach. While there
+/// are no more members than replicas all shares are even, but not every choice is a good start for the next member.
 const TOKENS_LOOKED_AHEAD: usize = 80;
 
-/// Places that are tried in one turn of the thread: some hundred microseconds.
+/// Candidates that are tried in one turn of the thread: some hundred microseconds.
 const TURN_PLACES: usize = 8_192;
 
-/// Who needs tokens.
+/// The member that needs tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMember<'a> {
     pub data_center: &'a str,
     pub rack: &'a str,
-    /// How many tokens it gets: from 1 to [`TOKENS_MAX`].
+    /// The number of its tokens: from 1 to [`TOKENS_MAX`].
     pub token_count: usize,
-    /// Replicas in its data center that shares are made even for.
+    /// The number of replicas in its data center for which shares are evened out.
     pub replication_factor: usize,
-    /// Any number: turns the tokens of the first member of a ring.
+    /// Any number: rotates the tokens of the first member of a ring.
     pub offset: u64,
 }
 
-/// The tokens of the first member of a ring: evenly spaced, turned by `offset`; sorted.
+/// The tokens of the first member of a ring: evenly spaced, rotated by `offset`; sorted.
 pub fn first_tokens(count: usize, offset: u64) -> Vec<i64> {
     sorted_tokens(evenly_spaced(count.clamp(1, TOKENS_MAX), offset, &BTreeSet::from([NO_POSITION])))
 }
@@ -97,10 +100,10 @@ fn sorted_tokens(positions: Vec<u64>) -> Vec<i64> {
     tokens
 }
 
-/// The smallest token is none that data has, and drivers take it for the ring's end.
+/// No data has the smallest token, and drivers take it for the ring's end.
 const NO_POSITION: u64 = 0;
 
-/// Tokens in the order of unsigned numbers.
+/// Maps tokens to unsigned numbers in equal order.
 fn position(token: i64) -> u64 {
     (token as u64) ^ (1 << 63)
 }
@@ -121,7 +124,7 @@ fn evenly_spaced(count: usize, offset: u64, taken: &BTreeSet<u64>) -> Vec<u64> {
         .collect()
 }
 
-/// The first position from this one on that nobody has.
+/// The first free position, starting with this one.
 fn free(mut position: u64, taken: &BTreeSet<u64>) -> u64 {
     while taken.contains(&position) {
         position = position.wrapping_add(1);
@@ -129,23 +132,24 @@ fn free(mut position: u64, taken: &BTreeSet<u64>) -> u64 {
     position
 }
 
-/// The tokens that shares are computed over. Members are numbered; the new one has the last number.
+/// The tokens over which shares are computed. Members are numbered; the new one has the last number.
 #[derive(Debug, Clone)]
 struct Ring {
-    /// Position and member, sorted.
+    /// Positions with their members, sorted.
     tokens: Vec<(u64, usize)>,
-    /// The group of each member: replicas are in distinct groups.
+    /// The group of each member. Replicas are in distinct groups.
     groups: Vec<usize>,
 }
 
-/// The ring that the new member is to be even in, and how many replicas it has there.
+/// The ring in which the new member must be even, and its number of replicas there.
 fn ring_of(topology: &Topology, new: &NewMember<'_>) -> (Ring, usize) {
     let stays = topology.members.values().filter(|member| {
         member.data_center == new.data_center && !matches!(member.state, MemberState::Leaving(_))
     });
     let racks: BTreeSet<&str> = stays.clone().map(|member| member.rack.as_str()).chain([new.rack]).collect();
     let wanted = new.replication_factor.max(1);
-    // The first member of a rack has all of the rack's copy wherever its tokens are: it takes good places among all.
+    // The first member of a rack has the whole copy of the rack wherever its tokens are: it takes good positions
+    // among all members.
     let has_neighbours = stays.clone().any(|member| member.rack == new.rack);
     let a_ring_a_rack = wanted > 1 && racks.len() > 1 && racks.len() <= wanted && has_neighbours;
     let by_rack = racks.len() > wanted && wanted > 1;
@@ -170,7 +174,7 @@ fn ring_of(topology: &Topology, new: &NewMember<'_>) -> (Ring, usize) {
     (ring, if a_ring_a_rack { 1 } else { wanted })
 }
 
-/// Searches in several ways and takes the most even result.
+/// Searches with several strategies and takes the most even result.
 async fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTreeSet<u64>) -> Vec<u64> {
     let mut best: Option<(f64, Vec<u64>)> = None;
     let mut turn = Turn::default();
@@ -199,7 +203,7 @@ async fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTre
     best.map(|(_, chosen)| chosen).unwrap_or_default()
 }
 
-/// More ways, for small rings, where a few unlucky places weigh much.
+/// More strategies, for small rings, in which a few unlucky positions have a large effect.
 fn further_searches() -> impl Iterator<Item = Search> {
     let weights = [2.0, 1.0, 3.0, 0.7, 1.5].into_iter();
     weights.flat_map(|first_weight| {
@@ -209,26 +213,26 @@ fn further_searches() -> impl Iterator<Item = Search> {
     })
 }
 
-/// How places for tokens are tried.
+/// A search strategy: how candidates are chosen and weighted.
 #[derive(Debug, Clone, Copy)]
 struct Search {
-    /// What a deviation of first ownership weighs beside one of ownership as a replica.
+    /// The weight of a deviation of primary ownership, relative to one of ownership as a replica.
     first_weight: f64,
-    /// A range is cut at multiples of one of so many parts.
+    /// Candidates split a range at multiples of one part in `parts`.
     parts: u64,
-    /// What uneven ranges weigh. Members whose ranges are shreds can be made even now, but those that join later find
-    /// nothing to cut.
+    /// The weight of uneven ranges. Members with very small ranges can be even now, but leave nothing to split for
+    /// members that join later.
     range_weight: f64,
 }
 
-/// What was tried in this turn of the thread.
+/// Counts the candidates tried in this turn of the thread.
 #[derive(Default)]
 struct Turn {
     places: usize,
 }
 
 impl Turn {
-    /// Notes that so many places were tried, and lets others have their turn when it is time.
+    /// Counts candidates that were tried, and yields to other tasks when the turn's budget is spent.
     async fn spend(&mut self, places: usize) {
         self.places += places;
         if self.places >= TURN_PLACES {
@@ -238,7 +242,7 @@ impl Turn {
     }
 }
 
-/// What each member owns: parts of the whole ring.
+/// The shares of the members: parts of the whole ring.
 struct Shares {
     as_replica: Vec<f64>,
     first: Vec<f64>,
@@ -249,7 +253,7 @@ impl Search {
         Self { first_weight, parts, range_weight }
     }
 
-    /// Chooses the tokens one after the other; returns the ring with them, and them.
+    /// Chooses the tokens one after the other. Returns the ring with them, and the tokens.
     async fn run(
         self,
         mut ring: Ring,
@@ -271,14 +275,14 @@ impl Search {
         (ring, chosen)
     }
 
-    /// The place of the next token; the new member is to own this part of its fair share with it.
+    /// The position of the next token. With it the new member should own the part `done` of its fair share.
     fn place(self, ring: &Ring, replication_factor: usize, done: f64) -> u64 {
         let members = ring.groups.len();
         let new = members - 1;
         let shares = ring.shares(replication_factor);
         let fair_first = 1.0 / members as f64;
         let fair_as_replica = replication_factor.min(ring.group_count()) as f64 / members as f64;
-        // The fourth power: what matters is the member that is farthest off.
+        // The fourth power: the member that deviates most dominates.
         let cost = |member: usize, share: f64, fair: f64| {
             let wanted = if member == new { fair * done } else { fair };
             ((share - wanted) / fair).powi(4)
@@ -306,7 +310,7 @@ impl Search {
                 .sum();
             ring.replicas(index, replication_factor, &mut replicas);
             let is_replica = replicas.contains(&new);
-            // The one that the new member displaces, where there are more replicas than needed.
+            // The member that the new one displaces, if there are more replicas than needed.
             let displaced = ring.displaced(new, &replicas, replication_factor);
             let step = width / self.parts;
             for multiple in 1..self.parts {
@@ -331,7 +335,8 @@ impl Search {
                         * (change_of_cost(new, shares.first[new], cut, fair_first)
                             + change_of_cost(owner, shares.first[owner], -cut, fair_first));
                 }
-                // Widths in mean widths: cutting a wide range in the middle lowers the sum of their squares the most.
+                // Widths relative to the mean width: splitting a wide range in the middle reduces the sum of their
+                // squares the most.
                 let (part, whole) =
                     (cut * ring.tokens.len() as f64, fraction(width) * ring.tokens.len() as f64);
                 total += self.range_weight * (part.powi(2) + (whole - part).powi(2) - whole.powi(2));
@@ -344,7 +349,7 @@ impl Search {
     }
 }
 
-/// How much more or less members own, by member.
+/// The changes of shares, by member.
 #[derive(Default)]
 struct Changes(Vec<(usize, f64)>);
 
@@ -377,7 +382,7 @@ impl Ring {
         self.groups.iter().collect::<BTreeSet<_>>().len()
     }
 
-    /// The width of the range that ends at this token; the whole ring where there is but one.
+    /// The width of the range that ends at this token; the whole ring if there is only one.
     fn width(&self, index: usize) -> u64 {
         let previous = if index == 0 { self.tokens.len() - 1 } else { index - 1 };
         if previous == index {
@@ -399,7 +404,7 @@ impl Ring {
         }
     }
 
-    /// Which of the replicas of a range loses it to the new member when that comes before all of them.
+    /// The replica of a range that loses it to the new member, if the new one comes before all of them.
     fn displaced(&self, new: usize, replicas: &[usize], replication_factor: usize) -> Option<usize> {
         let of_its_group = replicas.iter().find(|&&member| self.groups[member] == self.groups[new]);
         match of_its_group {
@@ -409,7 +414,8 @@ impl Ring {
         }
     }
 
-    /// What changes for the ranges before the one that ends at this token when a token of the new member comes into it.
+    /// The changes for the ranges before the one that ends at this token, if a token of the new member is inserted in
+    /// it.
     fn changes_before(
         &self,
         index: usize,
@@ -423,7 +429,8 @@ impl Ring {
             let earlier = (index + self.tokens.len() - back) % self.tokens.len();
             let member = self.tokens[earlier].1;
             let group = self.groups[member];
-            // Ranges from here on back meet the new member's group, or enough others, before they come to the new token.
+            // Walking back from here, ranges reach the new member's group, or enough others, before they reach the
+            // new token.
             if group == self.groups[new] {
                 return;
             }
@@ -460,7 +467,7 @@ impl Ring {
         shares
     }
 
-    /// The deviation after one more member, of a group of its own, has joined as evenly as a short search finds.
+    /// The deviation after one more member, in a group of its own, has joined with the best result of a short search.
     async fn next_deviation(&self, count: usize, replication_factor: usize, turn: &mut Turn) -> f64 {
         let mut next = self.clone();
         next.groups.push(self.groups.iter().max().map_or(0, |last| last + 1));
@@ -473,7 +480,7 @@ impl Ring {
         least
     }
 
-    /// How far the member that is farthest from its fair share is from it.
+    /// The largest deviation of any member from its fair share.
     fn deviation(&self, replication_factor: usize) -> f64 {
         let shares = self.shares(replication_factor);
         let farthest = |shares: &[f64]| {

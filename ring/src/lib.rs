@@ -1,9 +1,8 @@
-//! The ring: which members there are, which tokens they have, where the replicas of a token live, and what all members
-//! agree on.
+//! The ring: the members, their tokens, the replicas of each token, and the state that all members agree on.
 //!
-//! Everything here is pure: values in, values out. The truth is a table that all nodes agree on through the metadata log.
-//! [`metadata`] says how its commands change that table; the other modules say what follows from it. The log itself is
-//! kept above, in the server.
+//! Everything here is without side effects: values in, values out. The agreed state comes from the metadata log.
+//! [`metadata`] defines how commands of the log change that state; the other modules derive values from it. The log
+//! itself is above, in the server.
 //!
 //! The modules, each of which uses only those before it: [`member`], [`topology`], [`placement`], [`view`],
 //! [`allocation`], [`metadata`].

@@ -1,33 +1,34 @@
-//! A member of the cluster as the metadata log knows it.
+//! A member of the cluster, as recorded in the metadata log.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The identity of a node for ever; never reused.
+/// The permanent identity of a node; never reused.
 pub type HostId = Uuid;
 
-/// How far a change of ownership has come. Both phases write to the old and the new owners; what differs is who is read.
+/// The step of a change of ownership. In both phases writes go to the old and the new replicas; the phases differ in
+/// the replicas that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Reads go to the old owners; data is being streamed to the new ones.
+    /// Reads go to the old replicas; data is being streamed to the new ones.
     WriteBoth,
-    /// The new owners have everything: reads go to them. The old ones still get every write, until all coordinators know.
+    /// The new replicas have all data and are read. The old ones still get every write, until all coordinators know.
     ReadNew,
 }
 
-/// What a member does in the ring.
+/// The state of a member in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
-    /// Takes over ranges; owns them when it is `Normal`.
+    /// Gains ranges; owns them when it is `Normal`.
     Joining(Phase),
     Normal,
-    /// Gives its ranges up; afterwards it is no member any more.
+    /// Gives its ranges up; afterwards it is not a member any more.
     Leaving(Phase),
 }
 
-/// Of members and clusters from before there were feature versions.
+/// The version of members and clusters from before there were feature versions.
 pub(super) fn first_feature_version() -> u16 {
     1
 }
@@ -36,23 +37,23 @@ pub(super) fn first_feature_version() -> u16 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub host_id: HostId,
-    /// Where other nodes reach it.
+    /// The address for other nodes.
     pub internode_address: SocketAddr,
-    /// Where clients reach it.
+    /// The address for clients.
     pub native_address: SocketAddr,
-    /// Where a client's source port chooses the shard.
+    /// The port on which a client's source port chooses the shard.
     pub shard_aware_port: u16,
     pub shard_count: u16,
     pub data_center: String,
     pub rack: String,
-    /// Its places in the ring, sorted.
+    /// The tokens of the member, sorted.
     pub tokens: Vec<i64>,
     pub state: MemberState,
     /// The version of the program.
     pub release_version: String,
-    /// The highest version of the internode protocol that it speaks.
+    /// The highest version of the internode protocol that it supports.
     pub protocol_version: u16,
-    /// The newest features that its program knows: [`crate::metadata::FEATURE_VERSION`].
+    /// The highest feature version that its program supports: [`crate::metadata::FEATURE_VERSION`].
     #[serde(default = "first_feature_version")]
     pub feature_version: u16,
 }

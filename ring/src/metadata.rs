@@ -1,13 +1,13 @@
-//! What all members agree on, and the commands that change it: a pure state machine.
+//! The state that all members agree on, and the commands that change it: a state machine without side effects.
 //!
 //! Invariants:
-//! * [`apply`] is deterministic: the same state, index and command give the same result on every member. It reads no clock,
-//!   draws no number, and refuses with an [`Outcome`] instead of failing.
+//! * [`apply`] is deterministic: equal state, index and command give an equal result on every member. It reads no
+//!   clock, draws no random numbers, and refuses with an [`Outcome`] instead of failing.
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
 //! * At most one member is in a transition; no keyspace's replication changes meanwhile.
-//! * [`Topology::feature_level`] never goes down, and no member knows less than it: a program that does is refused.
-//! * [`Topology::version`] is the index of the last entry that had an effect, on members or schema. [`Topology::epoch`] is the
-//!   index of the last one that changed who owns what: a transition's step, or a keyspace's replication.
+//! * [`Topology::feature_level`] never goes down, and every member supports it: a program that does not is refused.
+//! * [`Topology::version`] is the index of the last entry that changed members or schema. [`Topology::epoch`] is the
+//!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,16 +24,18 @@ use uuid::Uuid;
 use crate::member::{HostId, Member, MemberState, Phase};
 use crate::topology::Topology;
 
-/// The newest features that this program knows: what is stored, sent or agreed on in a way that older programs do not
-/// understand. Raised with each such change, which may then be used only where [`Topology::feature_level`] has come so far.
+/// The newest features that this program supports: anything stored, sent or agreed on in a way that older programs do
+/// not understand. It is raised with each such change, which may then be used only if [`Topology::feature_level`] has
+/// reached it.
 ///
-/// * 2: removals that are told from leavings ([`Command::StartRemoval`], [`Command::TakeBackRemoval`], `removal` of the state).
+/// * 2: removals are distinguished from leavings ([`Command::StartRemoval`], [`Command::TakeBackRemoval`], `removal`
+///   of the state).
 pub const FEATURE_VERSION: u16 = REMOVALS;
-/// The level from which on removals are told from leavings.
+/// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
-/// Members that vote in the metadata log.
+/// Number of members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
-/// Schema changes that are remembered, so that one which is proposed again is known to be done.
+/// Number of schema changes that are remembered, to recognize one that is proposed again.
 const RECENT_CHANGES: usize = 64;
 
 /// The applied state. Cheap to clone.
@@ -41,11 +43,11 @@ const RECENT_CHANGES: usize = 64;
 pub struct ClusterState {
     pub topology: Arc<Topology>,
     pub catalog: Arc<Catalog>,
-    /// Members in the order in which they became `Normal` for the first time.
+    /// Members in the order in which they first became `Normal`.
     seniority: Arc<Vec<HostId>>,
     /// Versions of the last schema changes with the indexes of their entries, oldest first.
     recent_changes: Arc<Vec<(Uuid, u64)>>,
-    /// The member whose leaving is a removal: others have asked for it, because it is dead.
+    /// The member whose leaving is a removal: another member requested it, because this one is dead.
     removal: Option<HostId>,
 }
 
@@ -63,58 +65,59 @@ pub struct StateDocument {
 /// An entry of the metadata log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Command {
-    /// The first: a cluster of one member, `Normal`, with the catalog that it has.
+    /// The first command: founds a cluster of one `Normal` member, with its catalog.
     Found {
         member: Member,
         catalog: CatalogDocument,
     },
     ChangeSchema(SchemaChangeCommand),
-    /// A new member begins to take ranges over: it becomes `Joining(WriteBoth)`, whatever state it is given with.
+    /// A new member begins to gain ranges: it becomes `Joining(WriteBoth)`, whatever state the command gives it.
     Join {
         member: Member,
     },
-    /// A member's transition goes one step on from `from`: from `WriteBoth` to `ReadNew`, from there to its end. A member
-    /// whose leaving ends is none any more.
+    /// A member's transition advances from `from`: from `WriteBoth` to `ReadNew`, and from there to its end. A member
+    /// whose leaving ends is not a member any more.
     Advance {
         host_id: HostId,
         from: MemberState,
     },
-    /// A transition is taken back: who joins is no member any more (it may try again), who leaves is `Normal` again.
+    /// A transition is cancelled: a joining node is not a member any more (it may try again), a leaving one is
+    /// `Normal` again.
     Abort {
         host_id: HostId,
     },
-    /// A member begins to give its ranges up, as it was asked to: it becomes `Leaving(WriteBoth)`.
+    /// A member begins to give its ranges up, on its own request: it becomes `Leaving(WriteBoth)`.
     StartLeave {
         host_id: HostId,
     },
-    /// The same of a dead member, whom others want to be rid of.
+    /// A dead member begins to leave, on the request of another one: it becomes `Leaving(WriteBoth)`.
     StartRemoval {
         host_id: HostId,
     },
-    /// The removal that began at this epoch is taken back, as its member is alive: it is `Normal` again. The proposal may reach
-    /// the log late, and must not take a later leaving back.
+    /// The removal that began at this epoch is cancelled, because its member is alive and becomes `Normal` again. The
+    /// proposal may reach the log late, and must not cancel a later leaving.
     TakeBackRemoval {
         host_id: HostId,
         epoch: u64,
     },
-    /// A member that has been started again is reached elsewhere or runs another program.
+    /// A restarted member has another address or program version.
     Update(MemberUpdate),
 }
 
-/// A schema change: applies only to the catalog that it was planned on.
+/// A schema change. It applies only to the catalog on which it was planned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SchemaChangeCommand {
     /// The version that the catalog must have.
     pub base: Uuid,
-    /// Keyspaces that are put in or replaced, and the new version.
+    /// Keyspaces that are added or replaced, and the new version.
     pub changed: CatalogDocument,
-    /// Keyspaces that are gone.
+    /// Keyspaces that are dropped.
     pub dropped: Vec<String>,
-    /// What clients are told.
+    /// The event for clients.
     pub event: SchemaChangeEvent,
 }
 
-/// What may be different when a member is started again.
+/// The properties of a member that may change with a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberUpdate {
     pub host_id: HostId,
@@ -132,20 +135,21 @@ fn first_feature_version() -> u16 {
     1
 }
 
-/// What a command came to.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Done, now or when it was proposed before: everything is as asked at this version of the topology.
+    /// Applied, now or when it was proposed before: the requested state holds at this version of the topology.
     Applied { version: u64 },
-    /// The schema is another than the change was planned on: plan again on the one that this version has.
+    /// The schema is not the one on which the change was planned: it must be planned again on the schema of this
+    /// version.
     Conflict { version: u64 },
-    /// Another member's transition is under way.
+    /// Another member is in a transition.
     Busy { host_id: HostId },
-    /// It cannot be done.
+    /// The command is impossible.
     Refused(Refusal),
 }
 
-/// Why a command cannot be done.
+/// The reason why a command is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     #[error("host id {host_id} has left the cluster for good; start the node with an empty data directory")]
@@ -212,7 +216,7 @@ impl fmt::Display for Command {
 }
 
 impl ClusterState {
-    /// Before the first entry: no members, the schema of a new node.
+    /// The state before the first entry: no members, the schema of a new node.
     pub fn empty() -> Self {
         Self {
             topology: Arc::default(),
@@ -227,7 +231,7 @@ impl ClusterState {
         self.topology.version > 0
     }
 
-    /// Whether a member leaves because others remove it, not because it was asked to.
+    /// Whether a member leaves because others remove it, and not on its own request.
     pub fn is_removal(&self, host_id: &HostId) -> bool {
         self.removal.as_ref() == Some(host_id)
     }
@@ -263,7 +267,7 @@ impl StateDocument {
     }
 }
 
-/// Applies a command. The state is the same one where the outcome is not a new `Applied`.
+/// Applies a command. The state is unchanged unless the outcome is a new `Applied`.
 pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterState, Outcome) {
     match changed(state, index, command) {
         Ok(Some(state)) => (state, Outcome::Applied { version: index }),
@@ -272,7 +276,7 @@ pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterSta
     }
 }
 
-/// The new state; `None`: everything is so already.
+/// The new state; `None`: the requested state holds already.
 fn changed(state: &ClusterState, index: u64, command: &Command) -> Result<Option<ClusterState>, Outcome> {
     if let Command::Found { member, catalog } = command {
         return found(state, index, member, catalog);
@@ -305,7 +309,7 @@ fn malformed(error: &DocumentError) -> Outcome {
 
 fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDocument) -> Changed {
     if state.is_founded() {
-        // Proposed again by who has founded it.
+        // The founder has proposed it again.
         let is_same = state.seniority.first() == Some(&member.host_id);
         return if is_same { Ok(None) } else { refuse(Refusal::AlreadyFounded) };
     }
@@ -345,7 +349,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
         old.keyspace(&keyspace.name).is_some_and(|known| known.replication != keyspace.replication)
     });
     if let (Some(keyspace), Some(member)) = (changed_replication, state.topology.in_transition()) {
-        // Who fetches what, and who is written to besides the owners, was planned for the replication that was.
+        // Streams and pending replicas were planned for the previous replication.
         return refuse(Refusal::ReplicationInTransition {
             keyspace: keyspace.name.clone(),
             host_id: member.host_id,
@@ -402,7 +406,7 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     })))
 }
 
-/// Refuses a program that does not know what may be in use already.
+/// Refuses a program that does not support features that may be in use already.
 fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), Outcome> {
     let level = topology.feature_level;
     if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
@@ -413,7 +417,7 @@ fn check_tokens(member: &Member) -> Result<(), Outcome> {
     if member.tokens.is_empty() || !sorted { refuse(Refusal::Tokens) } else { Ok(()) }
 }
 
-/// The state after a step; `None`: the member is gone.
+/// The state after a step; `None`: the member is removed.
 fn next_state(state: MemberState) -> Option<MemberState> {
     match state {
         MemberState::Joining(Phase::WriteBoth) => Some(MemberState::Joining(Phase::ReadNew)),
@@ -458,7 +462,7 @@ fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState)
 
 fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
     let Some(member) = state.topology.member(&host_id) else {
-        // Aborted before; or it has never been there, which comes to the same.
+        // It was aborted before, or was never a member, which has an equal result.
         return if state.topology.removed.contains(&host_id) {
             refuse(Refusal::Removed { host_id })
         } else {
@@ -466,7 +470,8 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
         };
     };
     match member.state {
-        // Who is about to go serves no clients any more, and has given away what it kept for others.
+        // A member in its last phase serves no clients, and has handed over the hints and batches that it kept for
+        // others.
         MemberState::Normal | MemberState::Leaving(Phase::ReadNew) => {
             refuse(Refusal::WrongState { host_id, found: member.state })
         }
@@ -477,7 +482,7 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
     }
 }
 
-/// A member that was leaving is `Normal` again.
+/// The state in which a leaving member is `Normal` again.
 fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> ClusterState {
     let stays = Arc::new(Member { state: MemberState::Normal, ..member.clone() });
     with_topology(state, index, true, |topology| {
@@ -495,9 +500,9 @@ fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u
         });
     };
     match member.state {
-        // Another has taken it back.
+        // Another member has cancelled it.
         MemberState::Normal => Ok(None),
-        // While a member leaves nothing else changes the epoch: it is that of its beginning.
+        // While a member leaves nothing else changes the epoch: the epoch is the one of its beginning.
         MemberState::Leaving(Phase::WriteBoth) if state.is_removal(&host_id) && topology.epoch == epoch => {
             Ok(Some(with_member_staying(state, index, member)))
         }
@@ -543,8 +548,8 @@ fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Cha
         return Ok(None);
     }
     check_features(&state.topology, host_id, update.feature_version)?;
-    // Another member may be known under its address still, as addresses may have been handed out anew: its own update follows,
-    // and a link is only made with the host id that is asked for.
+    // Another member may still be known under this address, as addresses may have been reassigned: its own update
+    // follows, and a link is only made to the requested host id.
     let updated = Arc::new(Member {
         internode_address: update.internode_address,
         native_address: update.native_address,
@@ -591,7 +596,7 @@ fn with_topology(
     let is_leaving = |host_id: &HostId| {
         topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
     };
-    // It ends with the leaving, whatever ended that.
+    // A removal ends with the leaving, whatever ended the leaving.
     let removal = state.removal.filter(is_leaving);
     ClusterState { topology: Arc::new(topology), removal, ..state.clone() }
 }

@@ -1,11 +1,11 @@
-//! Where the replicas of each token live under a replication strategy.
+//! Computes the replicas of each token under a replication strategy.
 //!
-//! A placement is computed once for a topology and a replication and then looked up: a binary search a request. Ranges
-//! are `(start, end]` as in Cassandra; the range of the smallest token wraps around the ring.
+//! A placement is computed once for a topology and a replication strategy, and then looked up: one binary search for
+//! each request. Ranges are `(start, end]` as in Cassandra; the range of the smallest token wraps around the ring.
 //!
 //! * `SimpleStrategy`: the first distinct members clockwise.
-//! * `NetworkTopologyStrategy`: per data center, clockwise, members of new racks; of racks that were met already only as many
-//!   as there are more replicas than racks (as Cassandra's `NetworkTopologyStrategy`).
+//! * `NetworkTopologyStrategy`: for each data center, clockwise, members of new racks. Of racks that have a replica
+//!   already, only as many members as replicas exceed racks (as in Cassandra's `NetworkTopologyStrategy`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::topology::Topology;
 /// The replicas of the tokens of one range.
 #[derive(Debug, Clone, Default)]
 pub struct Replicas {
-    /// Who is read, in the order of the ring.
+    /// The replicas that are read, in the order of the ring.
     pub read: SmallVec<[Arc<Member>; 3]>,
-    /// Who must get writes besides, because ownership is changing hands.
+    /// The replicas that must get writes as well, because ownership is changing hands.
     pub pending: SmallVec<[Arc<Member>; 1]>,
 }
 
@@ -51,7 +51,7 @@ impl TokenRange {
         }
     }
 
-    /// How many tokens it holds.
+    /// The number of tokens in the range.
     pub fn width(&self) -> u128 {
         match (self.end as u64).wrapping_sub(self.start as u64) {
             0 => 1 << 64,
@@ -63,7 +63,7 @@ impl TokenRange {
 /// The replicas of every token.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// Ends of the ranges, sorted. Empty: one range without an end, `sets[0]`.
+    /// Ends of the ranges, sorted. Empty: a single range without an end, `sets[0]`.
     ends: Vec<i64>,
     sets: Vec<Replicas>,
 }
@@ -104,7 +104,7 @@ impl Placement {
     pub fn replicas(&self, token: i64) -> &Replicas {
         static NONE: Replicas = Replicas { read: SmallVec::new_const(), pending: SmallVec::new_const() };
         let index = self.ends.partition_point(|&end| end < token);
-        // Behind the last token the ring begins anew.
+        // Tokens behind the last end belong to the first range.
         self.sets.get(index).or_else(|| self.sets.first()).unwrap_or(&NONE)
     }
 
@@ -115,7 +115,7 @@ impl Placement {
         starts.zip(&self.ends).map(|(start, &end)| TokenRange { start, end }).zip(&self.sets)
     }
 
-    /// The part of the ring that each member is read for, from 0 to 1; members without any are absent.
+    /// The part of the ring for which each member is read, from 0 to 1. Members that are read for none are absent.
     pub fn ownership(&self) -> BTreeMap<HostId, f64> {
         let mut widths: BTreeMap<HostId, u128> = BTreeMap::new();
         for (range, replicas) in self.ranges() {
@@ -153,7 +153,7 @@ impl<'a> Ring<'a> {
 
     fn replicas(&self, token: i64, replication: &Replication) -> SmallVec<[Arc<Member>; 3]> {
         match replication {
-            // Local data has its owner at hand and is never asked for through a placement.
+            // Local data is never requested through a placement: each node has its own.
             Replication::Local => SmallVec::new(),
             Replication::Simple { replication_factor } => self.simple(token, *replication_factor as usize),
             Replication::NetworkTopology { data_centers } => self.by_data_center(token, data_centers),
@@ -178,7 +178,8 @@ impl<'a> Ring<'a> {
         struct Wanted<'r> {
             left: usize,
             racks: BTreeSet<&'r str>,
-            /// How many members of racks that were met already may be taken: as many as replicas exceed racks.
+            /// The number of members that may be taken from racks that have a replica already: as many as replicas
+            /// exceed racks.
             repeats_left: usize,
         }
         let mut wanted: BTreeMap<&str, Wanted<'_>> = data_centers

@@ -1,10 +1,10 @@
 //! The members at one version of the metadata log.
 //!
 //! Invariants:
-//! * A topology never changes; each change makes a new one with a higher version.
-//! * `epoch` grows exactly when ownership of some token changes hands (a member begins, advances or ends a transition).
-//!   Every replica request carries its coordinator's epoch: a replica refuses one with an older epoch than its own (the
-//!   coordinator might address yesterday's owners) and first catches up when it is the one behind.
+//! * A topology never changes; each change creates a new one with a higher version.
+//! * `epoch` grows exactly when ownership of some token changes hands (a member begins, advances or ends a
+//!   transition). Every replica request carries its coordinator's epoch: a replica refuses an epoch older than its
+//!   own (the coordinator might address former replicas). If the replica is behind, it first catches up.
 //! * At most one member is in a transition.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use super::member::{HostId, Member, MemberState, Phase};
 
-/// The members of the cluster at one moment.
+/// The members of the cluster at one version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// Index in the metadata log of the entry that made it.
+    /// Index in the metadata log of the entry that created it.
     pub version: u64,
     /// The version at which ownership last changed.
     pub epoch: u64,
     pub members: BTreeMap<HostId, Arc<Member>>,
-    /// Members that have left or were removed: they never come back under their old id.
+    /// Members that have left or were removed: they never come back under their old ids.
     pub removed: BTreeSet<HostId>,
-    /// Features up to this version may be in use: every member has known them at some time. It never goes down.
+    /// Features up to this version may be in use: every member supports them. It never goes down.
     #[serde(default = "super::member::first_feature_version")]
     pub feature_level: u16,
 }
@@ -34,7 +34,7 @@ impl Topology {
         self.members.get(host_id)
     }
 
-    /// Members that are read: the owners as coordinators see them.
+    /// Members that are read: the owners for coordinators.
     pub fn owners(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.members.values().filter(|member| {
             matches!(
@@ -46,8 +46,8 @@ impl Topology {
         })
     }
 
-    /// Members of the other side of the transition under way: those that must get every write besides the owners. The same
-    /// as the owners when there is none.
+    /// Members of the other side of the present transition: they must get every write in addition to the owners.
+    /// Without a transition, the owners themselves.
     pub fn other_owners(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.members.values().filter(|member| {
             matches!(
@@ -59,18 +59,18 @@ impl Topology {
         })
     }
 
-    /// The member whose transition is under way.
+    /// The member in transition.
     pub fn in_transition(&self) -> Option<&Arc<Member>> {
         self.members.values().find(|member| member.state != MemberState::Normal)
     }
 
-    /// The feature level with these members.
+    /// The feature level that these members permit.
     pub(crate) fn raised_feature_level(&self) -> u16 {
         let lowest = self.members.values().map(|member| member.feature_version).min();
         self.feature_level.max(lowest.unwrap_or(0))
     }
 
-    /// Names of the data centers that own tokens, with the number of their members.
+    /// The data centers that own tokens, with the numbers of their members.
     pub fn data_centers(&self) -> BTreeMap<String, u32> {
         let mut counts = BTreeMap::new();
         for member in self.owners() {

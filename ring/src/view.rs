@@ -1,4 +1,4 @@
-//! What a shard knows of the cluster: an immutable value, replaced as a whole when anything of it changes.
+//! A shard's view of the cluster: an immutable value, replaced as a whole when any part of it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ pub struct ClusterView {
     pub topology: Arc<Topology>,
     /// Members that answer, this node included.
     pub alive: Arc<BTreeSet<HostId>>,
-    /// By keyspace; those that are replicated.
+    /// By keyspace; only replicated ones.
     placements: Arc<BTreeMap<String, Arc<Placement>>>,
     is_alone: bool,
 }
 
 impl ClusterView {
-    /// Computes the placements of all replicated keyspaces (equal replications share one).
+    /// Computes the placements of all replicated keyspaces (equal replication strategies share one).
     pub fn new(topology: Arc<Topology>, alive: Arc<BTreeSet<HostId>>, catalog: &Catalog) -> Self {
         let mut computed: Vec<(&Replication, Arc<Placement>)> = Vec::new();
         let mut placements = BTreeMap::new();
@@ -43,7 +43,7 @@ impl ClusterView {
         Self { topology, alive, placements: Arc::new(placements), is_alone }
     }
 
-    /// The same members with others alive.
+    /// This view with another set of live members.
     #[must_use]
     pub fn with_alive(&self, alive: Arc<BTreeSet<HostId>>) -> Self {
         Self { alive, ..self.clone() }

@@ -1,4 +1,4 @@
-//! What operators ask of a running node over HTTP, carried out on its shards.
+//! The operations of operators over HTTP, executed on the shards of a running node.
 
 mod cluster;
 
@@ -23,7 +23,7 @@ use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
 use crate::streaming::progress::StreamingReport;
 
-/// The node as the HTTP server knows it.
+/// The node as the HTTP server calls it.
 pub struct NodeAdmin {
     node: Arc<NodeShared>,
 }
@@ -47,7 +47,7 @@ impl NodeAdmin {
             .map_err(|error| failed(&error))
     }
 
-    /// The tables that are meant; all stored ones without names.
+    /// The selected tables; all stored ones if no names are given.
     async fn targets(&self, keyspace: Option<&str>, table: Option<&str>) -> Result<Vec<Target>, AdminError> {
         let catalog = self.catalog().await?;
         if let Some(name) = keyspace {
@@ -77,7 +77,7 @@ impl NodeAdmin {
         Ok(targets)
     }
 
-    /// Has something done on every shard, on all of them at the same time.
+    /// Runs a job on every shard concurrently.
     async fn on_every_shard<T: Send + 'static>(
         &self,
         job: impl Fn(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<T>> + Clone + Send + 'static,
@@ -107,7 +107,7 @@ impl NodeAdmin {
         Ok(())
     }
 
-    /// Has something looked up on the first shard.
+    /// Runs a query on the first shard.
     async fn on_first_shard<T: Send + 'static>(
         &self,
         look: impl FnOnce(&ShardContext) -> Result<T, AdminError> + Send + 'static,
@@ -117,7 +117,7 @@ impl NodeAdmin {
             .map_err(|error| failed(&error))?
     }
 
-    /// Has something done about the members. A job of the first shard, so that it goes on whoever waits for it.
+    /// Runs a change of the members as a job of the first shard, so that it continues even if the client disconnects.
     fn change_members(
         &self,
         job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<(), MembershipError>>
@@ -290,7 +290,7 @@ impl Admin for NodeAdmin {
 
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
         async move {
-            // A job of the first shard, so that it is carried to its end whoever waits for it.
+            // A job of the first shard, so that it completes even if the client disconnects.
             run_on(&self.node.links[0], |context| Box::pin(drain(context)))
                 .await
                 .and_then(|drained| drained)
@@ -370,7 +370,7 @@ impl Admin for NodeAdmin {
     }
 }
 
-/// Takes no clients and no requests of other nodes any more, and flushes every table of every shard.
+/// Stops accepting clients and requests of other nodes, and flushes every table of every shard.
 async fn drain(context: Rc<ShardContext>) -> Result<()> {
     context.node.board.set_state(ServingState::Draining);
     context.liveness().leave(&context);

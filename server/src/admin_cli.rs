@@ -1,7 +1,7 @@
-//! `helenus admin`: an operator's commands, carried out by a running node over its HTTP port.
+//! `helenus admin`: an operator's commands, executed by a running node over its HTTP port.
 //!
-//! Tables for people, or with `--json` what the node has said. The exit code is 0 when it was done. A node that does not
-//! answer is given up: see [`http::call`].
+//! Prints tables for people, or with `--json` the node's answer. The exit status is 0 on success. A node that does
+//! not answer in time is an error: see `http::call`.
 
 mod http;
 mod tables;
@@ -19,7 +19,7 @@ use self::http::{Call, CallError, Method};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
 use crate::streaming::progress::StreamingReport;
 
-/// What `helenus admin` takes.
+/// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]
 pub struct AdminArguments {
     /// Where the node's HTTP port is.
@@ -28,7 +28,8 @@ pub struct AdminArguments {
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
-    /// Seconds to wait for the answer. Default: 30 for what only reports, no limit for what changes something.
+    /// Seconds to wait for the answer. Default: 30 for commands that only report, no limit for those that change
+    /// something.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), global = true)]
     timeout: Option<u64>,
     #[command(subcommand)]
@@ -40,9 +41,9 @@ pub struct AdminArguments {
 enum AdminCommand {
     /// Whether the node serves clients: exit status 0, or 1 and the reason.
     Health,
-    /// The members of the cluster: who is up, what they own and how much they have.
+    /// The members of the cluster: which are up, what they own, and the size of their data.
     Status {
-        /// Shows what members own of this keyspace.
+        /// Shows the ownership of this keyspace.
         keyspace: Option<String>,
     },
     /// The tokens of the ring in order, with their owners.
@@ -52,13 +53,13 @@ enum AdminCommand {
     },
     /// The node itself.
     Info,
-    /// What the cluster agrees on: schema, data centers, replication.
+    /// The agreed state of the cluster: schema, data centers, replication.
     Describecluster,
     /// Writes memtables to files.
     Flush(Scope),
     /// Merges all files of each table.
     Compact(Scope),
-    /// Takes no requests any more and writes everything out, before a stop.
+    /// Stops accepting requests and flushes everything, before a stop.
     Drain,
     /// Keeps the present files under a name.
     Snapshot {
@@ -73,28 +74,28 @@ enum AdminCommand {
         /// The name.
         name: String,
     },
-    /// Leaves the cluster: the node's data goes to those who own it then.
+    /// Leaves the cluster: the node's data goes to the members that own it then.
     Decommission {
-        /// Also where fewer members remain than a keyspace has replicas.
+        /// Also if fewer members remain than a keyspace has replicas.
         #[arg(long)]
         force: bool,
     },
-    /// Removes a dead member: the others fetch its ranges from each other.
+    /// Removes a dead member: the others stream its ranges from each other.
     Removenode {
         /// The member, as `status` shows it.
         host_id: Uuid,
     },
-    /// Takes the join of a member back.
+    /// Cancels the join of a member.
     Abortjoin {
         /// The member, as `status` shows it.
         host_id: Uuid,
     },
-    /// Removes the data of ranges that the node has given up.
+    /// Removes the data of ranges that the node does not own any more.
     Cleanup {
         /// Of this keyspace only.
         keyspace: Option<String>,
     },
-    /// Data on its way between owners.
+    /// The streams of data between replicas.
     Netstats,
     /// Files, sizes and counts of tables.
     Tablestats {
@@ -124,7 +125,7 @@ fn keyspace_parameter(keyspace: Option<&String>) -> Vec<(&'static str, String)> 
     keyspace.into_iter().map(|keyspace| ("keyspace", keyspace.clone())).collect()
 }
 
-/// Why a command was not carried out.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error(transparent)]
@@ -136,7 +137,7 @@ enum CommandError {
 }
 
 impl AdminCommand {
-    /// What is asked of the node.
+    /// The request to the node.
     fn call(&self) -> Call {
         let (method, path, parameters) = match self {
             Self::Health => (Method::GET, "/health", Vec::new()),
@@ -178,7 +179,7 @@ impl AdminCommand {
         Call { method, path, parameters }
     }
 
-    /// The node's answer for people.
+    /// The node's answer as text for people.
     fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
         Ok(match self {
             Self::Health => "up\n".to_owned(),
@@ -208,12 +209,12 @@ fn read<T: DeserializeOwned>(answer: Value) -> Result<T, serde_json::Error> {
     serde_json::from_value(answer)
 }
 
-/// Carries a command out and prints what it came to.
+/// Executes a command and prints its result.
 pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
     match run(arguments) {
         Ok(status) => status,
         Err(error) => {
-            // Who cannot be told learns it from the exit status.
+            // If it cannot be written, the exit status still shows the error.
             let _ = writeln!(std::io::stderr(), "helenus admin: {error}");
             ExitCode::FAILURE
         }
@@ -224,10 +225,10 @@ fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let timeout = arguments.timeout.map(Duration::from_secs);
     let called = runtime.block_on(http::call(&arguments.url, &arguments.command.call(), timeout));
-    // A look-up of a name that is still under way is not waited for.
+    // A look-up of a name that is still in progress is not waited for.
     runtime.shutdown_background();
     let (answer, status) = match called {
-        // It is the answer that was asked for, and the exit status says which it is.
+        // This is the requested answer, and the exit status shows which one it is.
         Err(CallError::NotServing { answer, .. }) if arguments.json => (answer, ExitCode::FAILURE),
         called => (called?, ExitCode::SUCCESS),
     };

@@ -1,4 +1,4 @@
-//! The cluster as a whole: what its nodes agree on, who is alive, who joins and leaves.
+//! The cluster as a whole: the state that its nodes agree on, liveness, and membership.
 //!
 //! [`helenus_ring::metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
 //! [`mod@propose`] puts changes to it. [`membership`] has members join and leave.
@@ -37,7 +37,7 @@ pub use self::propose::{
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
-/// The longest that another node may have this one wait on its behalf.
+/// The longest time that another node may have this one wait.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 impl Serve for ClusterRequest {
@@ -50,7 +50,7 @@ impl Serve for ClusterRequest {
     }
 }
 
-/// Carries out what another node asks about the cluster.
+/// Executes another node's request about the cluster.
 async fn serve(
     context: &Rc<ShardContext>,
     from: HostId,

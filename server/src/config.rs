@@ -1,7 +1,7 @@
-//! The settings of a node: a TOML file, over it `HELENUS_*` variables, over them flags.
+//! The settings of a node: a TOML file, overridden by `HELENUS_*` variables, overridden by flags.
 //!
-//! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated before
-//! the node touches the disk, and `helenus node --show-config` prints what is in force.
+//! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
+//! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
 mod sample;
 mod setting;
@@ -20,7 +20,7 @@ use self::setting::Alias;
 use self::settings::SETTINGS;
 pub use self::settings::{CommitLogMode, Config, DEFAULT_LOG_FILTER, LogFormat, STREAM_PIECE_BYTES_MAX};
 
-/// Why the settings cannot be used.
+/// The reason why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration {path}: {source}")]
@@ -36,7 +36,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Bounds and times of links to other nodes.
+    /// Limits and timeouts of links to other nodes.
     pub fn link_options(&self) -> LinkOptions {
         LinkOptions {
             frame_bytes_max: self.max_internode_frame_bytes,
@@ -97,7 +97,7 @@ impl Config {
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",
-                message: format!("is no filter of logs: {error}"),
+                message: format!("is not a valid log filter: {error}"),
             });
         }
         check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
@@ -127,7 +127,7 @@ impl Config {
         check(
             self.internode.as_ref().is_none_or(|endpoint| !endpoint.is_unspecified()),
             "internode",
-            "must be an address that other nodes reach this one by, not one that stands for all",
+            "must be an address by which other nodes reach this one, not a wildcard address",
         )?;
         check(
             self.seeds.is_empty() || self.internode.is_some(),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_configuration_reads_back_equal() {
+    fn a_serialised_configuration_parses_to_an_equal_one() {
         let config = Config { shards: Some(3), commit_log: CommitLogMode::Periodic, ..Config::default() };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(Config::from_toml(&text, Path::new("x.toml")).unwrap(), config);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
         let config = Config { log_filter: "info,helenus=loud".to_owned(), ..Config::default() };
         let told = config.validate().unwrap_err().to_string();
-        assert!(told.starts_with("setting 'log_filter': is no filter of logs: "), "{told}");
+        assert!(told.starts_with("setting 'log_filter': is not a valid log filter: "), "{told}");
         let config = Config { data_dir: PathBuf::new(), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'data_dir': must not be empty");
     }

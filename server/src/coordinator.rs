@@ -1,10 +1,11 @@
-//! The coordinator: finds the owners of what a request is about, has the work done there, and joins the answers.
+//! The coordinator: finds the shards and replicas that own the data of a request, executes it there, and merges the
+//! answers.
 //!
 //! Invariants:
 //! * A partition is read and written only on the shard that owns its token, in turns of that shard's thread.
-//! * What can be answered in the turn in which the request came (this shard owns the partition, nothing must be waited
-//!   for) is: [`Execution::Ready`]. Only the rest becomes a future.
-//! * A write is acknowledged when the owners' commit logs have it as durable as configured.
+//! * A request that can be answered in the turn in which it arrived (this shard owns the partition, nothing to wait
+//!   for) is answered in it: [`Execution::Ready`]. Only other requests become futures.
+//! * A write is acknowledged when the commit logs of the owning shards have it as durable as configured.
 
 pub(crate) mod batch;
 pub(crate) mod batch_limits;
@@ -38,19 +39,19 @@ use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
 use helenus_query::statement::Statement;
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Outcome {
     Void,
     SetKeyspace(String),
     SchemaChange {
         change: SchemaChange,
-        /// What the client is to be warned of.
+        /// Warnings for the client.
         warnings: Vec<String>,
     },
     /// Rows with the columns that the statement was prepared with.
     Rows(ResultPage),
-    /// Rows whose columns only the answer knows (lightweight transactions, DESCRIBE).
+    /// Rows with columns that are known only at execution (lightweight transactions, DESCRIBE).
     OwnRows {
         keyspace: String,
         table: String,
@@ -59,26 +60,26 @@ pub enum Outcome {
     },
 }
 
-/// An answer now or later.
+/// An answer now, or a future.
 pub enum Execution {
     Ready(Result<Outcome>),
     Pending(LocalBoxFuture<'static, Result<Outcome>>),
 }
 
-/// What a client says about how a statement is carried out.
+/// Options of a client for the execution of a statement.
 #[derive(Debug, Clone)]
 pub struct RequestOptions {
     pub consistency: Consistency,
     pub serial_consistency: Option<Consistency>,
-    /// Rows of a page; `None`: no paging.
+    /// Rows of a page; `None` without paging.
     pub page_rows: Option<usize>,
     pub paging_state: Option<Vec<u8>>,
-    /// Microseconds; for writes without a timestamp of their own.
+    /// In microseconds; for writes without a timestamp of their own.
     pub timestamp: Option<i64>,
     pub now_seconds: Option<u32>,
 }
 
-/// A statement with its values, free of the frame it came in.
+/// A statement with its values, independent of the frame in which it arrived.
 #[derive(Debug, Clone)]
 pub struct OwnedRequest {
     pub statement: Arc<Statement>,

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::node::Node;
 use crate::node::error::StartError;
 
-/// Settings for a node beside others on one machine: every port is a free one.
+/// Settings for a node beside others on one machine: all ports are chosen by the system.
 pub fn config() -> Config {
     Config {
         listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -1,4 +1,5 @@
-//! The configuration's file and the data directory's lock. The only place outside the engine that touches the disk directly.
+//! Reads the configuration file and locks the data directory. The only place outside the engine that accesses the
+//! disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
 pub mod node_files;
@@ -16,13 +17,13 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)
 }
 
-/// Keeps a data directory to one process: locked until it is dropped or the process ends.
+/// Reserves a data directory for one process: locked until it is dropped or the process ends.
 pub struct DirectoryLock {
     _file: std::fs::File,
 }
 
 impl DirectoryLock {
-    /// Locks a directory; an error of kind `WouldBlock` when another process has it.
+    /// Locks a directory. The error has the kind `WouldBlock` if another process has locked it.
     pub fn acquire(directory: &Path) -> io::Result<Self> {
         let file = std::fs::OpenOptions::new()
             .create(true)

@@ -1,9 +1,9 @@
-//! Bytes of earlier releases (`tests/golden`): this program reads them, and writes the same for the same values.
+//! Bytes of earlier releases (`tests/golden`): this program decodes them, and encodes equal values to equal bytes.
 //!
-//! The values stand in the modules below, each under the name that its bytes have in the release's file. What is new since a
-//! release has a value here and no line there.
+//! The values are in the modules below, each under the name of its bytes in the release's file. A value that is new
+//! since a release has no line there.
 //!
-//! All names of the program that are needed are taken in here, so that they are changed in one place when it is rearranged.
+//! All names of the program that are needed are imported here, so that a reorganisation changes them in one place.
 #![allow(clippy::wildcard_imports, reason = "the names of the program stand in this one place")]
 
 mod messages;
@@ -85,15 +85,15 @@ use crate::streaming::progress::UnitProgress;
 /// Releases whose bytes are kept.
 const RELEASES: &[&str] = &["a1a536a"];
 
-/// Shows what bytes hold.
+/// Describes the decoded bytes.
 type Show = Box<dyn Fn(&[u8]) -> String>;
 
-/// A value under its name.
+/// A named value.
 struct Sample {
     name: String,
-    /// What this program makes of the value.
+    /// The bytes to which this program encodes the value.
     bytes: Vec<u8>,
-    /// The value, for people and for comparing.
+    /// The value, for people and for comparison.
     shown: String,
     show: Show,
 }
@@ -132,7 +132,7 @@ impl Sample {
         Self::new(name, response, encode, |bytes| service::decode_response::<R>(bytes).unwrap())
     }
 
-    /// Encoded as the parts of messages are.
+    /// A value in the encoding of message parts.
     fn postcard<T: Debug + Serialize + DeserializeOwned>(name: &str, value: &T) -> Self {
         let encode = |value: &T| postcard::to_stdvec(value).unwrap();
         Self::new(name, value, encode, |bytes| postcard::from_bytes(bytes).unwrap())
@@ -144,11 +144,11 @@ impl Sample {
     }
 }
 
-/// How a file shows bytes.
+/// The form in which a file contains bytes.
 #[derive(Clone, Copy)]
 enum Form {
     Hex,
-    /// As they are: JSON on one line.
+    /// Unchanged: JSON on one line.
     Text,
 }
 
@@ -185,7 +185,7 @@ fn groups() -> Vec<(&'static str, Form, Vec<Sample>)> {
     ]
 }
 
-/// Where the bytes of a release are kept.
+/// The directory with the bytes of a release.
 fn directory(release: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden").join(release)
 }
@@ -206,7 +206,7 @@ fn each_line_of_a_release_is_read_and_still_written_so() {
     }
 }
 
-/// Writes the files of a release that is new; see `tests/golden/README.md`. `HELENUS_GOLDEN`: its name.
+/// Writes the files of a new release; see `tests/golden/README.md`. `HELENUS_GOLDEN`: its name.
 #[test]
 #[ignore = "writes files"]
 fn write_a_release() {
@@ -228,7 +228,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A row of every kind of cell, with liveness; a row deletion; the deletion of a span.
+/// A row with every kind of cell and a liveness; a row deletion; a range tombstone.
 fn mutation() -> Mutation {
     let expiry = Expiry { ttl: 600, expires_at: 1_700_000_600 };
     let deletion = Deletion { timestamp: 1_700_000_000_000_000, local_deletion_time: 1_700_000_000 };

@@ -14,7 +14,8 @@ use helenus_internode::endpoint::Endpoint;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// A request makes a handful of small buffers: an allocator that keeps them on their thread costs half of the system's.
+/// A request makes a handful of small buffers: an allocator that keeps them on their thread halves the cost of the
+/// system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,13 +33,13 @@ struct Arguments {
 enum Command {
     /// Runs a node until it gets SIGTERM or SIGINT.
     Node(NodeArguments),
-    /// Carries out an operator's command on a running node.
+    /// Executes an operator's command on a running node.
     Admin(AdminArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
 }
 
-/// Flags over `HELENUS_*` variables over the configuration file.
+/// The arguments of `helenus node`: flags over `HELENUS_*` variables over the configuration file.
 #[derive(clap::Args)]
 struct NodeArguments {
     /// Configuration file (TOML).
@@ -122,13 +123,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Memory comes in small pages only. The allocator asks for huge ones otherwise, and the system clears 2 MiB (or first makes room for
-/// them) within one page fault: on a shard's thread every request waits for that. A node alone keeps them: requests cost it a few
-/// percent less CPU, and memory that grows by streams is what makes the faults frequent.
+/// Makes the allocator use small pages only. With huge pages, which it requests by default, the system clears 2 MiB
+/// (or first makes room for them) within one page fault: on a shard's thread every request waits for that. A single
+/// node keeps huge pages: requests cost it a few percent less CPU, and what makes the faults frequent is memory that
+/// grows by streams.
 fn use_small_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::info!(%error, "transparent huge pages stay as the system has them");
+        tracing::info!(%error, "could not turn off transparent huge pages");
     }
 }
 
@@ -172,7 +174,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Err(error) => return fail(&error),
     };
     if let Err(error) = writeln!(std::io::stdout(), "listening on {}", node.address()) {
-        tracing::warn!(%error, "nobody takes the line that says where this node listens");
+        tracing::warn!(%error, "could not print the address on which this node listens");
     }
     if let Some(address) = node.internode_address() {
         tracing::info!(%address, "internode");
@@ -206,8 +208,8 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     }
 }
 
-/// Starts the node, unless a signal comes first: a start may wait for a cluster and fetch data for a long time. True: one came when the
-/// start was done already; the node is to be stopped.
+/// Starts the node, unless a signal arrives first: a start may wait for a cluster and stream data for a long time.
+/// True: a signal arrived after the start had completed, and the node must be stopped.
 #[allow(clippy::disallowed_methods, reason = "a program waits for its node to start")]
 async fn start_node(
     config: Config,
@@ -218,8 +220,8 @@ async fn start_node(
     tokio::select! {
         started = &mut starting => started.map(|started| started.map(|node| (node, false))),
         () = signals.next() => {
-            tracing::info!("stopping before the start is done");
-            // It may be done by now.
+            tracing::info!("stopping before the start has completed");
+            // The start may have completed by now.
             let _ = interrupt.send(());
             tokio::select! {
                 started = starting => started.map(|started| started.map(|node| (node, true))),
@@ -236,12 +238,12 @@ struct Signals {
 }
 
 impl Signals {
-    /// Catches them from now on. Must be called within a runtime.
+    /// Catches the signals from now on. Must be called within a runtime.
     fn new() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// A second signal ends the process at once, whatever is still to be flushed.
+    /// Ends the process at the next signal, even if data has not been flushed.
     async fn end_at_next(mut self) {
         self.next().await;
         std::process::exit(1);
@@ -257,11 +259,11 @@ impl Signals {
 
 fn start_logs(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::new(&config.log_filter);
-    // Colours are for people, and for those who want them: https://no-color.org.
+    // Colours are for terminals, and respect https://no-color.org.
     let in_color =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // A line that cannot be written (a full disk, a reader that is gone) is lost, and nothing else: to complain about it on
-    // standard error would panic.
+    // A log line that cannot be written (a full disk, a closed reader) is lost, and nothing else happens: reporting
+    // the error on standard error would panic.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(in_color)
@@ -273,7 +275,7 @@ fn start_logs(config: &Config) {
     }
 }
 
-/// Settings in variables that nothing reads: misspelt, or of those that only the file has.
+/// Warns of environment variables that are no settings: misspelt, or settings that only the file can have.
 fn warn_of_unknown_variables() {
     const PREFIX: &str = "HELENUS_";
     let command = Arguments::command();
@@ -288,13 +290,13 @@ fn warn_of_unknown_variables() {
         if !known.contains(&name) {
             let suggestion =
                 nearest(name, &known).map_or(String::new(), |near| format!("; did you mean {PREFIX}{near}?"));
-            tracing::warn!("nothing reads the environment variable {PREFIX}{name}{suggestion}");
+            tracing::warn!("unknown environment variable {PREFIX}{name}{suggestion}");
         }
     }
 }
 
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    // Who cannot be told learns it from the exit status.
+    // If it cannot be written, the exit status still shows the error.
     let _ = writeln!(std::io::stderr(), "helenus: {error}");
     ExitCode::FAILURE
 }

@@ -1,8 +1,8 @@
-//! A node: its threads, its listeners, and the way from start to stop.
+//! A node: its threads, its listeners, its start and its stop.
 //!
-//! Steps of a start: lock the data directory, read (or make) identity and catalog, bind the ports, open every shard on its
-//! own thread (recovery), replay the batch logs, and only then accept clients. A stop is the reverse; every shard flushes.
-//! What a node consists of, whatever threads, disk and network it runs on, is put together in [`assembly`].
+//! Steps of a start: lock the data directory, read (or create) identity and catalog, bind the ports, open every shard
+//! on its own thread (recovery), replay the batch logs, and only then accept clients. A stop is the reverse; every
+//! shard flushes. [`assembly`] puts a node together independently of its threads, disk and network.
 #![allow(
     clippy::disallowed_methods,
     reason = "the start of a node: the real parts are made here that all others are handed"
@@ -63,15 +63,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node and returns when it serves clients. Administration is served as soon as the shards are open, so that
-    /// the progress of a join can be seen.
+    /// Starts a node and returns when it serves clients. Administration is served as soon as the shards are open, so
+    /// that operators can watch the progress of a join.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let (_nobody, never) = oneshot::channel();
         Self::start_unless(config, never)
     }
 
-    /// The same, but that it ends with [`StartError::Interrupted`] when it is told to meanwhile: waiting for a cluster and
-    /// fetching data may take hours. What the node has by then is flushed, and a later start goes on from there.
+    /// Like [`Node::start`], but returns [`StartError::Interrupted`] when `interrupted` fires first: waiting for a
+    /// cluster and streaming data may take hours. The data that the node has by then is flushed, and a later start
+    /// continues from there.
     pub fn start_unless(mut config: Config, interrupted: oneshot::Receiver<()>) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
@@ -88,7 +89,7 @@ impl Node {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
             Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
-        // Bound now, so that nobody else takes them; clients are refused until the node serves.
+        // Bound now, so that no other process takes them. Clients are refused until the node serves.
         let client_port = BoundPort::bind(config.listen)?;
         let address = client_port.address;
         let shard_aware_port =
@@ -178,7 +179,7 @@ impl Node {
             let begun = match futures::executor::block_on(select(pin!(begun), &mut interrupted)) {
                 Either::Left((begun, _)) => begun,
                 Either::Right((Ok(()), _)) => return Err(StartError::Interrupted),
-                // Nobody is left who could interrupt.
+                // The sender was dropped, so nothing can interrupt the start any more.
                 Either::Right((Err(_), begun)) => futures::executor::block_on(begun),
             };
             begun.and_then(|begun| begun).map_err(|error| match self.shared.board.state() {
@@ -206,8 +207,8 @@ impl Node {
         futures::executor::block_on(context::run_on(&self.shared.links[shard], job))?
     }
 
-    /// Accepts clients on the first shard's thread and hands them to the shards: in turn, or (`by_source_port`) to the one
-    /// that the client has chosen.
+    /// Accepts clients on the first shard's thread and distributes them to the shards: round robin, or
+    /// (`by_source_port`) to the shard that the client has chosen.
     fn accept_on(&self, listener: TcpListener, by_source_port: Option<usize>) -> Result<(), StartError> {
         let address = self.address;
         self.wait_for(0, move |context| {
@@ -230,22 +231,22 @@ impl Node {
         .map_err(|error| StartError::Listen { address, source: io::Error::other(error.to_string()) })
     }
 
-    /// Where CQL clients connect.
+    /// The address for CQL clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where a client's source port chooses the shard.
+    /// The address at which a client's source port chooses the shard.
     pub fn shard_aware_address(&self) -> SocketAddr {
         self.shard_aware_address
     }
 
-    /// Where other nodes connect; `None`: this node has no neighbours.
+    /// The address for other nodes; `None`: this node has no neighbours.
     pub fn internode_address(&self) -> Option<SocketAddr> {
         self.internode_address
     }
 
-    /// Where metrics, health and administration are.
+    /// The address of metrics, health and administration.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
@@ -254,7 +255,7 @@ impl Node {
         &self.shared
     }
 
-    /// Resolves when this node has left its cluster or was removed from it: it is to be shut down then.
+    /// Resolves when this node has left its cluster or was removed from it. Then the node must be shut down.
     pub async fn removed(&self) {
         let mut departure = self.shared.departure.subscribe();
         // The sender lives as long as the node.
@@ -324,7 +325,7 @@ fn start_shards(
     Ok(threads)
 }
 
-/// The whole life of a shard's thread.
+/// Runs a shard's thread from its start to its end.
 fn run_shard(
     index: usize,
     shared: Arc<NodeShared>,
@@ -336,7 +337,7 @@ fn run_shard(
 ) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // One look at the sockets for each round of tasks, so that a round's requests share it.
+        // One poll of the sockets for each round of tasks, so that the requests of a round share it.
         .event_interval(31)
         .build()
         .map_err(|error| error.to_string())?;
@@ -348,7 +349,7 @@ fn run_shard(
         };
         let context = match opened {
             Ok(context) => {
-                // The starter waits for this; when it is gone, so is the reason to run.
+                // The starting thread waits for this. If it has ended, so has the reason to run.
                 let _ = ready.send(Ok(()));
                 context
             }
@@ -366,7 +367,7 @@ fn run_shard(
     outcome
 }
 
-/// The machine's disk, clock, threads, network and randomness.
+/// The real disk, clock, threads, network and randomness of the machine.
 fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {

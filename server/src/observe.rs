@@ -1,4 +1,4 @@
-//! What an operator sees of a node and may tell it: metrics, health and administration over HTTP.
+//! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
 //! `prometheus` turns the shards' counts ([`crate::shard::metrics`]) into text, `admin` is what the node offers, `reports` what it
 //! tells, `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction

@@ -1,19 +1,19 @@
-//! Bugs that a simulation plants, to see whether its checkers find them.
+//! Bugs that a simulation plants, to test whether its checkers find them.
 //!
-//! Invariant: without the feature `planted-bugs` none can be planted, and asking for one costs nothing.
+//! Invariant: without the feature `planted-bugs` no bug can be planted, and the checks for bugs cost nothing.
 
-/// A bug that breaks one promise.
+/// A bug that breaks one guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedBug {
     /// A replica that missed a write gets no hint.
     SkipHint,
-    /// What a replica lacks is not written to it by a read.
+    /// A read does not write missing data to a replica.
     DropReadRepair,
     /// A replica acknowledges a write before its log has it.
     AcknowledgeBeforeLog,
-    /// A replica does not keep the ballot that it has promised.
+    /// A replica does not store the ballot that it has promised.
     ForgetPromise,
-    /// Who gives a range up sends it as it was a second ago: partitions that were written since are missing there.
+    /// A source streams a range as it was a second ago: partitions that were written since are missing.
     StreamOldRange,
 }
 

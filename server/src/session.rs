@@ -1,4 +1,4 @@
-//! Sessions: what a client's connection says, from its first frame to the statements it runs.
+//! Sessions: the protocol of a client's connection, from its first frame to the statements that it runs.
 
 pub(crate) mod connection;
 pub(crate) mod connection_state;

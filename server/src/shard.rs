@@ -1,7 +1,7 @@
-//! A shard: the thread that owns a part of the node's data, and the ways to it.
+//! A shard: the thread that owns a part of the node's data, and the ways to send it work.
 //!
-//! [`context`] is what a shard works with and how other threads reach it. [`call`] asks shards of this and other nodes.
-//! The layers above keep their state of a shard or node here ([`layers`]) without this layer knowing what it is.
+//! [`context`] holds the state of a shard's thread and its queue. [`call`] sends requests to shards of this and other
+//! nodes. Upper layers keep their state of a shard or node here ([`layers`]) without this layer knowing its type.
 
 pub mod board;
 pub(crate) mod call;

@@ -1,4 +1,4 @@
-//! Data that changes owners: ranges on their way from shard to shard in checksummed, resumable pieces.
+//! Streaming: sends the ranges that change owners from shard to shard in checksummed, resumable chunks.
 //!
 //! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`mod@progress`]
 //! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
@@ -40,7 +40,7 @@ impl Serve for StreamRequest {
     }
 }
 
-/// Carries out what another node asks about streams.
+/// Executes another node's request about streams.
 async fn serve(
     context: &Rc<ShardContext>,
     from: HostId,
@@ -57,7 +57,7 @@ async fn serve(
     }
 }
 
-/// How far this node is with fetching what it gains at an epoch.
+/// The progress of this node in streaming the ranges that it gains at an epoch.
 pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
     let transfers = &context.node.transfers();
     TransferStatus {
@@ -67,19 +67,19 @@ pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
     }
 }
 
-/// The engine's tables of a keyspace whose data follows the ring.
+/// The engine tables of a keyspace whose data follows the ring.
 pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
     let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
     stored.map(|table| table.engine_id()).collect()
 }
 
-/// What is under way, for operators.
+/// The present streams, for operators.
 pub fn progress(context: &ShardContext) -> StreamingReport {
     let view = context.cluster_view();
     let serving = context.node.board.state();
     let state = view.topology.member(&context.node.host_id).map(|member| member.state);
     let mode = match state {
-        // Nothing is agreed before: the node only knows itself.
+        // Before anything is agreed, the topology contains only this node.
         Some(MemberState::Joining(_)) if view.topology.version > 0 => "JOINING",
         Some(MemberState::Leaving(_)) if serving == ServingState::Serving => "LEAVING",
         _ => serving.name(),

@@ -357,7 +357,7 @@ def refused(node, message):
 def test_a_node_of_another_cluster_is_refused(three_nodes):
     stranger = three_nodes.make()
     stranger.settings["cluster_name"] = "another"
-    refused(stranger, "no seed takes this node .* a node of the cluster 'another' is refused by one of the cluster 'test'")
+    refused(stranger, "no seed accepts this node: .* a node of the cluster 'another' is refused by one of the cluster 'test'")
     # The name was a mistake: it was no cluster's yet.
     stranger.settings["cluster_name"] = "test"
     stranger.start()

@@ -13,7 +13,7 @@ use super::failure::{Failure, Outcome};
 use super::names::native_name;
 use crate::error::{RequestError, Result};
 
-/// What is computed.
+/// The computation of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AggregateKind {
     /// `count(*)`: rows
@@ -43,7 +43,7 @@ pub fn is_aggregate(name: &str) -> bool {
     kind_of(name).is_some()
 }
 
-/// An aggregate with definite types.
+/// An aggregate with resolved types.
 #[derive(Debug, Clone)]
 pub struct AggregateFunction {
     kind: AggregateKind,
@@ -69,8 +69,8 @@ impl AggregateFunction {
     }
 }
 
-/// The aggregate of that name for arguments of those types (`count` without arguments counts rows); nothing if no
-/// aggregate has that name.
+/// Resolves the aggregate of that name for arguments of those types (`count` without arguments counts rows). `None`
+/// if no aggregate has that name.
 pub fn resolve_aggregate(name: &str, types: &[CqlType]) -> Result<Option<AggregateFunction>> {
     let (Some(mut kind), Some(plain)) = (kind_of(name), native_name(name)) else { return Ok(None) };
     if kind == AggregateKind::Count && types.is_empty() {
@@ -99,7 +99,7 @@ pub fn resolve_aggregate(name: &str, types: &[CqlType]) -> Result<Option<Aggrega
     Ok(Some(AggregateFunction { kind, name: plain, argument_type, return_type }))
 }
 
-/// What an aggregate remembers of the rows so far.
+/// The state of an aggregate after the rows so far.
 #[derive(Debug, Clone)]
 pub struct AggregateState {
     kind: AggregateKind,
@@ -128,7 +128,7 @@ enum Accumulated {
     },
 }
 
-/// A compensated sum of floating-point numbers, and what it takes to average them without overflow.
+/// A compensated sum of floating-point numbers, and the values needed to average them without overflow.
 #[derive(Debug, Clone, Default)]
 struct FloatingSum {
     sum: f64,
@@ -160,7 +160,7 @@ impl FloatingSum {
 
     fn total(&self) -> f64 {
         let total = self.sum + self.compensation;
-        // Infinities of one sign make the compensation not a number.
+        // Infinities of one sign turn the compensated sum into NaN.
         if total.is_nan() && self.simple_sum.is_infinite() { self.simple_sum } else { total }
     }
 
@@ -189,7 +189,7 @@ impl AggregateState {
         AggregateState { kind, ty: ty.clone(), accumulated }
     }
 
-    /// Takes in a row: the wire bytes of the argument, if the aggregate has one.
+    /// Adds a row: the wire bytes of the argument, if the aggregate has one.
     pub fn add(&mut self, arguments: &[Option<&[u8]>]) -> Result<()> {
         let result = if self.kind == AggregateKind::CountRows {
             self.accumulate(Some(&[]))
@@ -230,7 +230,7 @@ impl AggregateState {
                 }
             }
             numeric => {
-                // The empty value of a numeric type is as null.
+                // The empty value of a numeric type counts as null.
                 if let Some(number) = Number::read(&self.ty, value) {
                     add_number(numeric, &number)?;
                 }
@@ -274,8 +274,8 @@ fn add_number(accumulated: &mut Accumulated, number: &Number) -> std::result::Re
         Accumulated::DecimalSum(sum) => *sum = sum.add(&number.to_decimal()?).map_err(failed)?,
         Accumulated::DecimalAverage { average, count } => {
             *count += 1;
-            // As Cassandra averages: each value moves the average by its share, rounded half to even in the scale of
-            // the difference.
+            // As in Cassandra, each value moves the average by its share, rounded half to even in the scale of the
+            // difference.
             let difference = number.to_decimal()?.subtract(average).map_err(failed)?;
             let share = divide_half_even(&difference, *count);
             *average = average.add(&share).map_err(failed)?;
@@ -285,7 +285,7 @@ fn add_number(accumulated: &mut Accumulated, number: &Number) -> std::result::Re
     Ok(())
 }
 
-/// The quotient in the scale of the dividend, halves to the even digit.
+/// The quotient in the scale of the dividend, rounded half to even.
 fn divide_half_even(dividend: &Decimal, divisor: i64) -> Decimal {
     let divisor = BigInt::from(divisor);
     let quotient = num_integer::Integer::div_floor(&dividend.unscaled, &divisor);

@@ -36,7 +36,7 @@ impl Operator {
         }
     }
 
-    /// The name of the function that carries out the operator.
+    /// The name of the function that executes the operator.
     pub(super) fn function_name(self) -> &'static str {
         match self {
             Operator::Add => "_add",
@@ -48,7 +48,7 @@ impl Operator {
     }
 }
 
-/// The types that arithmetic knows, in the order in which candidates are tried.
+/// The types of arithmetic operands, in the order in which candidates are tried.
 pub(super) const NUMERIC_TYPES: [CqlType; 9] = [
     CqlType::Tinyint,
     CqlType::Smallint,
@@ -63,7 +63,7 @@ pub(super) const NUMERIC_TYPES: [CqlType; 9] = [
 
 /// The type of the result of an operation on two numbers.
 pub(super) fn numeric_result(left: &CqlType, right: &CqlType) -> CqlType {
-    /// Bytes; numbers without a bound count as the largest.
+    /// Size in bytes; numbers of unlimited size count as the largest.
     fn size(ty: &CqlType) -> u8 {
         match ty {
             CqlType::Tinyint => 1,
@@ -97,7 +97,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Reads wire bytes; nothing for the empty value and for bytes that are no value of the type.
+    /// Reads wire bytes. `None` for the empty value and for bytes that are not a value of the type.
     pub(super) fn read(ty: &CqlType, bytes: &[u8]) -> Option<Number> {
         if bytes.is_empty() {
             return None;
@@ -126,7 +126,7 @@ impl Number {
         })
     }
 
-    /// The integer part in 32 bits, as Java's `intValue`: floating-point numbers saturate, integers are cut.
+    /// The integer part in 32 bits, as Java's `intValue`: floating-point numbers saturate, integers are truncated.
     pub(super) fn to_i32(&self) -> Result<i32, Failure> {
         Ok(match self {
             Number::Float(number) => *number as i32,
@@ -189,12 +189,12 @@ impl Number {
     }
 }
 
-/// A problem with a value becomes the failure of the call.
+/// Turns an error of a value into the failure of the call.
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Execution(error.to_string())
 }
 
-/// Carries out an operator on operands of those types.
+/// Applies an operator to operands of those types.
 pub(super) fn operate(
     operator: Operator,
     types: &[CqlType],
@@ -274,7 +274,7 @@ fn compute(operator: Operator, result: &CqlType, left: &Number, right: &Number) 
     })
 }
 
-/// The number with the sign changed; the smallest integers stay as they are.
+/// The negated number; the smallest integers are unchanged.
 pub(super) fn negate(ty: &CqlType, value: &[u8]) -> Outcome {
     let Some(number) = Number::read(ty, value) else { return Ok(None) };
     let negated = match number {

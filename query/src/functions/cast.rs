@@ -7,10 +7,10 @@ use super::arithmetic::{Number, failed};
 use super::failure::Outcome;
 use super::temporal;
 
-/// How a cast is done.
+/// The conversion of a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cast {
-    /// The bytes stay as they are.
+    /// The bytes are unchanged.
     Identity,
     Number,
     Text,
@@ -28,7 +28,7 @@ impl Cast {
         match from {
             CqlType::Ascii if *to == CqlType::Text => Some(Cast::Identity),
             number if number.is_numeric() && to_text => Some(Cast::Text),
-            // A counter is what only counter columns hold: nothing is cast to it.
+            // Counters exist only in counter columns: nothing is cast to a counter.
             number if number.is_numeric() && to.is_numeric() && *to != CqlType::Counter => Some(Cast::Number),
             CqlType::Inet
             | CqlType::Boolean
@@ -60,7 +60,8 @@ impl Cast {
     }
 }
 
-/// As Java converts between its number types; to a decimal, a number keeps the digits it prints with.
+/// Converts as Java converts between its number types. Converted to a decimal, a number keeps the digits with which
+/// it is printed.
 fn cast_number(number: &Number, to: &CqlType) -> Outcome {
     let decimal = match (number, to) {
         (Number::Integer(number), CqlType::Decimal) => Decimal::from(*number),

@@ -27,7 +27,8 @@ pub(super) const COLLECTION_FUNCTIONS: [(&str, CollectionFunction); 7] = [
 ];
 
 impl CollectionFunction {
-    /// The type of the result for a collection of that type, or what kind of argument the function needs.
+    /// The type of the result for a collection of that type. The error is the kind of argument that the function
+    /// needs.
     pub(super) fn return_type(self, ty: &CqlType) -> Result<CqlType, &'static str> {
         match (self, ty) {
             (CollectionFunction::MapKeys, CqlType::Map { key, .. }) => {

@@ -1,4 +1,4 @@
-//! What a function may use besides its arguments: the time of the request and a source of new UUIDs.
+//! The context of a function call besides its arguments: the time of the request and a source of new UUIDs.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -8,16 +8,16 @@ use cql_lite::types::timeuuid;
 use helenus_engine::io::whole_seconds;
 use uuid::Uuid;
 
-/// Makes new UUIDs. The process has one; a simulation hands in its own.
+/// Makes new UUIDs. The process has one source; a simulation provides its own.
 pub trait UuidSource: fmt::Debug + Send + Sync {
     /// A random (version 4) UUID.
     fn random(&self) -> Uuid;
-    /// A version 1 UUID that this source has not made before, of that time or, where UUIDs were made faster than
-    /// time passes, a little later.
+    /// A version 1 UUID that this source has not made before. Its time is the given one, or a little later if UUIDs
+    /// are made faster than time passes.
     fn time_based(&self, unix_micros: i64) -> Uuid;
 }
 
-/// The circumstances of one request.
+/// The call context of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct CallContext {
     /// The time of the request, in microseconds since the epoch.
@@ -26,12 +26,12 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// A request at that time (microseconds since the epoch) in this process.
+    /// A request at that time (microseconds since the epoch), with the process's source of UUIDs.
     pub fn at(now_micros: i64) -> CallContext {
         CallContext::with_uuids(now_micros, CallContext::process_uuids())
     }
 
-    /// The source of UUIDs of this process.
+    /// The process's source of UUIDs.
     pub fn process_uuids() -> &'static dyn UuidSource {
         static PROCESS: LazyLock<ProcessUuids> = LazyLock::new(ProcessUuids::new);
         &*PROCESS
@@ -52,7 +52,7 @@ impl CallContext {
         self.uuids.random()
     }
 
-    /// A new timeuuid of the time of the request.
+    /// A new timeuuid with the time of the request.
     pub fn new_timeuuid(&self) -> Uuid {
         self.uuids.time_based(self.now_micros)
     }
@@ -63,7 +63,7 @@ impl CallContext {
     }
 }
 
-/// UUIDs unique among processes by a random node and clock sequence.
+/// UUIDs that are unique among processes by a random node and clock sequence.
 #[derive(Debug)]
 struct ProcessUuids {
     /// The time of the last timeuuid, in units of 100 ns.
@@ -76,7 +76,7 @@ struct ProcessUuids {
 impl ProcessUuids {
     fn new() -> ProcessUuids {
         let [n0, n1, n2, n3, n4, n5, c0, c1, ..] = *Uuid::new_v4().as_bytes();
-        // The multicast bit marks a node that is no network address (RFC 9562, section 6.10).
+        // The multicast bit marks a node that is not a network address (RFC 9562, section 6.10).
         ProcessUuids {
             last_tick: AtomicI64::new(i64::MIN),
             clock_sequence: u16::from_be_bytes([c0, c1]),

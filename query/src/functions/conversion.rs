@@ -1,4 +1,4 @@
-//! Functions that turn a value into another form: blobs, JSON, lengths.
+//! Functions that convert a value to another form: blobs, JSON, lengths.
 
 use cql_lite::types::validate::validate;
 use cql_lite::types::{CqlType, json, literal};

@@ -1,8 +1,8 @@
 //! Exponential and logarithms of decimals, to at least 32 significant digits.
 //!
-//! Numbers are held in fixed point: an integer and a number of digits after the point, with guard digits that the
-//! result drops. The exponential takes out powers of ten, so its series sees arguments below ln 10; the logarithm
-//! takes out the exponent and refines a double by Halley's iteration, which triples the digits each time.
+//! Numbers are in fixed point: an integer and a number of digits after the point, with guard digits that the result
+//! drops. The exponential factors out powers of ten, so the arguments of its series are below ln 10. The logarithm
+//! factors out the exponent and refines a double by Halley's iteration, which triples the digits each time.
 
 use cql_lite::types::number::{Decimal, NumberError, digit_count};
 use num_bigint::BigInt;
@@ -18,10 +18,10 @@ const MAXIMUM_DIGITS: u64 = 1000;
 /// Digits computed beyond those of the result.
 const GUARD_DIGITS: u64 = 12;
 
-/// The largest magnitude of an argument of the exponential that is computed.
+/// Largest magnitude of an argument for which the exponential is computed.
 const MAXIMUM_EXPONENT: i64 = 1_000_000_000;
 
-/// As many digits as the argument has, within bounds.
+/// The number of significant digits of the argument, within the limits.
 fn significant_digits(number: &Decimal) -> u64 {
     digit_count(&number.unscaled).clamp(MINIMUM_DIGITS, MAXIMUM_DIGITS)
 }
@@ -53,7 +53,8 @@ impl FixedPoint {
         Ok(number.rounded(self.digits as i32)?.unscaled)
     }
 
-    /// e to a power of moderate size: halved until the series converges quickly, then squared as often.
+    /// e to a power of moderate size: the power is halved until the series converges quickly, then the result is
+    /// squared as often.
     fn exponential(&self, power: &BigInt) -> BigInt {
         const HALVINGS: u32 = 8;
         let reduced = power >> HALVINGS;
@@ -96,7 +97,7 @@ impl FixedPoint {
     }
 }
 
-/// The number with that many significant digits, without trailing zeros.
+/// Rounds the number to `digits` significant digits and drops trailing zeros.
 fn finish(unscaled: BigInt, scale: i64, digits: u64) -> Result<Decimal, NumberError> {
     let scale = i32::try_from(scale).map_err(|_| NumberError::TooManyDigits)?;
     let exact = Decimal { unscaled, scale };
@@ -115,7 +116,7 @@ pub(super) fn exponential(number: &Decimal) -> Result<Decimal, NumberError> {
         return Err(NumberError::TooManyDigits);
     }
     let digits = significant_digits(number);
-    // The integer digits of the argument are lost when the multiple of ln 10 is taken out.
+    // The integer digits of the argument are lost when the multiple of ln 10 is subtracted.
     let fixed = FixedPoint::new(digits + GUARD_DIGITS + number.exponent().max(0).unsigned_abs());
     let power = fixed.read(number)?;
     let (tens, rest) = power.div_mod_floor(&fixed.ln_10());
@@ -139,7 +140,7 @@ pub(super) fn decimal_logarithm(number: &Decimal) -> Result<Decimal, NumberError
     finish(fixed.divide(&value, &fixed.ln_10()), fixed.digits as i64, digits)
 }
 
-/// The natural logarithm in fixed point, and how many digits the result should have.
+/// The natural logarithm in fixed point, and the number of digits of the result.
 fn logarithm(number: &Decimal) -> Result<(FixedPoint, BigInt, u64), NumberError> {
     let digits = significant_digits(number);
     // A number close to one has a logarithm close to zero, whose leading zeros cost digits.
@@ -148,7 +149,7 @@ fn logarithm(number: &Decimal) -> Result<(FixedPoint, BigInt, u64), NumberError>
     let mantissa_scale = digit_count(&number.unscaled);
     let mantissa_scale = i32::try_from(mantissa_scale).map_err(|_| NumberError::TooManyDigits)?;
     let (mantissa, exponent) = if exponent == 1 {
-        // From one to ten: no multiple of ln 10 that would have to cancel out.
+        // From one to ten: there is no multiple of ln 10 that would have to cancel out.
         (fixed.read(number)?, 0)
     } else {
         (fixed.read(&Decimal { unscaled: number.unscaled.clone(), scale: mantissa_scale })?, exponent)

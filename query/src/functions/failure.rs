@@ -1,11 +1,11 @@
-//! How a call fails.
+//! Failures of function calls.
 
-/// Why a call failed: the function did not like its arguments' values.
+/// The reason why a call failed: an invalid value of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The request asks for something impossible.
+    /// The request is impossible.
     Invalid(String),
-    /// The function failed while it ran.
+    /// The function failed during execution.
     Execution(String),
 }
 

@@ -1,4 +1,4 @@
-//! A function whose overload is chosen, and its call.
+//! A function with a chosen overload, and its call.
 
 use cql_lite::types::{CqlType, token as tokens};
 
@@ -13,7 +13,7 @@ use super::temporal::{self, TemporalFunction};
 use super::vector::{self, Similarity};
 use crate::error::{RequestError, Result};
 
-/// What a function does.
+/// The computation of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Implementation {
     Operation(Operator),
@@ -34,7 +34,7 @@ pub(super) enum Implementation {
     Token,
 }
 
-/// A function with definite types.
+/// A function with resolved types.
 #[derive(Debug, Clone)]
 pub struct ResolvedFunction {
     name: String,
@@ -60,12 +60,12 @@ impl ResolvedFunction {
         &self.name
     }
 
-    /// The name with the keyspace, `system.now`.
+    /// The name with the keyspace, for example `system.now`.
     pub fn qualified_name(&self) -> &str {
         &self.qualified_name
     }
 
-    /// The types of the arguments, in which a call expects their wire bytes.
+    /// The types of the arguments. A call takes their wire bytes.
     pub fn argument_types(&self) -> &[CqlType] {
         &self.argument_types
     }
@@ -84,7 +84,7 @@ impl ResolvedFunction {
         }
     }
 
-    /// The name of a result column, from the texts of the arguments: `a + b`, `cast(a as int)`, `system.abs(a)`.
+    /// The name of a result column, made from the texts of the arguments: `a + b`, `cast(a as int)`, `system.abs(a)`.
     pub fn column_name(&self, arguments: &[String]) -> String {
         let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
         match self.implementation {
@@ -112,7 +112,7 @@ impl ResolvedFunction {
             }
             _ => {}
         }
-        // Every other function gives null for null.
+        // Every other function returns null for a null argument.
         let Some(values) = arguments.iter().copied().collect::<Option<Vec<&[u8]>>>() else { return Ok(None) };
         let value = values.first().copied().unwrap_or_default();
         let second = values.get(1).copied().unwrap_or_default();

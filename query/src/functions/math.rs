@@ -1,6 +1,6 @@
 //! `abs`, `exp`, `log`, `log10`, `round`: the result has the type of the argument.
 //!
-//! For integers the function is computed as a double and cut to the type, as Java casts.
+//! For integers the function is computed as a double and truncated to the type, as Java casts.
 
 use cql_lite::types::CqlType;
 use cql_lite::types::number::Decimal;
@@ -61,7 +61,7 @@ fn of_double(function: MathFunction, number: f64) -> f64 {
         MathFunction::Exponential => number.exp(),
         MathFunction::NaturalLogarithm => number.ln(),
         MathFunction::DecimalLogarithm => number.log10(),
-        // Java rounds a double to a long, halves up. Adding a half to the largest double below it would round up.
+        // Java rounds a double to a long, halves up. Adding a half to the largest double below a half would round up.
         MathFunction::Round => {
             let floor = number.floor();
             (if number - floor >= 0.5 { floor + 1.0 } else { floor }) as i64 as f64

@@ -1,14 +1,14 @@
 //! Native functions over wire values: scalar functions, operators, casts and aggregates.
 //!
-//! A call is resolved once, when a statement is prepared: the name and what is known of the arguments' types select
-//! a [`ResolvedFunction`] with definite argument and return types. It is then called with wire bytes, `None` being
-//! null. Behaviour and the texts of errors are Cassandra's.
+//! A call is resolved once, when a statement is prepared: the name and the known types of the arguments select a
+//! [`ResolvedFunction`] with definite argument and return types. It is then called with wire bytes; `None` is null.
+//! Behaviour and texts of errors are Cassandra's.
 //!
 //! * [`registry`]: names, signatures, choice among overloads
 //! * [`function`]: a resolved function and its call
-//! * [`context`]: what a call may use besides its arguments (time, new UUIDs)
+//! * [`context`]: the context of a call besides its arguments (time, new UUIDs)
 //! * [`aggregate`]: count, min, max, sum, avg
-//! * the rest: what the functions do, by topic
+//! * the rest: the computations, by topic
 
 pub mod aggregate;
 mod arithmetic;

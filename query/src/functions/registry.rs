@@ -1,9 +1,9 @@
 //! The native functions by name, and the choice among their overloads.
 //!
-//! An argument is exact for a parameter if it has its very type, weak if it can become a value of it. A candidate all
-//! of whose arguments are exact is taken at once; otherwise the only weakly matching one is; none or several are
-//! errors. Literals are weak for every type they can be written for and exact for their natural type; bind markers
-//! and nulls are weak for everything.
+//! An argument is an exact match of a parameter if it has the same type, a weak match if it can be converted. A
+//! candidate with exact matches only is chosen at once. Otherwise a single candidate with weak matches is chosen;
+//! none or several are errors. Literals match weakly every type for which they can be written, and exactly their
+//! natural type. Bind markers and nulls match everything weakly.
 
 use cql_lite::types::CqlType;
 use cql_lite::types::literal::LiteralKind;
@@ -18,7 +18,7 @@ use super::temporal::TemporalFunction;
 use super::vector::{SIMILARITIES, Similarity};
 use crate::error::{RequestError, Result};
 
-/// The name of the function that carries out the unary minus.
+/// The name of the function that executes the unary minus.
 pub const NEGATION: &str = "_negate";
 
 /// The name of the function that carries out a binary operator; empty for a symbol that is no operator.
@@ -29,8 +29,8 @@ pub fn operator_name(symbol: &str) -> &'static str {
         .map_or("", |operator| operator.function_name())
 }
 
-/// The name with its keyspace: `system.now`, `ks.f`. A name without a keyspace that is no native function stays as it
-/// is.
+/// The name with its keyspace: `system.now`, `ks.f`. A name without a keyspace that is not a native function is
+/// returned unchanged.
 pub fn qualified_name(keyspace: Option<&str>, name: &str) -> String {
     match keyspace {
         Some(keyspace) => format!("{keyspace}.{name}"),
@@ -39,18 +39,18 @@ pub fn qualified_name(keyspace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Whether there is a function of that name, whatever its arguments.
+/// Whether a function of that name exists, for any arguments.
 pub fn exists(name: &str) -> bool {
     super::is_aggregate(name)
         || native_name(name).is_some_and(|plain| !matches!(candidates(&plain), Candidates::None))
 }
 
-/// What a name stands for.
+/// The functions with one name.
 enum Candidates {
     None,
-    /// Functions of fixed types.
+    /// Functions with fixed types.
     Overloads(Vec<ResolvedFunction>),
-    /// A function that takes what it gets.
+    /// A function that adapts to the types of its arguments.
     Generic(Generic),
 }
 
@@ -212,13 +212,13 @@ fn operations(operator: Operator) -> Vec<ResolvedFunction> {
     functions
 }
 
-/// What is known of an argument when a call is resolved.
+/// The known properties of an argument when a call is resolved.
 struct Argument<'a> {
     /// The type of a column or of a call.
     known: Option<&'a CqlType>,
     /// The natural type of a literal.
     natural: Option<&'a CqlType>,
-    /// How the argument is written, for messages.
+    /// The argument's text in the statement, for messages.
     text: String,
 }
 
@@ -234,7 +234,7 @@ impl Argument<'_> {
         self.known.is_none() && self.natural.is_none()
     }
 
-    /// How the argument fits a parameter of that type.
+    /// How well the argument matches a parameter of that type.
     fn matches(&self, parameter: &CqlType) -> Match {
         if let Some(known) = self.known {
             return if known.freeze() == parameter.freeze() {
@@ -256,13 +256,13 @@ impl Argument<'_> {
         }
     }
 
-    /// The type the argument has when nothing else decides.
+    /// The type of the argument if nothing else determines it.
     fn own_type(&self) -> Option<&CqlType> {
         self.known.or(self.natural)
     }
 }
 
-/// Whether the values of a type have elements or fields. A literal of one such type may be meant for another.
+/// Whether the values of a type have elements or fields. A literal of one such type may stand for another.
 fn is_composite(value_type: &CqlType) -> bool {
     value_type.is_collection()
         || matches!(value_type, CqlType::Tuple(_) | CqlType::UserType { .. } | CqlType::Vector { .. })
@@ -282,9 +282,9 @@ fn literal_kind(natural: &CqlType) -> Option<LiteralKind> {
     })
 }
 
-/// Resolves a call. `known` has the types of arguments that have one (columns, calls), `natural` those that literals
-/// have by themselves; an argument with neither is a bind marker or null. `hint` is the type the result should have,
-/// if something expects one.
+/// Resolves a call. `known` has the types of arguments that have one (columns, calls), `natural` the natural types of
+/// literals; an argument with neither is a bind marker or null. `hint` is the expected type of the result, if there
+/// is one.
 pub fn resolve_with_literals(
     name: &str,
     known: &[Option<CqlType>],
@@ -294,7 +294,7 @@ pub fn resolve_with_literals(
     resolve_described(name, known, natural, &[], hint)
 }
 
-/// As [`resolve_with_literals`], with how the arguments are written, for the messages of errors.
+/// Like [`resolve_with_literals`], with the texts of the arguments for error messages.
 pub fn resolve_described(
     name: &str,
     known: &[Option<CqlType>],
@@ -345,7 +345,7 @@ fn choose(
         }
     }
     if weak.is_empty() && hint.is_some() {
-        // Nothing gives the type that is expected. The caller reports that better, with both types at hand.
+        // No overload returns the expected type. The caller can report that better, with both types.
         return choose(name, all, arguments, None);
     }
     let text = |index: usize| arguments.get(index).map_or("", |argument| argument.text.as_str());
@@ -363,7 +363,7 @@ fn choose(
             signatures(&all)
         ))),
         (_, Some(operator)) => {
-            // Without markers, operands of the very type that is asked for settle it.
+            // Without markers, operands of exactly the expected type decide.
             let settled = hint.filter(|_| !arguments.iter().any(Argument::is_open)).and_then(|hint| {
                 weak.iter().find(|candidate| candidate.argument_types().iter().all(|ty| ty == hint))
             });
@@ -387,7 +387,7 @@ fn choose(
     }
 }
 
-/// A function without overloads: errors can name the argument.
+/// Checks the arguments of a function without overloads: errors can name the argument.
 fn check_only(only: ResolvedFunction, arguments: &[Argument<'_>]) -> Result<ResolvedFunction> {
     let required = only.argument_types().len();
     if required != arguments.len() {
@@ -409,7 +409,7 @@ fn check_only(only: ResolvedFunction, arguments: &[Argument<'_>]) -> Result<Reso
     Ok(only)
 }
 
-/// The worst match of the arguments.
+/// The worst match among the arguments.
 fn match_all(candidate: &ResolvedFunction, arguments: &[Argument<'_>]) -> Match {
     if candidate.argument_types().len() != arguments.len() {
         return Match::None;
@@ -488,8 +488,8 @@ fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> 
     check_only(function, arguments)
 }
 
-/// Both arguments are float vectors of one dimension; one of them may be a literal or marker, which takes the other's
-/// type.
+/// Resolves a similarity function: both arguments are float vectors of one dimension. One of them may be a literal or
+/// marker, which takes the other's type.
 fn resolve_similarity(
     similarity: Similarity,
     name: &str,
@@ -522,7 +522,7 @@ fn resolve_similarity(
     ))
 }
 
-/// The function that casts from a type to another.
+/// The function that casts one type to another.
 pub fn resolve_cast(from: &CqlType, to: &CqlType) -> Result<ResolvedFunction> {
     let cast = Cast::between(from, to)
         .ok_or_else(|| RequestError::invalid(format!("{from} cannot be cast to {to}")))?;

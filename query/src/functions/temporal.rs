@@ -1,4 +1,4 @@
-//! Functions of time: now, conversions between points in time, `floor`.
+//! Functions on dates and times: now, conversions between points in time, `floor`.
 
 use cql_lite::types::duration::Duration;
 use cql_lite::types::{CqlType, time, timeuuid};
@@ -8,7 +8,7 @@ use super::arithmetic::failed;
 use super::context::CallContext;
 use super::failure::{Failure, Outcome};
 
-/// A function of time.
+/// A function on dates and times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TemporalFunction {
     CurrentTimeuuid,
@@ -24,7 +24,7 @@ pub(super) enum TemporalFunction {
 }
 
 impl TemporalFunction {
-    /// Whether the result depends on the arguments only.
+    /// Whether the result depends only on the arguments.
     pub(super) fn is_pure(self) -> bool {
         !matches!(
             self,
@@ -36,7 +36,7 @@ impl TemporalFunction {
     }
 }
 
-/// The wire bytes of the present, in the form that the function gives.
+/// The present time in the form that the function returns, in wire bytes.
 pub(super) fn now(function: TemporalFunction, context: &CallContext) -> Vec<u8> {
     let millis = context.now_millis();
     match function {
@@ -52,7 +52,7 @@ pub(super) fn now(function: TemporalFunction, context: &CallContext) -> Vec<u8> 
     }
 }
 
-/// A point in time as milliseconds since the epoch; nothing for the empty value.
+/// A point in time as milliseconds since the epoch; `None` for the empty value.
 fn millis_of(ty: &CqlType, value: &[u8]) -> Option<i64> {
     Some(match ty {
         CqlType::Timestamp => i64::from_be_bytes(value.try_into().ok()?),

@@ -1,4 +1,4 @@
-//! What the native functions give, on wire bytes.
+//! Results of the native functions, on wire bytes.
 
 use cql_lite::types::number::Decimal;
 use cql_lite::types::{CqlType, Value, literal, timeuuid};
@@ -18,7 +18,7 @@ fn resolve(name: &str, types: &[CqlType]) -> crate::error::Result<ResolvedFuncti
     resolve_with_literals(name, &known, &vec![None; types.len()], None)
 }
 
-/// Calls a function on values given as text; the result as text.
+/// Calls a function on values given as text. The result is text.
 fn call(name: &str, arguments: &[(CqlType, &str)]) -> Result<String, String> {
     let types: Vec<CqlType> = arguments.iter().map(|(ty, _)| ty.clone()).collect();
     let function = resolve(name, &types).map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ fn operators_compute() {
 }
 
 #[test]
-fn failing_operations_say_why() {
+fn failing_operations_show_the_reason() {
     use CqlType::{Boolean, Decimal, Double, Float, Int, Smallint, Text, Tinyint, Varint};
     for (left, symbol, right, expected) in [
         ((Int, "1"), "/", (Tinyint, "0"), "the operation 'int / tinyint' failed: / by zero"),
@@ -159,7 +159,7 @@ fn overloads_are_chosen_by_exact_types_first() {
     // A literal has its natural type: tinyint + 1 is an int.
     let function = resolve(&[Some(CqlType::Tinyint), None], &[None, Some(CqlType::Int)], None).unwrap();
     assert_eq!(function.argument_types(), [CqlType::Tinyint, CqlType::Int]);
-    // But not where that cannot be the result.
+    // Unless the result cannot have that type.
     let hint = CqlType::Tinyint;
     let function = resolve(&[None, None], &[Some(CqlType::Int), Some(CqlType::Int)], Some(&hint)).unwrap();
     assert_eq!(function.argument_types(), [CqlType::Tinyint, CqlType::Tinyint]);

@@ -1,4 +1,4 @@
-//! Similarity of vectors of floats, from 0 to 1 (the dot product of vectors that are not of length one may be outside).
+//! Similarity of vectors of floats, from 0 to 1 (the dot product of vectors whose length is not one may be outside).
 
 use super::failure::{Failure, Outcome};
 

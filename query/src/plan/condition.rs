@@ -9,7 +9,7 @@ use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Table;
 
-/// What must hold for a modification to be applied.
+/// The conditions for applying a modification.
 #[derive(Debug, Clone)]
 pub enum Conditions {
     NotExists,
@@ -23,12 +23,12 @@ pub struct Condition {
     /// Index in [`Table::columns`].
     pub column: usize,
     pub part: ConditionPart,
-    /// The type of what is compared.
+    /// The type of the compared value.
     pub value_type: CqlType,
     pub test: ConditionTest,
 }
 
-/// Which part of the column's value is looked at.
+/// The part of the column's value that is compared.
 #[derive(Debug, Clone)]
 pub enum ConditionPart {
     Whole,
@@ -154,7 +154,7 @@ fn resolve_condition(
     Ok(Condition { column: index, part, value_type, test })
 }
 
-/// Whether an operator compares for equality only.
+/// Whether an operator only tests for equality.
 pub fn is_equality(operator: Comparison) -> bool {
     matches!(operator, Comparison::Equal | Comparison::NotEqual)
 }

@@ -1,9 +1,10 @@
-//! Rows written straight into an answer, as most statements want them: nothing but columns, each held as one value.
+//! Result rows that are written directly from stored rows, for the usual statements: only columns are selected, each
+//! with a single value.
 //!
-//! Such a row needs no slots ([`crate::plan::row_layout::RowLayout`]) that filters, functions or groups could look at: its cells are found
-//! once and copied, its clustering values are decoded where they are to stand.
+//! Such a row needs no slots ([`crate::plan::row_layout::RowLayout`]) for filters, functions or groups: its cells are
+//! searched once and copied, and its clustering values are decoded directly into the result.
 //!
-//! Invariant: for every row that a statement can have written, the bytes are those that the way through slots writes.
+//! Invariant: for every row that a statement can have written, the bytes equal those written through slots.
 
 use cql_lite::types::{CqlType, codec};
 
@@ -15,36 +16,37 @@ use crate::stored_key::{SourceRow, decode_clustering, key_component};
 /// Marks a column id that is not selected.
 const NOT_SELECTED: u8 = u8::MAX;
 
-/// Most cells that are selected of a row: they are kept in a place of fixed size while it is written.
+/// Most selected cells of a row: they are kept in an array of fixed size while the row is written.
 const CELLS_MAX: u8 = 16;
 
-/// How regular rows become result rows: worked out once a plan.
+/// The conversion of regular rows to result rows, computed once for each plan.
 #[derive(Debug)]
 pub struct DirectRows {
-    /// In the order of the result.
+    /// In the order of the result columns.
     parts: Vec<Part>,
-    /// Column id to the number among the selected cells.
+    /// The index among the selected cells, by column id.
     cell_of_column: Vec<u8>,
-    /// Type and whether descending, of the clustering columns up to the last that is selected.
+    /// For each clustering column up to the last selected one: its type, and whether it is descending.
     clustering: Vec<(CqlType, bool)>,
     partition_key_count: usize,
 }
 
-/// Where a value of the result comes from.
+/// The origin of a value of the result.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     /// A component of the partition key.
     PartitionKey(usize),
-    /// A component of the position; these ascend.
+    /// A component of the position. These indexes ascend.
     Clustering(usize),
     /// A selected cell.
     Cell(usize),
 }
 
 impl DirectRows {
-    /// `None` where rows cannot be written so. `slots`: what is selected, of what is fetched.
+    /// Creates the conversion; `None` if the rows of the statement cannot be written directly. `slots`: the selected
+    /// ones among those fetched.
     pub fn new(table: &Table, fetched: &Fetched, slots: &[usize]) -> Option<Self> {
-        // Counters are summed up, and cells of dropped columns may be left in rows.
+        // Counters must be summed, and rows may still have cells of dropped columns.
         if table.is_counter || !table.dropped_columns.is_empty() {
             return None;
         }

@@ -81,7 +81,7 @@ pub fn plan_insert(
     Ok(plan)
 }
 
-/// Sorts the values of an INSERT (by index in [`Table::columns`]) into keys and operations.
+/// Distributes the values of an INSERT (by index in [`Table::columns`]) to keys and operations.
 pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Result<()> {
     let table = plan.table.clone();
     let (partition_count, clustering_count) = (table.partition_key_count, table.clustering_key_count);
@@ -175,7 +175,7 @@ pub fn plan_update(
     Ok(plan)
 }
 
-/// The clustering columns of a modification that no relation names.
+/// The clustering columns that no relation of a modification names.
 fn missing_clustering(plan: &ModifyPlan) -> Vec<&Column> {
     plan.table
         .clustering_key()
@@ -194,7 +194,7 @@ fn missing_clustering(plan: &ModifyPlan) -> Vec<&Column> {
         .collect()
 }
 
-/// The plan of an UPDATE or DELETE: its WHERE and IF clauses (in this order, as they number their markers) resolved.
+/// Plans an UPDATE or DELETE: resolves its WHERE and IF clauses, in this order, in which their markers are numbered.
 fn keyed_plan(
     kind: ModifyKind,
     table: &Arc<Table>,

@@ -1,4 +1,4 @@
-//! Names of a statement looked up in the catalog (tables, columns, types), and the names of expressions.
+//! Looks up the names of a statement in the catalog (tables, columns, types), and names expressions.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use cql_lite::types::CqlType;
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 
-/// What names are looked up in.
+/// The scope in which names are looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     pub catalog: &'a Catalog,
-    /// The keyspace of the statement's table: user types are looked up there.
+    /// The keyspace of the statement's table, in which user types are looked up.
     pub keyspace: Option<&'a str>,
     pub table: Option<&'a Table>,
 }
 
-/// The keyspace that a name means: its own, else the session's.
+/// The keyspace of a name: its own, or else the session's.
 pub fn keyspace_of<'a>(name: &'a ast::QualifiedName, session: Option<&'a str>) -> Result<&'a str> {
     name.keyspace.as_ref().map(ast::Identifier::as_str).or(session).ok_or_else(|| {
         RequestError::invalid(
@@ -26,7 +26,7 @@ pub fn keyspace_of<'a>(name: &'a ast::QualifiedName, session: Option<&'a str>) -
     })
 }
 
-/// The table that a name means.
+/// The table of a name.
 pub fn table_of<'a>(
     catalog: &'a Catalog,
     name: &ast::QualifiedName,

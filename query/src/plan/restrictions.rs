@@ -1,9 +1,4 @@
-//! The WHERE clause: which partitions and positions a statement is about, and what is left to filter.
-//!
-//! Invariants:
-//! * Every relation ends up in exactly one of: the partition restriction, the clustering restrictions (a prefix of the
-//!   clustering key: equalities, then at most one slice), the filters.
-//! * What filters is said out loud: without ALLOW FILTERING a non-empty list of filters is refused.
+//! The WHERE clause: the partitions and positions that a statement addresses, and the filters.
 
 mod relation;
 mod resolved;
@@ -29,7 +24,7 @@ use super::term::Markers;
 use crate::error::Result;
 use crate::schema::catalog::Table;
 
-/// Resolves and sorts the relations of a WHERE clause. `allow_filtering`: also those that filter are wanted.
+/// Resolves and sorts the relations of a WHERE clause. `allow_filtering`: relations that filter are permitted.
 pub fn resolve_relations(
     relations: &[ast::Relation],
     scope: &Scope<'_>,

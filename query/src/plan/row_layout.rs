@@ -1,7 +1,7 @@
-//! A row of the engine as values of columns: keys taken apart, cells sorted into slots, collections put together.
+//! Converts a row of the engine to values of columns: splits keys, sorts cells into slots, assembles collections.
 //!
-//! Invariants: a slot holds wire bytes exactly as a client gets them; values of simple cells are borrowed from the engine,
-//! only clustering values and collections of many cells are built (in the row's scratch buffer).
+//! Invariants: a slot holds the wire bytes exactly as a client gets them. Values of simple cells are borrowed from
+//! the engine; only clustering values and collections with many cells are built (in the row's scratch buffer).
 
 use cql_lite::types::{CqlType, codec, ordered};
 use helenus_engine::{CellKind, RowRef};
@@ -15,31 +15,31 @@ use crate::stored_key::{decode_clustering, key_components};
 /// Marks a column id that is not fetched.
 const NOT_FETCHED: u16 = u16::MAX;
 
-/// How the rows of one statement are read: worked out once a plan.
+/// How the rows of one statement are read; computed once for each plan.
 #[derive(Debug)]
 pub struct RowLayout {
     slots: Vec<SlotSource>,
-    /// Column id to slot.
+    /// Slot by column id.
     slot_of_column: Vec<u16>,
     clustering: Vec<(CqlType, bool, Option<usize>)>,
     partition_key_count: usize,
     last_clustering: usize,
     reads_partition_key: bool,
     with_times: bool,
-    /// Ids of the columns of regular rows that are read, ordered; `None` where some are held in many cells. Static rows are
-    /// read with them too, and stay whole: they have no liveness, so none is complete without its older versions.
+    /// Sorted ids of the columns of regular rows that are read; `None` if some have many cells. Static rows are read
+    /// with these ids too and stay whole: they have no liveness, so none is complete without its older versions.
     simple_columns: Option<Vec<u32>>,
-    /// By column id; only where cells of dropped columns may be left in rows.
+    /// By column id. Only present if rows may still have cells of dropped columns.
     visibility: Option<Vec<Visibility>>,
 }
 
-/// Which cells of a column are there for readers.
+/// The cells of a column that readers can see.
 #[derive(Debug, Clone, Copy)]
 enum Visibility {
-    /// The table does not have the column (any more).
+    /// None: the table does not have the column (any more).
     None,
     All,
-    /// It was dropped and added again: only what is newer than the drop (microseconds).
+    /// The column was dropped and added again: only cells newer than the drop (microseconds) are visible.
     NewerThan(i64),
 }
 
@@ -58,12 +58,12 @@ impl Visibility {
 struct SlotSource {
     kind: ColumnKind,
     visibility: Visibility,
-    /// For collections and user types held in many cells.
+    /// The type, for collections and user types with many cells.
     multi_cell: Option<CqlType>,
     with_times: bool,
 }
 
-/// The time of a cell.
+/// Timestamp and expiry of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellTime {
     pub path: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct CellTime {
     pub expires_at: Option<u32>,
 }
 
-/// Values that outlive the row they came from, by slot.
+/// Values, by slot, that outlive the row from which they were read.
 pub type OwnedValues = Vec<Option<Vec<u8>>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +82,7 @@ enum Slot<'a> {
     Scratch(u32, u32),
 }
 
-/// Where the values of one row are put, by slot. It stays where its owner has it: it is too large to be handed on by copying.
+/// Buffer for the values of one row, by slot. It is passed by reference: it is too large to be copied.
 #[derive(Debug, Default)]
 pub struct SlotBuffer<'a>(SmallVec<[Slot<'a>; 16]>);
 
@@ -91,7 +91,7 @@ pub struct SlotBuffer<'a>(SmallVec<[Slot<'a>; 16]>);
 pub struct RowValues<'a> {
     slots: &'a [Slot<'a>],
     scratch: &'a [u8],
-    /// By slot; empty unless the statement asks for times.
+    /// By slot; empty unless the statement selects timestamps or TTLs.
     pub times: &'a [Vec<CellTime>],
 }
 
@@ -109,7 +109,7 @@ impl<'a> RowValues<'a> {
         (0..self.slots.len()).map(|slot| self.get(slot).map(<[u8]>::to_vec)).collect()
     }
 
-    /// Values kept from an earlier row.
+    /// Values that were kept from an earlier row.
     pub fn from_owned<'b: 'a>(
         values: &'b OwnedValues,
         times: &'a [Vec<CellTime>],
@@ -122,7 +122,7 @@ impl<'a> RowValues<'a> {
     }
 }
 
-/// Buffers used again for each row.
+/// Buffers that are reused for each row.
 #[derive(Debug, Default)]
 pub struct RowScratch {
     bytes: Vec<u8>,
@@ -192,12 +192,12 @@ impl RowLayout {
         }
     }
 
-    /// Ids of the columns of regular rows that are read, ordered, where each is one cell.
+    /// Sorted ids of the columns of regular rows that are read, if each has one cell.
     pub fn simple_columns(&self) -> Option<&[u32]> {
         self.simple_columns.as_deref()
     }
 
-    /// Whether a row is there for those who do not see dropped columns.
+    /// Whether a row exists for readers, to which dropped columns are invisible.
     pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
         let Some(visibility) = &self.visibility else { return true };
         row.liveness().is_some_and(|liveness| !liveness.is_expired(now_seconds))
@@ -207,7 +207,7 @@ impl RowLayout {
             })
     }
 
-    /// Reads a row into slots. `statics`: values of the static columns by slot (others are ignored).
+    /// Reads a row into slots. `statics`: values of the static columns by slot (other slots are ignored).
     #[allow(clippy::too_many_arguments, reason = "what a row is made of, and where it is put")]
     pub fn read<'s, 'a: 's>(
         &self,
@@ -299,7 +299,7 @@ impl RowLayout {
                 pending = cells.next();
                 continue;
             };
-            // All the cells of a collection stand together.
+            // All cells of a collection are adjacent.
             let column = cell.column;
             let start = bytes.len();
             let mut builder = CollectionBuilder::new(value_type, bytes);
@@ -340,7 +340,7 @@ fn cell_time(cell: &helenus_engine::Cell<'_>) -> CellTime {
     }
 }
 
-/// Puts the cells of a collection or user type together into its wire bytes.
+/// Assembles the cells of a collection or user type into its wire bytes.
 pub struct CollectionBuilder<'t> {
     value_type: &'t CqlType,
     count: usize,
@@ -355,7 +355,7 @@ impl<'t> CollectionBuilder<'t> {
         Self { value_type, count: 0, next_field: 0 }
     }
 
-    /// Appends the cell of an element, in the order of the paths.
+    /// Appends the cell of an element. Cells must come in the order of their paths.
     pub fn push(&mut self, path: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let malformed = |error: &dyn std::fmt::Display| {
             RequestError::Server(format!("a stored collection element is malformed: {error}"))
@@ -389,7 +389,7 @@ impl<'t> CollectionBuilder<'t> {
         Ok(())
     }
 
-    /// Writes the number of elements; `false` when there are none (such a collection is null).
+    /// Writes the number of elements. Returns false if there are none (such a collection is null).
     pub fn finish(mut self, out: &mut Vec<u8>, start: usize) -> bool {
         if self.count == 0 {
             out.truncate(start);

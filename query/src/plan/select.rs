@@ -22,25 +22,25 @@ use crate::schema::catalog::Table;
 pub struct SelectPlan {
     pub table: Arc<Table>,
     pub restrictions: Restrictions,
-    /// What is read of each row: selected, filtered, grouped and ordered by.
+    /// The columns that are read of each row: selected, filtered, grouped or ordered by.
     pub fetched: Fetched,
     pub selection: Selection,
-    /// Slots to copy where the selection is only columns (and nothing groups or orders).
+    /// The slots to copy if the selection has only columns (and nothing is grouped or ordered).
     pub plain_slots: Option<Vec<usize>>,
-    /// Writes regular rows where nothing but `plain_slots` is done with them.
+    /// Writes regular rows directly if they are only copied from `plain_slots`.
     pub direct_rows: Option<DirectRows>,
     pub json: bool,
     pub distinct: bool,
-    /// The rows of each partition are wanted in the inverse of the table's order.
+    /// The rows of each partition are returned in reverse order of the table.
     pub reversed: bool,
-    /// Order of the whole result where it spans partitions: slots, `true` for descending.
+    /// Order of the whole result if it spans partitions: slots, with `true` for descending.
     pub result_order: Vec<(usize, bool)>,
     pub group_by: Vec<Selector>,
     pub limit: Option<Term>,
     pub per_partition_limit: Option<Term>,
-    /// Static content is part of the answer.
+    /// Static content is part of the result.
     pub reads_static: bool,
-    /// A partition without rows but with static content gives a row.
+    /// A partition that has static content but no rows returns a row.
     pub returns_static_only: bool,
 }
 
@@ -50,7 +50,7 @@ impl SelectPlan {
         !self.selection.aggregates.is_empty() || !self.group_by.is_empty()
     }
 
-    /// Whether the clustering restrictions name rows, not ranges.
+    /// Whether the clustering restrictions name rows, and not ranges.
     pub fn names_rows(&self) -> bool {
         let named: usize = self
             .restrictions
@@ -117,7 +117,7 @@ pub fn plan_select(
     let per_partition_limit = limit(&statement.per_partition_limit, "[per_partition_limit]")?;
     let limit_term = limit(&statement.limit, "[limit]")?;
     if let Some(timeout) = &statement.timeout {
-        // The node has no timeout of its own to shorten: only the form is checked.
+        // The node has no timeout that could be shortened: only the form is checked.
         resolve(timeout, &Receiver::new("[timeout]", CqlType::Duration), scope, markers)?;
     }
     let plain_slots =
@@ -288,7 +288,7 @@ fn resolve_group_by(
     Ok(selectors)
 }
 
-/// Whether the partitions are read backwards, and how the whole result is ordered where it spans partitions.
+/// Whether partitions are read in reverse, and the order of the whole result if it spans partitions.
 fn resolve_order(
     statement: &ast::Select,
     table: &Table,

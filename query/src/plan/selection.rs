@@ -1,7 +1,7 @@
-//! What a SELECT returns of each row or group: its expressions resolved to columns, functions and aggregates.
+//! The result of a SELECT for each row or group: its expressions resolved to columns, functions and aggregates.
 //!
 //! Invariants:
-//! * A [`Selector`] names columns by their slot in [`Fetched`]: only what is needed is read from a row.
+//! * A [`Selector`] names columns by their slot in [`Fetched`]: only needed columns are read from a row.
 //! * Every result column has a type and the name that Cassandra gives it.
 
 use cql_lite::syntax::ast;
@@ -13,17 +13,17 @@ use crate::error::{RequestError, Result};
 use crate::functions::{self, AggregateFunction};
 use crate::schema::catalog::Table;
 
-/// The columns that a statement reads of a row, each with a slot.
+/// The columns that a statement reads from a row, each with a slot.
 #[derive(Debug, Clone, Default)]
 pub struct Fetched {
     /// Slot to index in [`Table::columns`].
     pub columns: Vec<usize>,
-    /// Slots whose cells' timestamps and expiries are read as well.
+    /// The slots for which timestamps and expiries are read as well.
     pub with_times: Vec<bool>,
 }
 
 impl Fetched {
-    /// The slot of a column, made if it has none yet.
+    /// The slot of a column, which is created if needed.
     pub fn slot(&mut self, column: usize) -> usize {
         if let Some(slot) = self.slot_of(column) {
             return slot;
@@ -41,7 +41,7 @@ impl Fetched {
 /// A resolved expression of the SELECT list or GROUP BY, evaluated on a row or a group.
 pub type Selector = Expression<RowRead>;
 
-/// What a selector reads of a row or a group.
+/// A read of a selector from a row or a group.
 #[derive(Debug, Clone)]
 pub enum RowRead {
     /// A slot of [`Fetched`].
@@ -70,7 +70,7 @@ pub enum RowRead {
     },
 }
 
-/// Which cells of a column WRITETIME and TTL speak of.
+/// The cells of a column that WRITETIME and TTL refer to.
 #[derive(Debug, Clone)]
 pub enum CellPart {
     /// The one cell of a simple column.
@@ -83,7 +83,7 @@ pub enum CellPart {
     Field(u16),
 }
 
-/// An aggregate and what it is fed with.
+/// An aggregate and its arguments.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
     pub function: AggregateFunction,
@@ -106,7 +106,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The slots to copy, where the selection is nothing but columns.
+    /// The slots to copy, if the selection has only columns.
     pub fn plain_slots(&self) -> Option<Vec<usize>> {
         self.selectors
             .iter()
@@ -123,7 +123,7 @@ pub struct SelectionResolver<'a> {
     resolver: Resolver<'a, SelectedRow<'a>>,
 }
 
-/// The row that selectors read, as far as they have asked for it.
+/// The row that selectors read: the columns requested so far.
 struct SelectedRow<'a> {
     table: &'a Table,
     fetched: &'a mut Fetched,
@@ -171,7 +171,7 @@ impl<'a> SelectionResolver<'a> {
         Ok(Selection { selectors, columns, aggregates: self.resolver.row.aggregates })
     }
 
-    /// The name of a result column: a cast of a column to its own type is the column.
+    /// The name of a result column. A cast of a column to its own type has the column's name.
     fn name_of(&self, expression: &ast::Expression) -> String {
         let table = self.resolver.row.table;
         if let ast::Expression::Cast { operand, target } = expression
@@ -267,7 +267,7 @@ impl Row for SelectedRow<'_> {
         resolver.row.inside_aggregate = true;
         let (mut selectors, mut types) = (Vec::new(), Vec::new());
         for argument in arguments {
-            // `count(1)`: the constant only says that there is a row.
+            // `count(1)`: the constant only means that there is a row.
             if !matches!(argument, ast::Expression::Literal(_) | ast::Expression::Marker(_)) {
                 let (selector, value_type) = resolver.resolve_untyped(argument)?;
                 selectors.push(selector);
@@ -367,7 +367,7 @@ fn unknown_field(name: &str, value_type: &CqlType, field: &ast::Identifier) -> R
     RequestError::invalid(format!("{name} of type {value_type} has no field {field}"))
 }
 
-/// The types of a collection's keys and of what stands at a key.
+/// The types of a collection's keys and of the values at its keys.
 fn element_types(collection: &CqlType, operand: &ast::Expression, kind: &str) -> Result<(CqlType, CqlType)> {
     match collection {
         CqlType::Map { key, value, .. } => Ok(((**key).clone(), (**value).clone())),

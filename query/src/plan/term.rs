@@ -1,9 +1,9 @@
-//! Resolved expressions. A [`Term`] is one that reads nothing of a row.
+//! Resolved expressions. A [`Term`] reads nothing from a row.
 //!
 //! Invariants:
 //! * A resolved expression evaluates to bytes valid for the type of its receiver: constants are encoded and checked
 //!   when the statement is prepared, bind values when they are bound.
-//! * `Markers` keeps one specification for every bind marker, by its index in the statement.
+//! * `Markers` keeps one specification for each bind marker, by its index in the statement.
 
 mod calls;
 mod literals;
@@ -21,7 +21,7 @@ pub use self::resolve::{Resolver, Row, Typed, resolve};
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, ResolvedFunction};
 
-/// What a value is for: a column, an argument, `[ttl]`, … The name is the one of bind metadata and messages.
+/// The target of a value: a column, an argument, `[ttl]`, … The name appears in bind metadata and messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Receiver {
     pub name: String,
@@ -33,17 +33,17 @@ impl Receiver {
         Self { name: name.into(), value_type }
     }
 
-    /// A part of this receiver, named as Cassandra names it: `value(m)`, `key(m)`, `idx(l)`, …
+    /// A part of this receiver, with Cassandra's name for it: `value(m)`, `key(m)`, `idx(l)`, …
     #[must_use]
     pub fn part(&self, kind: &str, value_type: CqlType) -> Self {
         Self { name: format!("{kind}({})", self.name), value_type }
     }
 }
 
-/// A bind marker as the statement's metadata describes it.
+/// A bind marker in the statement's metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MarkerSpec {
-    /// The marker's own name, else its receiver's.
+    /// The marker's own name, or else its receiver's.
     pub name: String,
     pub value_type: CqlType,
 }
@@ -64,7 +64,7 @@ impl Markers {
         self.specs[marker.index] = Some(MarkerSpec { name, value_type: receiver.value_type.clone() });
     }
 
-    /// Every marker's specification; a marker whose type nothing determines is an error.
+    /// The specifications of all markers. A marker whose type is not determined is an error.
     pub fn finish(self) -> Result<Vec<MarkerSpec>> {
         self.specs
             .into_iter()
@@ -83,7 +83,7 @@ impl Markers {
 /// Wire bytes of a value that is not null.
 type Value<'a> = Cow<'a, [u8]>;
 
-/// A resolved expression. `R` is a read of a row: columns, aggregates and the like.
+/// A resolved expression. `R` is a read from a row: columns, aggregates and so on.
 #[derive(Debug, Clone)]
 pub enum Expression<R> {
     /// Encoded for its receiver; `None` is null.
@@ -96,28 +96,28 @@ pub enum Expression<R> {
         arguments: Vec<Expression<R>>,
     },
     List(Vec<Expression<R>>),
-    /// The element type gives the order.
+    /// With the element type, which defines the order.
     Set(CqlType, Vec<Expression<R>>),
-    /// The key type gives the order.
+    /// With the key type, which defines the order.
     Map(CqlType, Vec<(Expression<R>, Expression<R>)>),
-    /// Tuples and user types; `None`: a field that is not mentioned.
+    /// Tuples and user types; `None`: a field that is not given.
     Fields(Vec<Option<Expression<R>>>),
     Vector(CqlType, Vec<Expression<R>>),
     /// Read from a row.
     Row(R),
 }
 
-/// The reads of an expression that reads nothing of a row: there are none.
+/// The reads of an expression that reads nothing from a row: there are none.
 #[derive(Debug, Clone, Copy)]
 pub enum NoRead {}
 
-/// A resolved expression that reads nothing of a row.
+/// A resolved expression that reads nothing from a row.
 pub type Term = Expression<NoRead>;
 
 /// The value of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound<'a> {
-    /// The bind value was not given: the operation it belongs to is skipped.
+    /// The bind value was not given: its operation is skipped.
     Unset,
     Null,
     Bytes(Cow<'a, [u8]>),
@@ -136,7 +136,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// One bind value as it came.
+/// A bind value as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindValue<'a> {
     Null,
@@ -144,7 +144,8 @@ pub enum BindValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What terms are evaluated with: one bind value a marker (already checked), and the moment of the request.
+/// The values for the evaluation of terms: one bind value for each marker (already checked), and the call context of
+/// the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Bindings<'a> {
     pub values: &'a [BindValue<'a>],
@@ -158,7 +159,7 @@ impl Term {
 }
 
 impl<R> Expression<R> {
-    /// The bytes of the value, as far as they are known without evaluating the expression.
+    /// The size of the value in bytes, as far as it is known without evaluation.
     pub fn known_bytes(&self, bindings: &Bindings<'_>) -> usize {
         match self {
             Self::Constant(value) => value.as_ref().map_or(0, Vec::len),
@@ -170,7 +171,7 @@ impl<R> Expression<R> {
         }
     }
 
-    /// Evaluates the expression; `row` gives the values that it reads of a row.
+    /// Evaluates the expression; `row` returns the values that it reads from a row.
     pub fn evaluate_on<'a>(
         &'a self,
         bindings: &Bindings<'a>,
@@ -268,7 +269,7 @@ impl<R> Expression<R> {
         matches!(self, Self::Constant(None))
     }
 
-    /// Literals of constants become constants themselves.
+    /// Turns literals of constants into constants.
     fn folded(self) -> Result<Self> {
         let constant = match &self {
             Self::List(items) | Self::Set(_, items) | Self::Vector(_, items) => {
@@ -296,7 +297,7 @@ fn owned<'a>(bytes: Vec<u8>) -> Bound<'a> {
     Bound::Bytes(Cow::Owned(bytes))
 }
 
-/// `None` when a value is unset: the whole collection is then unset.
+/// Evaluates the items of a collection. `None` if a value is unset: then the whole collection is unset.
 fn evaluate_items<'a, R>(
     items: &'a [Expression<R>],
     bindings: &Bindings<'a>,

@@ -1,4 +1,4 @@
-//! Conditions of lightweight transactions checked on a row, and the answer they give.
+//! Checks the conditions of lightweight transactions on a row.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,10 +15,10 @@ use crate::plan::row_layout::OwnedValues;
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::Table;
 
-/// A row as conditions see it: values by index in [`Table::columns`].
+/// A row on which conditions are checked: values by index in [`Table::columns`].
 #[derive(Debug, Default)]
 pub struct CurrentRow {
-    /// The row itself is there (not only static content of its partition).
+    /// Whether the row itself exists (and not only static content of its partition).
     pub exists: bool,
     /// The partition has static content.
     pub has_statics: bool,
@@ -151,14 +151,14 @@ fn wanted<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Result<O
     }
 }
 
-/// Compares where both sides may be null: null equals null and differs from everything else.
+/// Compares values that may be null: null equals null and differs from everything else.
 fn compare_nullable(
     operator: Comparison,
     value_type: &CqlType,
     actual: Option<&[u8]>,
     expected: Option<&[u8]>,
 ) -> Result<bool> {
-    // A collection of many cells without elements is null.
+    // A collection with many cells and no elements is null.
     let is_empty = |value: &&[u8]| {
         value_type.is_multi_cell() && value_type.is_collection() && is_empty_collection(value)
     };

@@ -1,4 +1,4 @@
-//! Selectors and filters evaluated on a row.
+//! Evaluates selectors and filters on a row.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,11 +19,11 @@ use crate::schema::catalog::Table;
 /// A value, or null.
 pub type Evaluated<'a> = Option<Cow<'a, [u8]>>;
 
-/// What selectors are evaluated on.
+/// The row or group on which selectors are evaluated.
 #[derive(Clone, Copy)]
 pub struct RowContext<'a, 'v> {
     pub values: &'a RowValues<'v>,
-    /// The results of the aggregates, where the row stands for a group.
+    /// The results of the aggregates, if the row represents a group.
     pub aggregates: &'a [Option<Vec<u8>>],
     pub bindings: Bindings<'a>,
     pub now_seconds: u32,
@@ -133,7 +133,7 @@ fn write_metadata<'a>(
     Ok(found.map(Cow::Owned))
 }
 
-/// What stands at a key of a map, an index of a list or vector, or the element itself of a set.
+/// The value at a key of a map, or at an index of a list or vector, or the element itself of a set.
 pub fn element<'v>(collection: &CqlType, value: &'v [u8], key: &[u8]) -> Result<Option<&'v [u8]>> {
     match collection {
         CqlType::Map { .. } => codec::entry(value, key).map_err(codec_error),
@@ -199,7 +199,7 @@ fn slice(
     }
 }
 
-/// Whether two values stand in a relation.
+/// Whether an ordering satisfies a comparison operator.
 pub fn holds(operator: Comparison, ordering: Ordering) -> bool {
     match operator {
         Comparison::Equal => ordering == Ordering::Equal,
@@ -365,7 +365,7 @@ impl BoundFilter<'_> {
         }
     }
 
-    /// The order of the row's values to others, column by column; `None` where the row has a null.
+    /// The order of the row's values relative to others, column by column; `None` if the row has a null.
     fn compare(&self, row: &RowValues<'_>, values: &[Cow<'_, [u8]>]) -> Option<Ordering> {
         for ((slot, value_type), value) in self.operands.iter().zip(values) {
             match compare::compare(value_type, row.get(*slot)?, value) {
@@ -377,7 +377,7 @@ impl BoundFilter<'_> {
     }
 }
 
-/// Whether a list, set or map has a value.
+/// Whether a list, set or map contains a value.
 pub fn contains(collection_type: &CqlType, collection: &[u8], value: &[u8]) -> Result<bool> {
     match collection_type {
         CqlType::List { element, .. } | CqlType::Set { element, .. } => {
@@ -400,7 +400,7 @@ pub fn contains(collection_type: &CqlType, collection: &[u8], value: &[u8]) -> R
     }
 }
 
-/// Whether a map has a key.
+/// Whether a map contains a key.
 pub fn contains_key(collection_type: &CqlType, collection: &[u8], key: &[u8]) -> Result<bool> {
     let CqlType::Map { key: key_type, .. } = collection_type else { return Ok(false) };
     for entry in codec::entries(collection).map_err(codec_error)? {

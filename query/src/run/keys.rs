@@ -1,7 +1,7 @@
-//! From restrictions and bind values to addresses: partition keys with their tokens, positions and slices.
+//! Computes addresses from restrictions and bind values: partition keys with their tokens, positions and slices.
 //!
-//! Invariants: partitions come in the order of their keys' values without repetitions; slices are half open, disjoint and ascending (see
-//! `helenus_engine::key` for what positions are).
+//! Invariants: partitions are in the order of their key values, without repetitions. Slices are half open, disjoint
+//! and ascending (`helenus_engine::key` explains positions).
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
 use crate::stored_key::{MAX_KEY_BYTES, PartitionKey, check_key, composite_key, key_too_long};
 
-/// Room for the clustering bytes of a row: most are shorter.
+/// Inline buffer size for the clustering bytes of a row: most are shorter.
 const CLUSTERING_BYTES: usize = 32;
-/// The most partitions or positions that one statement may name by IN.
+/// Most partitions or positions that one statement may name by IN.
 const MAX_COMBINATIONS: usize = 65_535;
 
-/// A half open range of positions.
+/// A half-open range of positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
     pub start: Vec<u8>,
@@ -37,7 +37,7 @@ impl Slice {
     }
 }
 
-/// The value of a term that must be there.
+/// The value of a term that must not be null or unset.
 pub fn required<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Result<Cow<'a, [u8]>> {
     match term.evaluate(bindings)? {
         Bound::Bytes(bytes) => Ok(bytes),
@@ -46,7 +46,7 @@ pub fn required<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Re
     }
 }
 
-/// The values that a column may have.
+/// The permitted values of a column.
 pub fn column_values<'a>(
     values: &'a Values,
     column: &Column,
@@ -120,7 +120,7 @@ pub fn partition_keys(
 /// A term for each column of a key.
 type Terms<'a> = SmallVec<[&'a Term; 4]>;
 
-/// The wire bytes of the partition key that a statement names, where each of its columns has one value.
+/// The wire bytes of the partition key that a statement names, if each of its columns has one value.
 #[inline]
 pub fn only_partition_key<'a>(
     keys: &'a [Values],
@@ -142,7 +142,7 @@ pub fn only_partition_key<'a>(
     Ok(Some(key))
 }
 
-/// The slices of a partition that the clustering restrictions leave, ascending and disjoint.
+/// The slices of a partition that satisfy the clustering restrictions, ascending and disjoint.
 pub fn clustering_slices(
     restrictions: &[ClusteringRestriction],
     table: &Table,
@@ -213,7 +213,7 @@ fn only_clustering_terms<'a>(restrictions: &'a [ClusteringRestriction], table: &
     }
 }
 
-/// Appends the position of the row with these clustering values. Returns how long the values are together.
+/// Appends the position of the row with these clustering values. Returns the total size of the values.
 fn put_position(terms: &[&Term], table: &Table, bindings: &Bindings<'_>, out: &mut Vec<u8>) -> Result<usize> {
     out.push(REGULAR_TAG);
     let mut value_bytes = 0;
@@ -225,7 +225,7 @@ fn put_position(terms: &[&Term], table: &Table, bindings: &Bindings<'_>, out: &m
     Ok(value_bytes)
 }
 
-/// The one position that full clustering values name, for each combination of them.
+/// The positions named by full clustering values: one for each combination of values.
 pub fn positions(
     restrictions: &[ClusteringRestriction],
     table: &Table,
@@ -326,7 +326,7 @@ fn tuple_values<'a>(
     }
 }
 
-/// The values of a tuple that columns are compared with.
+/// The components of a tuple with which columns are compared.
 pub fn tuple_components<'a>(
     tuple: &'a TupleTerm,
     columns: &[Column],
@@ -352,8 +352,8 @@ fn split_tuple<'a>(bytes: &[u8], columns: &[Column]) -> Result<Vec<Cow<'a, [u8]>
     Ok(components)
 }
 
-/// The ranges that one bound of a slice allows. A tuple bound `(a, b) > (1, 2)` is `a > 1 or (a = 1 and b > 2)`: one range
-/// a column, each in the order that the column itself has.
+/// The ranges that satisfy one bound of a slice. A tuple bound `(a, b) > (1, 2)` is `a > 1 or (a = 1 and b > 2)`: one
+/// range for each column, in the order of the column.
 fn bound_ranges(
     prefix: &[u8],
     bound: &SliceBound,
@@ -368,7 +368,7 @@ fn bound_ranges(
         let mut at = equal.clone();
         encode(column, value, &mut at)?;
         let inclusive = bound.inclusive && index + 1 == values.len();
-        // In bytes, larger values of a descending column come first.
+        // In bytes, larger values of a descending column sort first.
         let upwards = bound.is_lower != column.is_descending();
         ranges.push(match (upwards, inclusive) {
             (true, true) => Slice { start: at.clone(), end: after(&equal) },
@@ -397,7 +397,8 @@ fn intersect(left: &[Slice], right: &[Slice]) -> Vec<Slice> {
     found
 }
 
-/// The encoding of a collection element's key in a cell's path: byte-comparable, so that cells are in the order of the type.
+/// Encodes the key of a collection element as the path of its cell: comparable as bytes, so that cells sort like
+/// values of the type.
 pub fn encode_path(element_type: &CqlType, value: &[u8]) -> Result<Vec<u8>> {
     let mut path = Vec::with_capacity(value.len() + 2);
     ordered::encode(element_type, value, false, &mut path)
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_named_by_in_come_once_and_in_the_order_of_their_values() {
+    fn partitions_named_by_in_appear_once_in_the_order_of_their_values() {
         let session = Session::with(&["CREATE TABLE t (k int, c text, PRIMARY KEY (k, c))"]);
         let numbers = [7_i32, -1, 3, 7];
         let terms = numbers.iter().map(|number| constant(number.to_be_bytes().to_vec())).collect();
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn clustering_values_longer_than_the_limit_name_no_position() {
+    fn clustering_values_above_the_limit_have_no_position() {
         let session = Session::with(&["CREATE TABLE t (k int, c text, d text, PRIMARY KEY (k, c, d))"]);
         let call = CallContext::at(0);
         let bindings = Bindings { values: &[], call: &call };

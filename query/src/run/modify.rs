@@ -1,11 +1,12 @@
-//! From planned modifications and bind values to mutations.
+//! Turns planned modifications with bind values into mutations.
 //!
 //! Invariants:
-//! * All statements of a batch that change one partition of one table become one mutation: it is applied whole or not.
-//! * What must be read first (lists by index or value, counters) is read through [`ExistingRows`] by the owner of the
-//!   partition, in the same turn in which the mutation is applied.
+//! * All changes of a batch to one partition of one table become one mutation, which is applied whole or not at all.
+//! * Rows that must be read first (lists by index or value, counters) are read through [`ExistingRows`] by the owning
+//!   shard of the partition, in the turn in which the mutation is applied.
 //!
-//! A [`MutationSet`] collects the changes. For each statement a writer (`statement`) makes rows of it, of cells (`cells`).
+//! A [`MutationSet`] collects the changes. For each statement a writer (`statement`) creates rows from cells
+//! (`cells`).
 
 mod cells;
 mod json_insert;

@@ -1,12 +1,12 @@
-//! Paging state: where a page ended, self-contained so that any node can go on, also after a restart.
+//! Paging state: the end of a page. It is self-contained, so that any node can continue, also after a restart.
 //!
 //! ```text
 //! state := version u8 (1) | fingerprint of the statement u32 | result rows so far u64 | of this partition u64
-//!          | flags u8 (1: rows of the partition were seen, 2: the row is unread) | partition key (u16 length, bytes) | position
-//!          | crc32 of everything before
+//!          | flags u8 (1: rows of the partition were seen, 2: the row is unread)
+//!          | partition key (u16 length, bytes) | position | crc32 of everything before
 //! ```
 //!
-//! A state that is damaged or of another statement is refused with the words that drivers know.
+//! A state that is damaged, or of another statement, is refused with Cassandra's error text.
 
 use crate::error::{RequestError, Result};
 
@@ -14,23 +14,23 @@ const VERSION: u8 = 1;
 const HAS_ROWS: u8 = 1;
 const IS_UNREAD: u8 = 2;
 
-/// The last row of a page, and what was counted up to it.
+/// The paging state: the last row of a page, and the counts up to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     pub partition_key: Vec<u8>,
     pub position: Vec<u8>,
-    /// Result rows of all pages so far.
+    /// Result rows on all pages so far.
     pub result_rows: u64,
     /// Result rows of the partition so far.
     pub partition_result_rows: u64,
     /// Regular rows of the partition were seen.
     pub has_rows: bool,
-    /// The row itself is still to be read: reading begins with it instead of behind it.
+    /// The row itself has not been read: reading continues with it instead of behind it.
     pub is_unread: bool,
 }
 
 impl Cursor {
-    /// The paging state for a client. `fingerprint` identifies the statement.
+    /// Encodes the paging state for a client. `fingerprint` identifies the statement.
     pub fn encode(&self, fingerprint: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.partition_key.len() + self.position.len());
         out.push(VERSION);
@@ -46,7 +46,7 @@ impl Cursor {
         out
     }
 
-    /// Reads a paging state back.
+    /// Decodes a paging state, and checks that it belongs to the statement.
     pub fn decode(state: &[u8], fingerprint: u32) -> Result<Self> {
         Self::parse(state, fingerprint)
             .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_reads_back_and_damage_or_another_statement_is_refused() {
+    fn a_state_is_decoded_and_damage_or_another_statement_is_refused() {
         let cursor = Cursor {
             partition_key: vec![1, 2, 3],
             position: vec![2, 9],

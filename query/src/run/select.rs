@@ -1,10 +1,11 @@
-//! A SELECT under way: rows are pushed in, in the order of the table, and a page of encoded result rows comes out.
+//! The run of a SELECT: rows are passed in, in the order of the table, and a page of encoded result rows is returned.
 //!
 //! Invariants:
-//! * The run never looks at where rows come from (this shard, other shards, a virtual table): whoever reads pushes every
-//!   row, says when the source ends, and obeys the returned [`Flow`].
-//! * A page is full only when one more result row is known to exist, so a cursor always leads to at least one candidate row.
-//! * The cursor names the last row that the page took in: reading goes on right behind it.
+//! * The run does not depend on the source of rows (this shard, other shards, a virtual table): the reader passes in
+//!   every row, reports the end of the source, and obeys the returned [`Flow`].
+//! * A page counts as full only when one more result row is known to exist, so a paging state always leads to at
+//!   least one candidate row.
+//! * The paging state names the last row that the page consumed: reading continues directly behind it.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -24,20 +25,20 @@ use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::stored_key::SourceRow;
 
-/// Room for a first row, so that it need not grow value by value.
+/// Initial capacity for the first row, so that the buffer need not grow value by value.
 const FIRST_ROW_BYTES: usize = 512;
-/// Rows that room is made for where no LIMIT says how many are likely to come.
+/// Rows for which capacity is reserved if there is no LIMIT.
 const EXPECTED_ROWS: usize = 32;
-/// Most that is made at once: a LIMIT may be far above what there is.
+/// Most bytes that are reserved at once: a LIMIT may be far above the number of rows.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
 
-/// What the reader does after a row.
+/// The next action of the reader after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Continue,
-    /// Nothing more of this partition is wanted.
+    /// No more rows of this partition are wanted.
     SkipPartition,
-    /// The page is full; there is more behind the cursor.
+    /// The page is full; there are more rows behind the paging state.
     PageFull,
     /// The answer is complete.
     Done,
@@ -49,19 +50,19 @@ pub struct ResultPage {
     /// `row_count` rows of `[bytes]` cells.
     pub rows: Vec<u8>,
     pub row_count: usize,
-    /// Where the next page begins; `None` after the last.
+    /// The paging state for the next page; `None` after the last.
     pub cursor: Option<Cursor>,
 }
 
-/// Bounds of a page.
+/// Limits of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBounds {
-    /// Rows; `None`: no bound.
+    /// Rows; `None`: no limit.
     pub rows: Option<usize>,
     pub bytes: usize,
 }
 
-/// A partition key, copied at the start of the partition: most are short.
+/// A partition key, copied at the start of the partition. Most keys are short.
 type KeyBytes = SmallVec<[u8; 32]>;
 
 /// The state of the partition that is being read.
@@ -73,7 +74,7 @@ struct PartitionState {
     has_rows: bool,
     /// Result rows of the partition on all pages.
     result_rows: u64,
-    /// Nothing more of it is wanted, whatever the source still gives.
+    /// No more rows of the partition are wanted, whatever the source still returns.
     is_done: bool,
 }
 
@@ -84,7 +85,7 @@ struct Group {
     states: Vec<AggregateState>,
 }
 
-/// See the file's comment.
+/// The run of a SELECT for one page; see the module.
 pub struct SelectRun<'p> {
     plan: &'p SelectPlan,
     layout: &'p RowLayout,
@@ -94,24 +95,24 @@ pub struct SelectRun<'p> {
     bounds: PageBounds,
     limit: Option<u64>,
     per_partition_limit: Option<u64>,
-    /// Result rows of the pages before.
+    /// Result rows on the pages before.
     rows_before: u64,
     out: Vec<u8>,
     row_count: usize,
-    /// Rows kept until all are there, to be ordered.
+    /// Rows that are kept until all have been read, for sorting.
     collected: Vec<(OwnedValues, Vec<u8>)>,
     partition: PartitionState,
     group: Option<Group>,
-    /// The last row taken in or left out by a filter, once the page may end with it.
+    /// The last row consumed, or left out by a filter, once the page may end with it.
     last: Option<(Vec<u8>, Vec<u8>)>,
-    /// `last` itself is still to be read.
+    /// The row `last` itself has not been read.
     resumes_at_last: bool,
     scratch: RowScratch,
     json_names: Option<Rc<Vec<String>>>,
 }
 
 impl<'p> SelectRun<'p> {
-    /// A run for one page; `cursor` is where the previous page ended.
+    /// Creates a run for one page; `cursor` is the end of the previous page.
     pub fn new(
         plan: &'p SelectPlan,
         layout: &'p RowLayout,
@@ -170,19 +171,19 @@ impl<'p> SelectRun<'p> {
         })
     }
 
-    /// Whether the answer may still grow.
+    /// Whether the LIMIT is used up, so that no more rows are returned.
     pub fn is_exhausted(&self) -> bool {
         self.limit == Some(0)
     }
 
-    /// Takes a row in.
+    /// Consumes a row.
     pub fn row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
         if self.partition.key.as_deref() != Some(source.partition_key) {
             match self.end_partition()? {
                 Flow::Continue => {}
                 flow => return Ok(flow),
             }
-            // Groups end with their partition at the latest.
+            // A group ends with its partition at the latest.
             if !self.plan.group_by.is_empty() {
                 if self.end_group()? == Flow::Done {
                     return Ok(Flow::Done);
@@ -230,7 +231,7 @@ impl<'p> SelectRun<'p> {
         Ok(if self.plan.distinct && flow == Flow::Continue { Flow::SkipPartition } else { flow })
     }
 
-    /// Gives the run the static row of the partition in which it goes on.
+    /// Sets the static row of the partition in which the run continues.
     pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
         let key = self.partition.key.take().unwrap_or_default();
         let statics = {
@@ -245,7 +246,7 @@ impl<'p> SelectRun<'p> {
         Ok(())
     }
 
-    /// Says that the source has no more rows, and returns the last page.
+    /// Reports that the source has no more rows. Returns the last page.
     pub fn finish(mut self) -> Result<ResultPage> {
         match self.end_partition()? {
             Flow::PageFull => return self.page(true),
@@ -266,7 +267,7 @@ impl<'p> SelectRun<'p> {
         self.page(false)
     }
 
-    /// The page so far. `more`: reading was cut off (page full or work budget spent).
+    /// Returns the page so far. `more`: reading was cut off (page full or work budget spent).
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
         if !self.plan.result_order.is_empty() {
             self.order_collected();
@@ -274,7 +275,7 @@ impl<'p> SelectRun<'p> {
         }
         let cursor = match (more, self.last.take()) {
             (true, Some((partition_key, position))) => {
-                // Where a later partition was begun, the one of the last row has nothing more to give.
+                // If a later partition has begun, the partition of the last row has no more rows.
                 let is_current = self.partition.key.as_deref() == Some(&*partition_key);
                 Some(Cursor {
                     partition_key,
@@ -290,7 +291,7 @@ impl<'p> SelectRun<'p> {
         Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor })
     }
 
-    /// Says that everything up to a row was read, so that the next page begins with that row.
+    /// Records that everything before a row was read, so that the next page begins with that row.
     pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) {
         if self.partition.key.as_deref() != Some(partition_key) {
             self.partition = PartitionState { key: Some(partition_key.into()), ..PartitionState::default() };
@@ -299,23 +300,23 @@ impl<'p> SelectRun<'p> {
         self.resumes_at_last = true;
     }
 
-    /// The columns of rows that are read, where each is one cell.
+    /// The columns of rows that are read, if each has one cell.
     pub fn simple_columns(&self) -> Option<&'p [u32]> {
         self.layout.simple_columns()
     }
 
-    /// How many rows the reader may want at most before it asks again.
+    /// The most rows that the reader should request before it asks again.
     pub fn wanted_rows(&self) -> usize {
         if self.plan.is_grouped() || !self.filters.is_empty() {
             return usize::MAX;
         }
         let page = self.bounds.rows.map_or(usize::MAX, |rows| rows - self.row_count.min(rows));
         let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        // One more tells whether the page is the last.
+        // One more row shows whether the page is the last.
         page.min(limit).saturating_add(1)
     }
 
-    /// Whether a group is open: cutting off here would lose it.
+    /// Whether a group is open: cutting off the page here would lose it.
     pub fn has_open_group(&self) -> bool {
         self.group.is_some()
     }
@@ -383,7 +384,8 @@ impl<'p> SelectRun<'p> {
     }
 
     fn after_emit(&mut self) -> Flow {
-        // After a cursor that has left the partition this stays at its bound, also when rows came behind the cursor since.
+        // After a paging state that has left the partition this stays at its limit, also if rows were written behind
+        // it since.
         self.partition.result_rows = self.partition.result_rows.saturating_add(1);
         if let Some(limit) = &mut self.limit
             && self.plan.result_order.is_empty()
@@ -399,10 +401,10 @@ impl<'p> SelectRun<'p> {
         Flow::Continue
     }
 
-    /// Keeps the address of a row that was taken in or left out, if the page may end with it.
+    /// Remembers the address of a row that was consumed or left out, if the page may end with it.
     #[inline]
     fn remember(&mut self, source: &SourceRow<'_>) {
-        // Of groups only the next one tells that the page is full.
+        // With groups, only the next group shows that the page is full.
         if !self.plan.is_grouped() && !self.is_page_full() {
             return;
         }
@@ -413,7 +415,7 @@ impl<'p> SelectRun<'p> {
         position.extend_from_slice(source.position);
     }
 
-    /// A partition with static content only gives one row.
+    /// Ends a partition. A partition with only static content returns one row.
     fn end_partition(&mut self) -> Result<Flow> {
         if self.partition.has_rows || !self.plan.returns_static_only || self.plan.distinct {
             return Ok(Flow::Continue);
@@ -482,7 +484,7 @@ impl<'p> SelectRun<'p> {
         Ok(self.after_emit())
     }
 
-    /// Aggregates over no rows at all still give one row.
+    /// Aggregates over no rows still return one row.
     fn emit_empty_aggregate(&mut self) -> Result<()> {
         let states: Vec<AggregateState> =
             self.plan.selection.aggregates.iter().map(|a| a.function.new_state()).collect();
@@ -500,7 +502,7 @@ impl<'p> SelectRun<'p> {
         self.emit(&context)
     }
 
-    /// Makes room for as many rows as are likely to come, by the size of the first one.
+    /// Reserves capacity for the expected number of rows, from the size of the first one.
     #[inline]
     fn make_room(&mut self) {
         if self.row_count != 1 {
@@ -594,7 +596,7 @@ impl<'p> SelectRun<'p> {
     }
 }
 
-/// The value of a LIMIT; unset and null mean none.
+/// The value of a LIMIT. Unset and null mean no limit.
 fn limit_value(term: Option<&Term>, name: &str, bindings: &Bindings<'_>) -> Result<Option<u64>> {
     let Some(term) = term else { return Ok(None) };
     match term.evaluate(bindings)? {

@@ -1,9 +1,9 @@
 //! The catalog: keyspaces, tables, columns and types as immutable values.
 //!
 //! Invariants:
-//! * A `Catalog` never changes; a schema change makes a new one (sharing what did not change) with a new version.
-//! * Column ids are handed out by the table from `next_column_id` and never reused, so that data of a dropped
-//!   column can never show up under a column that was added later.
+//! * A `Catalog` never changes. A schema change creates a new one (sharing the unchanged parts) with a new version.
+//! * Column ids are assigned by the table from `next_column_id` and never reused, so that data of a dropped column
+//!   can never appear under a column that was added later.
 //! * `Table::columns` is ordered: partition key, clustering key (both by position), static columns, regular columns
 //!   (both by name). This is also the order of `SELECT *`.
 
@@ -17,23 +17,23 @@ use uuid::Uuid;
 
 use super::options::TableOptions;
 
-/// Every keyspace of the node at one moment.
+/// All keyspaces of the node at one moment.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// Changes with every schema change; what drivers compare for schema agreement.
+    /// Changes with every schema change. Drivers compare it for schema agreement.
     pub version: Uuid,
     /// By name, including the system keyspaces.
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
 }
 
-/// A catalog with its number within this run of the node.
+/// A catalog with its generation in this run of the node.
 #[derive(Debug, Clone)]
 pub struct CatalogView {
     pub generation: u64,
     pub catalog: Arc<Catalog>,
 }
 
-/// A keyspace: a replication strategy and what lives in it.
+/// A keyspace: a replication strategy and its tables and types.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
     pub name: String,
@@ -45,21 +45,21 @@ pub struct Keyspace {
     pub types: BTreeMap<String, Arc<UserType>>,
 }
 
-/// Where the replicas of a keyspace live.
+/// The replication of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Replication {
     Local,
     Simple {
         replication_factor: u32,
     },
-    /// Replicas a data center.
+    /// Number of replicas in each data center.
     NetworkTopology {
         data_centers: BTreeMap<String, u32>,
     },
 }
 
 impl Replication {
-    /// Copies of each row, in all data centers.
+    /// Replicas of each row, over all data centers.
     pub fn replica_count(&self) -> u32 {
         match self {
             Self::Local => 1,
@@ -69,7 +69,7 @@ impl Replication {
     }
 }
 
-/// What may be asked of a table's rows, and where they come from.
+/// The source of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
     /// Rows in the engine.
@@ -85,7 +85,7 @@ pub struct Table {
     pub name: String,
     pub id: Uuid,
     pub kind: TableKind,
-    /// See the file's invariants for the order.
+    /// In the order of the invariants above.
     pub columns: Vec<Column>,
     pub partition_key_count: usize,
     pub clustering_key_count: usize,
@@ -113,15 +113,15 @@ pub enum ColumnKind {
     Regular,
 }
 
-/// A column that was dropped: all of it is invisible, and after it was added again what is not newer than the drop.
+/// A dropped column: all of its cells are hidden, or, if it was added again, those that are not newer than the drop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DroppedColumn {
-    /// The id that the column had, and has if it was added again.
+    /// The id of the column, which it keeps if it is added again.
     pub id: u32,
     pub name: String,
     pub column_type: CqlType,
     pub is_static: bool,
-    /// Cells with this timestamp (microseconds) and older ones are gone.
+    /// Cells with this timestamp (microseconds) or an older one are hidden.
     pub dropped_at_micros: i64,
 }
 
@@ -142,7 +142,7 @@ impl Keyspace {
 }
 
 impl Table {
-    /// The id under which the engine knows the table.
+    /// The id of the table in the engine.
     pub fn engine_id(&self) -> TableId {
         TableId(*self.id.as_bytes())
     }
@@ -161,7 +161,7 @@ impl Table {
         self.dropped_columns.iter().rev().find(|dropped| dropped.name == name)
     }
 
-    /// The timestamp up to which the cells of a column are hidden, as it was dropped and added again.
+    /// The timestamp up to which the cells of a column are hidden, if it was dropped and added again.
     pub fn hidden_until(&self, column_id: u32) -> Option<i64> {
         let dropped = self.dropped_columns.iter().find(|dropped| dropped.id == column_id)?;
         Some(dropped.dropped_at_micros)
@@ -184,7 +184,7 @@ impl Table {
         self.value_columns().iter().any(|column| column.kind == ColumnKind::Static)
     }
 
-    /// Puts the columns into the order that the invariants ask for and counts the key columns again.
+    /// Sorts the columns into the order of the invariants and recounts the key columns.
     pub fn arrange_columns(&mut self) {
         fn rank(column: &Column) -> (u8, usize) {
             match column.kind {
@@ -199,7 +199,7 @@ impl Table {
         self.clustering_key_count = self.columns.iter().filter(|c| c.is_clustering()).count();
     }
 
-    /// `keyspace.table`, as error messages name it.
+    /// `keyspace.table`, for error messages.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.keyspace, self.name)
     }
@@ -226,7 +226,7 @@ impl Column {
         matches!(self.kind, ColumnKind::Clustering { descending: true, .. })
     }
 
-    /// The column as `system_schema.columns.kind` names it.
+    /// The kind in `system_schema.columns.kind`.
     pub fn kind_name(&self) -> &'static str {
         match self.kind {
             ColumnKind::PartitionKey { .. } => "partition_key",

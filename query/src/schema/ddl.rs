@@ -1,7 +1,7 @@
-//! Statements that change the schema: a catalog and a statement in, a new catalog out.
+//! Statements that change the schema: take a catalog and a statement, and return a new catalog.
 //!
-//! Everything here is pure: time, new ids and the topology are handed in through [`DdlContext`]. The caller makes the
-//! new catalog durable, carries out the [`TableAction`]s and tells clients of the effect. Checks and error texts are
+//! No side effects: time, new ids and the topology are passed in through [`DdlContext`]. The caller makes the new
+//! catalog durable, executes the [`TableAction`]s and notifies clients of the effect. Checks and error texts are
 //! Cassandra 5.0's.
 
 mod alter_table;
@@ -28,10 +28,10 @@ const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
 /// The longest name of a table or index, in characters.
 const MAX_TABLE_NAME_LENGTH: usize = 222;
 
-/// What a schema change may not make up itself.
+/// The values that a schema change takes from outside.
 #[derive(Debug, Clone)]
 pub struct DdlContext {
-    /// Microseconds since the epoch: when dropped columns count as dropped.
+    /// Microseconds since the epoch: the drop time of dropped columns.
     pub now_micros: i64,
     /// The id of a table that the statement creates.
     pub new_table_id: Uuid,
@@ -40,19 +40,19 @@ pub struct DdlContext {
     pub data_centers: DataCenters,
 }
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The new catalog; the old one where nothing changed.
+    /// The new catalog; the old one if nothing changed.
     pub catalog: Arc<Catalog>,
-    /// Nothing if the statement had nothing to do (`IF NOT EXISTS`).
+    /// `None` if the statement had nothing to do (`IF NOT EXISTS`).
     pub effect: Option<SchemaChangeEvent>,
     pub warnings: Vec<String>,
-    /// In the order in which they are to be done.
+    /// In the order of execution.
     pub table_actions: Vec<TableAction>,
 }
 
-/// What clients are told of a change.
+/// A schema change as it is reported to clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaChangeEvent {
     pub change_type: ChangeType,
@@ -72,7 +72,7 @@ pub enum ChangeType {
     Dropped,
 }
 
-/// What was changed as the protocol names it.
+/// The kind of the changed element, as the protocol names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeTarget {
     Keyspace,
@@ -82,17 +82,17 @@ pub enum ChangeTarget {
     Aggregate,
 }
 
-/// What a change means for stored data.
+/// The effect of a change on stored data.
 #[derive(Debug, Clone)]
 pub enum TableAction {
     Create(Arc<Table>),
-    /// The columns, types or options are others; the id is the same.
+    /// The columns, types or options have changed; the id has not.
     Alter(Arc<Table>),
     Drop(Uuid),
 }
 
 impl ChangeType {
-    /// The word of the protocol.
+    /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -103,7 +103,7 @@ impl ChangeType {
 }
 
 impl ChangeTarget {
-    /// The word of the protocol.
+    /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Keyspace => "KEYSPACE",
@@ -115,7 +115,8 @@ impl ChangeTarget {
     }
 }
 
-/// Carries out a statement that changes the schema. Other statements are refused, those on roles by their feature's name.
+/// Executes a statement that changes the schema. Other statements are refused, those on roles by the name of their
+/// feature.
 pub fn execute(
     catalog: &Catalog,
     statement: &Statement,
@@ -161,7 +162,7 @@ pub fn execute(
     }
 }
 
-/// One statement under way.
+/// The execution of one statement.
 struct Ddl<'a> {
     catalog: &'a Catalog,
     current_keyspace: Option<&'a str>,
@@ -169,7 +170,7 @@ struct Ddl<'a> {
 }
 
 impl Ddl<'_> {
-    /// The keyspace that is written, or the session's.
+    /// The keyspace in the statement, or else the session's.
     fn keyspace_name<'n>(&'n self, written: Option<&'n Identifier>) -> Result<&'n str> {
         written.map(Identifier::as_str).or(self.current_keyspace).ok_or_else(|| {
             RequestError::invalid(
@@ -196,7 +197,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// The catalog with a keyspace put in or replaced.
+    /// The catalog with a keyspace added or replaced.
     fn with_keyspace(&self, keyspace: Keyspace) -> Arc<Catalog> {
         let mut catalog = self.catalog.clone();
         catalog.version = self.context.new_version;
@@ -204,7 +205,7 @@ impl Ddl<'_> {
         Arc::new(catalog)
     }
 
-    /// A table of the keyspace replaced by its new form.
+    /// The change that replaces a table of the keyspace.
     fn table_changed(&self, keyspace: &Keyspace, table: Table) -> Change {
         let effect = event(ChangeType::Updated, ChangeTarget::Table, &keyspace.name, &table.name);
         let table = Arc::new(table);
@@ -218,7 +219,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// There are no materialized views, so naming one is an error or nothing to do.
+    /// Handles a name of an index or materialized view. There are none, so naming one is an error or has no effect.
     fn absent_index(&self, index: &QualifiedName, if_exists: bool) -> Result<Change> {
         let keyspace = self.keyspace_name(index.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace)?;
@@ -263,7 +264,7 @@ fn refuse_system_keyspace(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A change of something in a keyspace.
+/// The event for a change in a keyspace.
 pub fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name: &str) -> SchemaChangeEvent {
     SchemaChangeEvent {
         change_type,
@@ -293,7 +294,7 @@ fn configuration<T>(message: impl Into<String>) -> Result<T> {
     Err(RequestError::Configuration(message.into()))
 }
 
-/// A name as CQL would write it: quoted where it must be.
+/// A name in CQL: quoted if necessary.
 fn quoted(name: &str) -> String {
     Identifier::quoted(name).to_string()
 }

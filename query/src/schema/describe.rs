@@ -1,7 +1,7 @@
-//! DESCRIBE: the rows that its forms answer, as in Cassandra 5.0.
+//! DESCRIBE: the rows of its answers, as in Cassandra 5.0.
 //!
-//! Pure functions over the catalog. Elements come in the order in which their CREATE statements can be run: a keyspace,
-//! its types (what a type is made of before the type), its tables by name.
+//! Functions over the catalog without side effects. Elements are listed in an order in which their CREATE statements
+//! can be executed: a keyspace, its types (each after the types that it contains), its tables by name.
 
 mod create_text;
 #[cfg(test)]
@@ -34,19 +34,19 @@ pub struct Description {
     pub rows: Vec<Vec<Value>>,
 }
 
-/// What DESCRIBE CLUSTER tells of the cluster.
+/// The summary of the cluster for DESCRIBE CLUSTER.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterFacts<'a> {
     pub name: &'a str,
-    /// Without its package: `Murmur3Partitioner`.
+    /// Class name without its package: `Murmur3Partitioner`.
     pub partitioner: &'a str,
-    /// Without its package: `SimpleSnitch`.
+    /// Class name without its package: `SimpleSnitch`.
     pub snitch: &'a str,
-    /// The replicas (addresses) of each token range, by the range's last token, for the session's keyspace.
+    /// The replicas (addresses) of each token range, by the last token of the range, for the session's keyspace.
     pub range_ownership: &'a BTreeMap<String, Vec<String>>,
 }
 
-/// Answers a DESCRIBE. `current`: the keyspace that the session uses.
+/// Executes a DESCRIBE. `current`: the session's keyspace.
 pub fn describe(
     catalog: &Catalog,
     current: Option<&str>,
@@ -63,7 +63,7 @@ pub fn describe(
         DescribeTarget::Types => {
             scope.list(|keyspace| keyspace.types.values().map(|user_type| Element::Type(user_type)).collect())
         }
-        // There are no functions of users.
+        // There are no user-defined functions.
         DescribeTarget::Functions | DescribeTarget::Aggregates => scope.list(|_| Vec::new()),
         DescribeTarget::Schema { full } => Ok(scope.schema(*full)),
         DescribeTarget::Keyspace { only, name } => {
@@ -97,7 +97,7 @@ pub fn describe(
     }
 }
 
-/// Something that has a name and a CREATE statement.
+/// A schema element with a name and a CREATE statement.
 #[derive(Clone, Copy)]
 enum Element<'a> {
     Keyspace(&'a Keyspace),
@@ -106,7 +106,7 @@ enum Element<'a> {
 }
 
 impl Element<'_> {
-    /// Keyspace, kind and name, as the answers show them.
+    /// Keyspace, kind and name, for the answers.
     fn names(self) -> [String; 3] {
         let (keyspace, kind, name) = match self {
             Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", keyspace.name.as_str()),
@@ -125,7 +125,7 @@ impl Element<'_> {
     }
 }
 
-/// What a DESCRIBE looks at.
+/// The scope of a DESCRIBE.
 struct Scope<'a> {
     catalog: &'a Catalog,
     current: Option<&'a str>,
@@ -163,7 +163,7 @@ impl<'a> Scope<'a> {
         Description { columns, rows: vec![row] }
     }
 
-    /// The names of what is in the session's keyspace, or else in all.
+    /// The names of elements in the session's keyspace, or else in all keyspaces.
     fn list(&self, elements: impl Fn(&'a Keyspace) -> Vec<Element<'a>>) -> Result<Description> {
         Ok(match self.current {
             Some(name) => names(elements(self.keyspace_named(name)?)),
@@ -195,14 +195,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The error of a thing that is not in the keyspace.
+    /// The error for an element that the keyspace does not have.
     fn absent(&self, kind: &str, keyspace: Option<&Identifier>, name: &Identifier) -> Result<Description> {
         let keyspace = self.keyspace(keyspace)?;
         let name = name.as_str();
         Err(RequestError::invalid(format!("{kind} '{name}' not found in '{}'", keyspace.name)))
     }
 
-    /// A keyspace or a table, in this order.
+    /// A keyspace or a table, searched in this order.
     fn name(&self, qualified: &QualifiedName) -> Result<Description> {
         let name = qualified.name.as_str();
         if qualified.keyspace.is_none()
@@ -247,7 +247,7 @@ fn text(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
-/// A keyspace and everything in it.
+/// A keyspace and all its elements.
 fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     let mut elements = vec![Element::Keyspace(keyspace)];
     elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
@@ -259,7 +259,7 @@ fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
     keyspace.tables.values().map(move |table| Element::Table(keyspace, table))
 }
 
-/// The types by name, except that a type stands behind those that it is made of.
+/// The types by name, except that each type follows the types that it contains.
 fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
     let mut waiting: Vec<(&UserType, BTreeSet<Arc<str>>)> =
         keyspace.types.values().map(|user_type| (&**user_type, types_within(user_type))).collect();
@@ -267,7 +267,7 @@ fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
     let mut done: BTreeSet<Arc<str>> = BTreeSet::new();
     while !waiting.is_empty() {
         let ready = waiting.iter().position(|(_, within)| within.is_subset(&done));
-        // Types cannot contain each other; should a damaged catalog say so, they come by name.
+        // Types cannot contain each other. If a damaged catalog has such types, they are listed by name.
         let (user_type, _) = waiting.remove(ready.unwrap_or(0));
         done.insert(user_type.name.clone());
         ordered.push(user_type);
@@ -275,7 +275,7 @@ fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
     ordered
 }
 
-/// The names of the user types that the fields of a type are made of.
+/// The names of the user types within the fields of a type.
 fn types_within(user_type: &UserType) -> BTreeSet<Arc<str>> {
     let within = RefCell::new(BTreeSet::new());
     for field_type in &user_type.field_types {

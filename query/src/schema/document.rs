@@ -1,7 +1,8 @@
-//! The catalog as a document (JSON with types as CQL text): what is written to disk and into the metadata log.
+//! The catalog as a document (JSON with types as CQL text), for the disk and the metadata log.
 //!
-//! It holds the keyspaces of the users whole and of the system keyspaces only what may be altered: replication and durable
-//! writes. Everything else about them comes with the program, so that a newer program brings its own system tables.
+//! It contains the users' keyspaces completely. Of the system keyspaces it contains only the settings that may be
+//! altered: replication and durable writes. The rest of them comes with the program, so that a newer program brings
+//! its own system tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Repli
 use super::options::TableOptions;
 use super::system_keyspaces;
 
-/// Why a document is not a catalog.
+/// The reason why a document is not a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     #[error("the type of {place} in the catalog cannot be read: {source}")]
@@ -26,7 +27,7 @@ pub enum DocumentError {
     UserTypes { names: String },
 }
 
-/// Keyspaces of a catalog: all of them, or those that a change has altered.
+/// Keyspaces of a catalog: all of them, or those altered by a change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CatalogDocument {
     version: String,
@@ -34,14 +35,14 @@ pub struct CatalogDocument {
     system_keyspaces: BTreeMap<String, SettingsDocument>,
 }
 
-/// What may be altered of a keyspace itself.
+/// The settings of a keyspace that may be altered.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SettingsDocument {
     replication: Replication,
     durable_writes: bool,
 }
 
-/// A keyspace of the users, whole.
+/// A keyspace of users, complete.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyspaceDocument {
     name: String,
@@ -88,7 +89,7 @@ struct DroppedColumnDocument {
 }
 
 impl CatalogDocument {
-    /// The whole catalog.
+    /// The document of a whole catalog.
     pub fn of(catalog: &Catalog) -> Self {
         Self::of_keyspaces(catalog.version, catalog.keyspaces.values())
     }
@@ -115,17 +116,17 @@ impl CatalogDocument {
         }
     }
 
-    /// The version that the catalog has with it.
+    /// The version of the catalog of this document.
     pub fn version(&self) -> Result<Uuid, DocumentError> {
         uuid(&self.version)
     }
 
-    /// The catalog of a whole document, with the system keyspaces of this program.
+    /// The catalog of a complete document, with the system keyspaces of this program.
     pub fn catalog(&self) -> Result<Catalog, DocumentError> {
         self.over(&system_keyspaces::initial_catalog(Uuid::nil()))
     }
 
-    /// A catalog in which these keyspaces are put in or replaced.
+    /// A catalog with these keyspaces added or replaced.
     pub fn over(&self, catalog: &Catalog) -> Result<Catalog, DocumentError> {
         let mut catalog = catalog.clone();
         catalog.version = self.version()?;

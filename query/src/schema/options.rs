@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! * A `TableOptions` that came from [`TableOptions::create`] or [`TableOptions::alter`] is valid.
-//! * An option whose effect Helenus does not have is refused unless it keeps its default. Options that only advise
-//!   (caching, index intervals, retries between replicas) are kept and shown.
+//! * An option whose effect Helenus does not implement is refused unless it has its default. Options that only advise
+//!   (caching, index intervals, retries between replicas) are stored and shown.
 
 pub mod caching;
 pub mod compaction;
@@ -27,7 +27,7 @@ use crate::error::{RequestError, Result};
 
 /// The longest time to live: 20 years of 365 days.
 pub const MAX_TIME_TO_LIVE_SECONDS: i32 = 20 * 365 * 24 * 3_600;
-/// Bloom filters get too large below this chance of a false positive.
+/// Below this false positive rate Bloom filters get too large.
 const MIN_BLOOM_FILTER_FP_CHANCE: f64 = 6.71e-5;
 
 const ADDITIONAL_WRITE_POLICY: &str = "additional_write_policy";
@@ -74,7 +74,7 @@ const KNOWN: [&str; 20] = [
     SPECULATIVE_RETRY,
 ];
 
-/// What a coordinator does about replicas that turn out to differ.
+/// The handling of replicas whose answers to a read differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadRepair {
     Blocking,
@@ -91,7 +91,7 @@ impl ReadRepair {
     }
 }
 
-/// Every option of a table. The field names are those of the options.
+/// All options of a table. The field names are the names of the options.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableOptions {
@@ -148,7 +148,7 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// The options of a new table, and the id that was asked for (`WITH id = …`).
+    /// The options of a new table, and the requested id (`WITH id = …`).
     pub fn create(properties: &Properties) -> Result<(Self, Option<Uuid>)> {
         properties.refuse_unknown(&KNOWN)?;
         let id = match properties.text(ID)? {
@@ -169,7 +169,7 @@ impl TableOptions {
         Ok((options, id))
     }
 
-    /// These options with the given ones replaced.
+    /// These options, with the given ones replaced.
     pub fn alter(&self, properties: &Properties) -> Result<Self> {
         properties.refuse_unknown(&KNOWN)?;
         if properties.contains(ID) {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn given_properties_replace_the_rest_stays() {
+    fn given_properties_replace_options_and_the_others_stay() {
         let before = create(&[("comment", "a"), ("gc_grace_seconds", "10")]).unwrap();
         let after = before.alter(&texts(&[("comment", "b"), ("default_time_to_live", "60")])).unwrap();
         assert_eq!(
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_may_be_asked_for_at_creation_only() {
+    fn an_id_may_be_requested_at_creation_only() {
         let id = "5bc52802-de25-35ed-aeab-188eecebb090";
         let properties = texts(&[("id", id)]);
         let (options, chosen) = TableOptions::create(&properties).unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helenus_does_not_do_is_refused() {
+    fn unsupported_options_are_refused() {
         assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
         assert!(error(&[("memtable", "trie")]).contains("\"trie\" not found"));
         assert!(error(&[("memtable_flush_period_in_ms", "100")]).contains("it must be 0"));

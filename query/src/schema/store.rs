@@ -17,7 +17,7 @@ pub const CATALOG_VERSION: u16 = 1;
 /// The applied state of the cluster.
 pub const STATE_VERSION: u16 = 2;
 
-/// Why bytes are not a catalog.
+/// The reason why bytes are not a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the file is not a Helenus catalog")]
@@ -34,13 +34,13 @@ pub enum StoreError {
     Catalog(#[from] DocumentError),
 }
 
-/// The catalog as bytes of version 1, as earlier programs wrote it.
+/// Encodes a catalog as bytes of version 1, as earlier programs did.
 #[cfg(test)]
 pub fn encode(catalog: &Catalog) -> Result<Vec<u8>, StoreError> {
     Ok(frame(CATALOG_VERSION, &serde_json::to_vec(&CatalogDocument::of(catalog))?))
 }
 
-/// The catalog of version 1, with the system keyspaces of this program.
+/// Decodes a catalog of version 1, with the system keyspaces of this program.
 #[cfg(test)]
 pub fn decode(bytes: &[u8]) -> Result<Catalog, StoreError> {
     match checked_document(bytes)? {
@@ -49,13 +49,13 @@ pub fn decode(bytes: &[u8]) -> Result<Catalog, StoreError> {
     }
 }
 
-/// The catalog of the document of version 1.
+/// Decodes the catalog of a document of version 1.
 pub fn decode_document(document: &[u8]) -> Result<Catalog, StoreError> {
     let document: CatalogDocument = serde_json::from_slice(document)?;
     Ok(document.catalog()?)
 }
 
-/// A document with its header.
+/// Encodes a document with its header.
 pub fn frame(version: u16, document: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + document.len());
     bytes.extend_from_slice(MAGIC);
@@ -66,7 +66,7 @@ pub fn frame(version: u16, document: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The version and the document of what [`frame`] wrote.
+/// Decodes the version and the document from bytes written by [`frame`], and checks them.
 pub fn checked_document(bytes: &[u8]) -> Result<(u16, &[u8]), StoreError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StoreError::NotACatalog)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(StoreError::NotACatalog)?;
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_reads_back_as_itself() {
+    fn a_stored_catalog_is_read_back_unchanged() {
         let catalog = catalog();
         let read = decode(&encode(&catalog).unwrap()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{catalog:?}"));
     }
 
     #[test]
-    fn damage_is_noticed() {
+    fn damage_is_detected() {
         let bytes = encode(&catalog()).unwrap();
         assert!(matches!(decode(b""), Err(StoreError::NotACatalog)));
         assert!(matches!(decode(&bytes[..HEADER_BYTES - 1]), Err(StoreError::NotACatalog)));

@@ -1,4 +1,4 @@
-//! The keyspaces that every node has: their tables with Cassandra 5.0's columns, types and ids.
+//! The system keyspaces of every node: their tables with Cassandra 5.0's columns, types and ids.
 //!
 //! Invariants:
 //! * A table's id is Cassandra's: the MD5 of the names of keyspace and table, as a UUID of version 3.
@@ -23,18 +23,18 @@ pub const SYSTEM_TRACES: &str = "system_traces";
 pub const SYSTEM_VIEWS: &str = "system_views";
 pub const SYSTEM_VIRTUAL_SCHEMA: &str = "system_virtual_schema";
 
-/// Whether the keyspace belongs to the node: clients may not change what is in it.
+/// Whether the keyspace is a system keyspace: clients may not change its tables and types.
 pub fn is_system(keyspace: &str) -> bool {
     [SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&keyspace)
         || is_replicated(keyspace)
 }
 
-/// Whether the keyspace belongs to the cluster: its replication may be altered.
+/// Whether the keyspace is replicated in the cluster: its replication may be altered.
 pub fn is_replicated(keyspace: &str) -> bool {
     [SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_TRACES].contains(&keyspace)
 }
 
-/// The catalog of a node without any keyspace of its users.
+/// The catalog of a node without keyspaces of users.
 pub fn initial_catalog(version: Uuid) -> Catalog {
     Catalog { version, keyspaces: definitions() }
 }
@@ -54,7 +54,7 @@ pub fn definitions() -> BTreeMap<String, Arc<Keyspace>> {
     keyspaces.into_iter().map(|keyspace| (keyspace.name.clone(), Arc::new(keyspace))).collect()
 }
 
-/// A table as it is written down below.
+/// A table as defined below.
 struct Definition {
     name: &'static str,
     comment: &'static str,
@@ -257,7 +257,7 @@ fn system() -> Vec<Definition> {
     ]
 }
 
-/// The option columns that tables and views have in `system_schema`.
+/// The option columns of tables and views in `system_schema`.
 fn option_columns() -> Vec<(&'static str, CqlType)> {
     use CqlType::{Blob, Boolean, Double, Int, Text};
     vec![

@@ -10,7 +10,7 @@ use crate::schema::ddl::{self, DdlContext};
 use crate::schema::options::DataCenters;
 use crate::schema::system_keyspaces::initial_catalog;
 
-/// The catalog of a node on which these statements were run.
+/// The catalog of a node on which these statements were executed.
 pub fn catalog_of(statements: &[&str]) -> CatalogView {
     let mut catalog = Arc::new(initial_catalog(Uuid::from_u128(1)));
     for (number, text) in (2..).zip(statements) {

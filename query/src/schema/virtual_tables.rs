@@ -2,10 +2,10 @@
 //! `system_virtual_schema`.
 //!
 //! Invariants:
-//! * A row has one value a column, in the order of [`Table::columns`], in wire encoding.
-//! * Rows come in the order of the partition key's and then the clustering key's values.
-//! * What drivers must not see as null never is (the docs of [`NodeInformation`] and [`Peer`] say what they rely on).
-//! * What changes while the node runs is in [`NodeState`], which is put together for each read.
+//! * A row has one value for each column, in the order of [`Table::columns`], in wire encoding.
+//! * Rows are sorted by the values of the partition key, then of the clustering key.
+//! * Columns that drivers require are never null (the docs of [`NodeInformation`] and [`Peer`] list them).
+//! * Values that change while the node runs are in [`NodeState`], which is collected for each read.
 
 mod node;
 mod row;
@@ -20,7 +20,7 @@ pub use self::state::{
 use super::catalog::{Catalog, Table};
 use super::system_keyspaces::{SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
 
-/// The rows of a virtual table. A table that the node does not compute has none.
+/// The rows of a virtual table. Empty for a table that the node does not compute.
 pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &NodeState) -> Vec<Row> {
     let mut writer = RowWriter::new(table);
     match (table.keyspace.as_str(), table.name.as_str()) {

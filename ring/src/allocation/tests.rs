@@ -55,7 +55,7 @@ impl Cluster {
         self.topology.members.remove(id);
     }
 
-    /// The smallest and the largest share under a replication, 1 being fair.
+    /// The smallest and the largest share under a replication strategy; 1 is fair.
     fn extremes(&self, replication: &Replication) -> (f64, f64) {
         let shares = Placement::new(&self.topology, replication).ownership();
         let fair = shares.values().sum::<f64>() / self.topology.members.len() as f64;
@@ -171,7 +171,7 @@ fn members_that_join_after_others_have_left_even_it_out() {
     for number in [3, 4, 11, 17, 29] {
         cluster.leave(&Uuid::from_u128(number));
     }
-    // What the others' tokens happen to make of it.
+    // Shares depend on the remaining tokens.
     assert_even(&cluster, &network(3), 0.25);
     for _ in 0..15 {
         cluster.join();
@@ -209,7 +209,7 @@ fn another_data_center_is_another_ring_without_common_tokens() {
 
 #[test]
 fn the_smallest_token_is_never_given() {
-    // An offset of 0 begins at it.
+    // With an offset of 0 the first token would be the smallest one.
     let new = NewMember { data_center: "d", rack: "r", token_count: 4, replication_factor: 3, offset: 0 };
     assert!(!allocated(&Topology::default(), &new).contains(&i64::MIN));
 }
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn tokens_are_as_many_as_asked_for_and_nobody_elses(
+    fn tokens_have_the_requested_number_and_are_free(
         members in proptest::collection::vec((0_u8..3, 0_u8..4), 0..7),
         token_count in 1_usize..10,
         replication_factor in 1_usize..5,

@@ -27,7 +27,7 @@ fn member(number: u128) -> Member {
     }
 }
 
-/// A state with the indexes that its log has had so far.
+/// A state, and the last index of its log.
 struct Log {
     state: ClusterState,
     index: u64,
@@ -60,7 +60,7 @@ impl Log {
 
     fn apply(&mut self, command: &Command) -> Outcome {
         self.index += 1;
-        // What travels and is stored is what is applied.
+        // Commands are sent and stored in this encoding.
         let command: Command = serde_json::from_slice(&serde_json::to_vec(command).unwrap()).unwrap();
         let (state, outcome) = apply(&self.state, self.index, &command);
         let stored = serde_json::to_vec(&state.document()).unwrap();
@@ -76,7 +76,7 @@ impl Log {
         assert_eq!(self.state.topology.version, self.index);
     }
 
-    /// The command has no effect: it was done before.
+    /// Asserts that the command has no effect, because it was applied before.
     fn again(&mut self, command: &Command) {
         let before = self.state.topology.clone();
         assert_eq!(self.apply(command), Outcome::Applied { version: before.version }, "{command}");
@@ -118,7 +118,7 @@ fn event(name: &str) -> SchemaChangeEvent {
     }
 }
 
-/// The change from the state's catalog to what `statements` make of a new one, as version `version`.
+/// The change from the state's catalog to the one that `statements` create, as version `version`.
 fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Command {
     let mut new = Catalog::clone(&catalog_of(&[&[CREATE_KEYSPACE], statements].concat()).catalog);
     new.version = id(version);
@@ -131,7 +131,7 @@ fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Co
 }
 
 #[test]
-fn nothing_can_be_done_before_the_cluster_is_founded() {
+fn commands_are_refused_before_the_cluster_is_founded() {
     let mut log = Log::empty();
     log.refused(&Command::Join { member: member(1) }, Refusal::NotFounded);
     log.refused(&Command::StartLeave { host_id: id(1) }, Refusal::NotFounded);
@@ -177,12 +177,12 @@ fn one_transition_at_a_time() {
     log.done(&Command::Abort { host_id: id(3) });
     assert_eq!(log.state_of(3), None);
     log.again(&Command::Abort { host_id: id(3) });
-    // Who was aborted may try again.
+    // A member whose join was aborted may try again.
     log.join_wholly(member(3));
 }
 
 #[test]
-fn who_has_left_never_comes_back() {
+fn a_former_member_never_comes_back() {
     let mut log = Log::of(3);
     log.leave_wholly(2);
     assert_eq!(log.state_of(2), None);
@@ -194,7 +194,7 @@ fn who_has_left_never_comes_back() {
 }
 
 #[test]
-fn leaving_can_be_taken_back_and_the_last_owner_stays() {
+fn leaving_can_be_cancelled_and_the_last_owner_stays() {
     let mut log = Log::of(2);
     log.done(&Command::StartLeave { host_id: id(1) });
     log.again(&Command::StartLeave { host_id: id(1) });
@@ -214,13 +214,13 @@ fn leaving_can_be_taken_back_and_the_last_owner_stays() {
 }
 
 #[test]
-fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
+fn a_removal_is_distinguished_from_a_leaving_and_cancelled_by_its_epoch() {
     let mut log = Log::of(3);
     let host_id = id(2);
     log.done(&Command::StartRemoval { host_id });
     assert!(log.state.is_removal(&host_id) && !log.state.is_removal(&id(1)));
     log.again(&Command::StartRemoval { host_id });
-    // What happens meanwhile leaves it a removal.
+    // Other commands meanwhile leave it a removal.
     log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
     log.done(&Command::Update(MemberUpdate { shard_count: 7, ..MemberUpdate::of(&member(2)) }));
     assert!(log.state.is_removal(&host_id));
@@ -229,7 +229,7 @@ fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
     assert_eq!(log.state_of(2), Some(MemberState::Normal));
     assert!(!log.state.is_removal(&host_id));
     log.again(&Command::TakeBackRemoval { host_id, epoch });
-    // One that comes late takes neither a later removal back nor what a member was asked for.
+    // A late one cancels neither a later removal nor a leaving that the member requested.
     let write_both = MemberState::Leaving(Phase::WriteBoth);
     log.done(&Command::StartRemoval { host_id });
     log.refused(
@@ -237,7 +237,7 @@ fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
         Refusal::WrongState { host_id, found: write_both },
     );
     log.done(&Command::Abort { host_id });
-    assert!(!log.state.is_removal(&host_id), "an operator may take it back, too");
+    assert!(!log.state.is_removal(&host_id), "an operator may cancel it, too");
     log.done(&Command::StartLeave { host_id });
     log.again(&Command::StartRemoval { host_id });
     assert!(!log.state.is_removal(&host_id), "it was asked to leave before it died");
@@ -249,7 +249,7 @@ fn a_removal_is_told_from_a_leaving_and_taken_back_by_its_epoch() {
 }
 
 #[test]
-fn a_removal_whose_ranges_were_handed_over_goes_to_its_end() {
+fn a_removal_whose_ranges_were_handed_over_completes() {
     let mut log = Log::of(3);
     let host_id = id(2);
     log.done(&Command::StartRemoval { host_id });
@@ -272,7 +272,7 @@ fn a_removal_whose_ranges_were_handed_over_goes_to_its_end() {
 }
 
 #[test]
-fn a_state_from_before_removals_were_told_apart_is_read() {
+fn a_state_from_before_removals_were_distinguished_is_read() {
     let mut log = Log::of(2);
     log.done(&Command::StartLeave { host_id: id(1) });
     let mut document = serde_json::to_value(log.state.document()).unwrap();
@@ -326,7 +326,7 @@ fn an_update_moves_a_member_and_owns_nothing_new() {
 #[test]
 fn the_five_eldest_normal_members_vote() {
     let voters = |log: &Log| log.state.voters().iter().map(uuid::Uuid::as_u128).collect::<Vec<_>>();
-    // The order of joining counts, not that of the ids.
+    // The order of joining counts, not the order of the ids.
     let mut log = Log::founded();
     for number in [9, 3, 8, 4, 7, 5] {
         log.join_wholly(member(number));
@@ -340,11 +340,11 @@ fn the_five_eldest_normal_members_vote() {
     assert_eq!(voters(&log), [1, 3, 4, 7, 8]);
     log.leave_wholly(8);
     log.done(&Command::Join { member: member(2) });
-    assert_eq!(voters(&log), [1, 3, 4, 5, 7], "who joins does not vote yet");
+    assert_eq!(voters(&log), [1, 3, 4, 5, 7], "a joining member does not vote yet");
 }
 
 #[test]
-fn a_schema_change_applies_to_what_it_was_planned_on_and_once() {
+fn a_schema_change_applies_once_to_the_schema_that_it_was_planned_on() {
     let mut log = Log::founded();
     let first = schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]);
     let rival = schema_change(&log.state, 1002, &["CREATE TABLE t (k text PRIMARY KEY)"]);
@@ -357,11 +357,11 @@ fn a_schema_change_applies_to_what_it_was_planned_on_and_once() {
     assert_eq!(log.apply(&rival), Outcome::Conflict { version: done_at });
     assert_eq!(column_type(&log), "int");
     log.again(&first);
-    // Also after others came on top of it.
+    // Also after later changes.
     log.done(&schema_change(&log.state, 1003, &["CREATE TABLE u (k int PRIMARY KEY)"]));
     log.again(&first);
     assert_eq!(log.state.catalog.version, id(1003));
-    assert_eq!(log.state.topology.epoch, 1, "nobody owns anything else");
+    assert_eq!(log.state.topology.epoch, 1, "ownership is unchanged");
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn replication_does_not_change_while_a_member_joins_or_leaves() {
         log.refused(&change, refusal(3));
         log.done(&Command::Advance { host_id: id(3), from });
     }
-    // Another change, planned meanwhile, is none of replication.
+    // Another change, planned meanwhile, does not change replication.
     log.done(&Command::StartLeave { host_id: id(2) });
     log.refused(&schema_change(&log.state, 1003, &[create, alter]), refusal(2));
     let other = "ALTER KEYSPACE ks WITH durable_writes = false";

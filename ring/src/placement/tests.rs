@@ -1,4 +1,4 @@
-//! Placements by hand, and what must be true of every one.
+//! Hand-made placements, and properties of every placement.
 
 use std::collections::BTreeSet;
 
@@ -165,8 +165,8 @@ fn data_centers_count_for_themselves() {
         let count = |name: &str| replicas.read.iter().filter(|member| member.data_center == name).count();
         assert_eq!((count("dc1"), count("dc2"), count("dc3")), (3, 2, 1));
     }
-    // In the order of the ring: 4 at 10, 10 at 20, 2 at 100, (5 shares a rack with 4), 3 at 200 repeats a rack of dc1, 6 at
-    // 210, and around the ring 1 at 0.
+    // In the order of the ring: 4 at 10, 10 at 20, 2 at 100, (5 shares a rack with 4), 3 at 200 repeats a rack of
+    // dc1, 6 at 210, and around the ring 1 at 0.
     assert_eq!(read(&placement, 5), [4, 10, 2, 3, 6, 1]);
 }
 
@@ -190,7 +190,7 @@ fn a_joining_member_is_written_and_then_read() {
 
     let read_new = with_state(five(), 3, MemberState::Joining(Phase::ReadNew));
     let placement = Placement::new(&read_new, &simple(3));
-    // The old owner gets the writes of what it gives up until everybody knows.
+    // The old owner gets the writes for the ranges that it gives up until all members know.
     assert_eq!((read(&placement, 15), pending(&placement, 15)), (vec![3, 4, 5], vec![1]));
     assert_eq!((read(&placement, 5), pending(&placement, 5)), (vec![2, 3, 4], vec![5]));
     assert_eq!((read(&placement, 25), pending(&placement, 25)), (vec![4, 5, 1], vec![]));
@@ -258,7 +258,7 @@ fn built(sketch: &Sketch) -> Topology {
     with_state(topology, 1, states[sketch.state as usize])
 }
 
-/// The replicas as if the members that are not among these were gone.
+/// The replicas if only these members existed.
 fn alone(
     topology: &Topology,
     owners: &BTreeSet<HostId>,
@@ -299,7 +299,7 @@ proptest! {
     }
 
     #[test]
-    fn pending_are_those_that_only_the_other_side_has(sketch in sketch(), factor in 1_u32..5, token: i64) {
+    fn pending_replicas_are_those_that_only_the_other_side_has(sketch in sketch(), factor in 1_u32..5, token: i64) {
         let topology = built(&sketch);
         let owners: BTreeSet<HostId> = topology.owners().map(|member| member.host_id).collect();
         let others: BTreeSet<HostId> = topology.other_owners().map(|member| member.host_id).collect();

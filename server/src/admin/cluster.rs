@@ -18,7 +18,7 @@ use crate::observe::reports::{
 use crate::shard::board::ServingState;
 use crate::shard::context::ShardContext;
 
-/// What this node has on disk and in memory, in all shards.
+/// The size of this node's data on disk and in memory, over all shards.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(clippy::struct_field_names, reason = "units stand at the end of names")]
 pub struct Sizes {
@@ -37,7 +37,7 @@ impl Sizes {
     }
 }
 
-/// The state of a member; before anything is agreed on, a node only knows itself.
+/// The state of a member. Before anything is agreed on, a node knows only itself.
 fn state_name(topology: &Topology, member: &Member) -> String {
     match member.state {
         _ if topology.version == 0 => "starting",
@@ -48,7 +48,7 @@ fn state_name(topology: &Topology, member: &Member) -> String {
     .to_owned()
 }
 
-/// The placement of a keyspace; that of one replica without a keyspace.
+/// The placement of a keyspace; without a keyspace, the placement with one replica.
 fn placement(
     context: &ShardContext,
     view: &ClusterView,
@@ -66,7 +66,7 @@ fn placement(
         .ok_or_else(|| AdminError::Unknown(format!("keyspace '{name}' is local to each node")))
 }
 
-/// All members, by data center and address. `own_data_bytes`: what this node has on disk.
+/// All members, by data center and address. `own_data_bytes`: size of this node's data on disk.
 pub fn status(
     context: &ShardContext,
     keyspace: Option<&str>,
@@ -105,7 +105,7 @@ pub fn status(
     })
 }
 
-/// What a member tells of itself; of this node, what is so.
+/// The status that a member has announced; for this node, its present status.
 struct Told {
     serving: Option<ServingState>,
     data_bytes: Option<u64>,
@@ -184,7 +184,7 @@ pub fn node(context: &ShardContext, sizes: &Sizes) -> NodeReport {
     }
 }
 
-/// What the cluster agrees on.
+/// The agreed state of the cluster.
 pub fn description(context: &ShardContext) -> ClusterDescription {
     let (view, catalog) = (context.cluster(), context.catalog());
     let mut schema_versions: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A real node asked over HTTP, as the operator's commands do.
+//! A real node, queried over HTTP like the operator's commands do.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ fn admin(node: &Node) -> NodeAdmin {
 }
 
 #[tokio::test]
-async fn a_node_alone_is_up_and_owns_everything() {
+async fn a_single_node_is_up_and_owns_everything() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(&directory);
     let admin = admin(&node);
@@ -71,7 +71,7 @@ async fn a_drained_node_takes_no_clients_and_says_so() {
     admin.health().unwrap();
     admin.drain().await.unwrap();
     assert_eq!(admin.health().unwrap_err(), "the node is drained");
-    // The connection that was there is closed.
+    // The connection that existed before is closed.
     assert!(matches!(before.read(&mut [0; 1]), Ok(0) | Err(_)));
     assert!(TcpStream::connect(address).is_err());
     tokio::task::spawn_blocking(move || node.shutdown()).await.unwrap().unwrap();

@@ -17,12 +17,12 @@ use tokio::net::TcpStream;
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may take: the node is on the same machine, or at the other end of a tunnel.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the answer to a question may take, unless the caller says otherwise.
+/// Default timeout for the answer to a query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub use hyper::Method;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub method: Method,
@@ -31,8 +31,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// How long to wait for the answer by default. Questions are answered at once; what changes the node takes as long as its data is
-    /// large, and is waited for without limit.
+    /// The default timeout. Queries are answered at once. Operations that change the node take as long as its data
+    /// requires, and have no limit.
     fn answer_timeout(&self) -> Option<Duration> {
         (self.method == Method::GET).then_some(ANSWER_TIMEOUT)
     }
@@ -50,13 +50,13 @@ impl Call {
 }
 
 impl fmt::Display for Call {
-    /// The beginning of the request's first line.
+    /// Writes the beginning of the request's first line.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.method, self.target())
     }
 }
 
-/// Why there is no answer, or not the one that was hoped for.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("'{0}' is no address of a node: http://HOST:PORT is expected")]
@@ -67,17 +67,17 @@ pub enum CallError {
     NoConnection { authority: String, timeout: Duration },
     #[error("the node at {authority} has not answered within {} seconds", timeout.as_secs_f64())]
     NoAnswer { authority: String, timeout: Duration },
-    /// The node says why.
+    /// The node's reason.
     #[error("{0}")]
     Refused(String),
-    /// The node answers, but serves no clients, and says why.
+    /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
     #[error("what answers at {authority} is no node of Helenus")]
     Nonsense { authority: String },
 }
 
-/// Sends a request and waits for its answer; `timeout`: instead of the one that the call has by default.
+/// Sends a request and waits for its answer. `timeout` replaces the default of the call.
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
 pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
     let authority = authority(url)?;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_never_answers_is_given_up_in_time() {
+    async fn a_node_that_never_answers_causes_a_timeout() {
         let (_listener, url) = silent().await;
         let question = Call { method: Method::GET, path: "/admin/status", parameters: Vec::new() };
         let timeout = Duration::from_millis(200);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_questions_have_a_limit_by_default() {
+    fn only_queries_have_a_timeout_by_default() {
         let limit = |method| Call { method, path: "/", parameters: Vec::new() }.answer_timeout();
         assert_eq!(limit(Method::GET), Some(ANSWER_TIMEOUT));
         assert_eq!(limit(Method::POST), None);

@@ -12,7 +12,7 @@ use crate::observe::reports::{
 };
 use crate::streaming::progress::{StreamingReport, TransferProgress};
 
-/// Lines of cells, each column as wide as its widest cell, two blanks apart.
+/// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
 fn columns(rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled).add_rows(rows);
@@ -27,7 +27,7 @@ fn row(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
-/// A number of bytes with a unit that leaves it readable.
+/// A number of bytes with a readable unit.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1_024 {
@@ -45,12 +45,12 @@ fn bytes(count: u64) -> String {
     format!("{amount:.2} {unit}")
 }
 
-/// Why a transfer does not go on, if it does not.
+/// The reason why a transfer waits, if it does.
 fn waits(transfer: &TransferProgress) -> String {
     transfer.waiting_for.as_ref().map_or(String::new(), |reason| format!("; waits: {reason}"))
 }
 
-/// Data on its way between owners.
+/// The streams of data between replicas.
 pub fn streams(report: &StreamingReport) -> String {
     let mut text = format!("Mode: {}\n", report.mode);
     // Writing to a string does not fail.
@@ -92,7 +92,7 @@ pub fn streams(report: &StreamingReport) -> String {
     text
 }
 
-/// `UN`: up, normal; as `nodetool` says it.
+/// `UN`: up, normal; as in `nodetool`.
 fn code(is_up: bool, state: &str) -> String {
     let state = match state {
         "joining" => 'J',
@@ -153,7 +153,7 @@ pub fn ring(ring: &RingReport) -> String {
     columns(&rows)
 }
 
-/// Names and values, one a line.
+/// Names and values, one pair on each line.
 fn pairs(pairs: &[(&str, String)]) -> String {
     let rows: Vec<Vec<String>> =
         pairs.iter().map(|(name, value)| vec![(*name).to_owned(), format!(": {value}")]).collect();
@@ -161,7 +161,7 @@ fn pairs(pairs: &[(&str, String)]) -> String {
 }
 
 pub fn info(node: &NodeReport) -> String {
-    // As the others see it, and as it serves clients.
+    // The state that other members see, and the state towards clients.
     let state = if node.state == node.serving {
         node.state.clone()
     } else {
@@ -187,7 +187,7 @@ pub fn info(node: &NodeReport) -> String {
     ])
 }
 
-/// Addresses in their order: by their numbers, where they are some.
+/// Sorts addresses: by their numbers, if they are numeric.
 fn sorted(addresses: &[String]) -> String {
     let mut sorted: Vec<&str> = addresses.iter().map(String::as_str).collect();
     sorted.sort_by_key(|address| (address.parse::<SocketAddr>().ok(), *address));
@@ -309,7 +309,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
     }
 
     #[test]
-    fn info_says_once_what_the_others_and_the_node_agree_on() {
+    fn info_shows_equal_states_once() {
         let node = |serving: &str| NodeReport {
             host_id: "host-1".to_owned(),
             cluster_name: "c".to_owned(),
@@ -335,7 +335,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
     }
 
     #[test]
-    fn who_has_no_part_in_a_change_says_so() {
+    fn a_node_without_a_part_in_a_change_shows_that() {
         let (member, peer) = (uuid::Uuid::from_u128(9), uuid::Uuid::from_u128(7));
         let transfer = TransferProgress {
             member,
@@ -366,7 +366,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
     }
 
     #[test]
-    fn a_description_names_who_disagrees_and_who_is_away() {
+    fn a_description_names_members_that_disagree_or_are_unreachable() {
         let report = ClusterDescription {
             cluster_name: "c".to_owned(),
             partitioner: "p".to_owned(),

@@ -1,8 +1,8 @@
-//! A new state of the cluster, taken over by this node.
+//! Installs a new state of the cluster on this node.
 //!
-//! Order: tables are created or altered in every shard's engine; the state is made durable; every shard works with it; tables
-//! that are gone leave the engines; clients are told. A crash in between leaves at most engine tables that the
-//! catalog does not name; they are dropped at the next start.
+//! Order: tables are created or altered in the engine of every shard; the state is made durable; every shard installs
+//! it; dropped tables are removed from the engines; clients are notified. A crash in between leaves at most engine
+//! tables that the catalog does not name; they are dropped at the next start.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,16 +22,16 @@ use helenus_ring::view::ClusterView;
 use crate::shard::context::{ShardContext, on_every_shard};
 use crate::shard::engine_options::engine_options;
 
-/// What clients are told of the schema.
+/// The schema events for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     Nothing,
     Event(SchemaChangeEvent),
-    /// Several changes at once, whose events nobody has kept: everything that is different now.
+    /// Several changes at once, whose events were not kept: the difference between the catalogs.
     Difference,
 }
 
-/// Takes a state over. `store` makes it durable. Runs on the first shard; one at a time.
+/// Installs a state. `store` makes it durable. Runs on the first shard, one at a time.
 pub async fn take_over(
     context: &Rc<ShardContext>,
     old: &ClusterState,
@@ -69,13 +69,13 @@ pub async fn take_over(
         context.node.learn_removed(&"the metadata log");
     }
     for event in events(old, new, told) {
-        // Nobody may be listening.
+        // There may be no receiver.
         let _ = context.node.events.send(event);
     }
     Ok(())
 }
 
-/// Who has just begun to join is written to from now on.
+/// Counts members that have just begun to join as alive, so that they are written to from now on.
 fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
     let own = context.node.host_id;
     for (host_id, member) in &new.topology.members {
@@ -86,8 +86,8 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
     }
 }
 
-/// Where members are that have just left, or whose join was taken back: the metadata log has to reach them a while longer, so that
-/// they learn of it.
+/// Remembers the addresses of members that have just left, or whose join was cancelled: the metadata log must reach
+/// them a while longer, so that they learn of it.
 fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
     let Ok(log) = context.metadata_log() else { return };
     let is_gone = |member: &&Arc<Member>| new.topology.member(&member.host_id).is_none();
@@ -95,7 +95,7 @@ fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterS
     log.addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
 }
 
-/// Has every shard work with a state.
+/// Installs a state on every shard.
 async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()> {
     let present = context.catalog_view().clone();
     let is_same = Arc::ptr_eq(&present.catalog, &state.catalog);
@@ -106,7 +106,7 @@ async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()>
     on_every_shard(context, move |context| {
         let (catalog, cluster) = (catalog.clone(), cluster.clone());
         Box::pin(async move {
-            // Who is alive may have become known since.
+            // Liveness may have changed since.
             let alive = context.cluster().alive.clone();
             context.install(catalog);
             context.install_cluster(if Arc::ptr_eq(&alive, &cluster.alive) {
@@ -132,7 +132,7 @@ async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>
     Ok(())
 }
 
-/// The tables of the keyspaces that are not the same as before, with their engine settings.
+/// The tables of the keyspaces that have changed, with their engine options.
 fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, TableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in new.keyspaces.values() {

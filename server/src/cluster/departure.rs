@@ -1,11 +1,11 @@
-//! The end of a node that is no member any more: it has left, or was removed.
+//! The end of a node that is not a member any more: it has left, or was removed.
 //!
 //! Invariants:
-//! * From the moment it learns of it the node serves no clients and no requests for its data.
-//! * It is noted in the data directory before whoever runs the node hears of it: no later start makes the node one of the
-//!   cluster again ([`was_removed`]).
-//! * A member leaves the ring only when it votes no more in the metadata log ([`super::membership`]), so nobody waits for a
-//!   node that has ended.
+//! * From the moment the node learns of it, it serves no clients and no requests for its data.
+//! * It is recorded in the data directory before the owner of the node is notified: no later start makes the node a
+//!   member again ([`was_removed`]).
+//! * A member leaves the ring only when it does not vote in the metadata log any more ([`super::membership`]), so the
+//!   cluster never waits for a node that has ended.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use helenus_engine::io::DiskError;
 use crate::files::node_files::NodeFiles;
 use crate::shard::context::{Departure, ShardContext};
 
-/// The note in the data directory.
+/// The file in the data directory that records it.
 pub const FILE: &str = "removed";
 const NOTE: &str = "This node has left its cluster or was removed from it. To use the machine again, erase the data directory.\n";
 
@@ -24,7 +24,8 @@ pub async fn was_removed(files: &NodeFiles) -> Result<bool, DiskError> {
     Ok(files.load(FILE).await?.is_some())
 }
 
-/// Prepares the end of this node as soon as it has learned that it is no member any more. On the first shard.
+/// Starts the task that ends this node as soon as it has learned that it is not a member any more. Call on the first
+/// shard.
 pub fn watch(context: &Rc<ShardContext>) {
     let mut departure = context.node.departure.subscribe();
     let weak = Rc::downgrade(context);
@@ -41,8 +42,8 @@ pub fn watch(context: &Rc<ShardContext>) {
 async fn end(context: Rc<ShardContext>) {
     context.liveness().leave(&context);
     if let Err(error) = context.node.files.replace(FILE, Bytes::from_static(NOTE.as_bytes())).await {
-        // Its state in the metadata log, or the others, will say so again.
-        tracing::error!(%error, "it could not be noted in the data directory that this node is no member any more");
+        // Its state in the metadata log, or the other members, will report it again.
+        tracing::error!(%error, "could not record in the data directory that this node is not a member any more");
     }
     context.node.departure.send_replace(Departure::Gone);
 }

@@ -1,10 +1,10 @@
-//! A node that cannot write any more (a full or broken disk) takes itself out of the cluster's way.
+//! A node that cannot write any more (a full or broken disk) stops serving.
 //!
-//! A shard that has failed refuses writes until the node is started again, and with a metadata log that has failed the node learns
-//! of no change. In a cluster it would still be read, and would be stale: every read at a quorum that asks it would have to
-//! repair it, and could not. So it tells the others that it goes, and serves nothing more; they keep hints for it, and it gets
-//! what it has missed when it is started again. (Cassandra's `commit_failure_policy: stop`.) A node that is alone goes on
-//! answering reads: nobody else could.
+//! A failed shard refuses writes until the node is restarted, and a node whose metadata log has failed learns of no
+//! change. In a cluster it would still be read, with stale data: every read at a quorum that includes it would have
+//! to repair it, and could not. So it announces to the others that it leaves, and serves nothing more. They store
+//! hints for it, and it gets the missed writes after a restart. (Cassandra's `commit_failure_policy: stop`.) A single
+//! node continues to answer reads, because no other node could.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use crate::shard::board::ServingState;
 use crate::shard::context::ShardContext;
 
-/// How often a shard is looked at.
+/// Interval between checks of a shard.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Why this shard, or the metadata log on the first one, accepts nothing any more.
+/// The reason why this shard, or the metadata log on the first shard, accepts nothing any more.
 pub fn reason(context: &ShardContext) -> Option<String> {
     let of_metadata = || context.metadata_log().ok().and_then(|log| log.failure());
     context.shard.failure().or_else(of_metadata)
 }
 
-/// Begins to look after this shard.
+/// Starts the checks of this shard.
 pub fn watch(context: &Rc<ShardContext>) {
     context.repeat(PERIOD, async |context| {
         let Some(reason) = reason(context) else { return };
@@ -31,7 +31,7 @@ pub fn watch(context: &Rc<ShardContext>) {
         tracing::error!(
             shard = context.index,
             %reason,
-            "what belongs to this node cannot be written any more: it serves nothing until it is started again"
+            "this node cannot write any more: it serves nothing until it is restarted"
         );
         context.node.board.set_state(ServingState::Failed);
         let told = context.run_on(0, |context| {
@@ -40,7 +40,7 @@ pub fn watch(context: &Rc<ShardContext>) {
             Box::pin(std::future::ready(()))
         });
         if told.await.is_err() {
-            tracing::debug!("the node stops anyway");
+            tracing::debug!("the node is stopping already");
         }
     });
 }

@@ -1,8 +1,8 @@
-//! How a node becomes a member: it asks its seeds, whoever leads takes it in.
+//! Joining: a node asks its seeds, and the leader admits it.
 //!
-//! Steps: the leader checks the node (name of the cluster, clock, protocol, id, addresses, tokens), adds it to the log as one
-//! who does not vote, and puts the join into the log; the node receives the log and applies it. From then on it is `Joining`, and
-//! gets its ranges' data ([`crate::streaming`]).
+//! Steps: the leader checks the node (name of the cluster, clock, protocol, id, addresses, tokens), adds it to the
+//! metadata log as a learner that does not vote, and puts the join into the log. The node receives the log and
+//! applies it. From then on it is `Joining`, and gets the data of its ranges ([`crate::streaming`]).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,32 +25,32 @@ use super::start::resolve;
 use crate::cluster::own_member::{own_member, version_as_member};
 use crate::shard::context::ShardContext;
 
-/// Clocks of members may be this far apart: timestamps order writes.
+/// Largest difference between the clocks of members: timestamps order writes.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
-/// How long a seed may take.
+/// Timeout of a request to a seed.
 const SEED_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before the seeds are asked again: it grows by the first up to the second.
+/// Pause before the seeds are asked again: starts with this one and grows up to the second one.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Added to the time that a seed may take, for the way there and back.
+/// Added to the timeout of a seed for the network round trip.
 const WAY: Duration = Duration::from_secs(1);
 
-/// Why a node did not become a member.
+/// The reason why a node did not become a member.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("the cluster refuses this node: {0}")]
     Refused(#[from] Refusal),
-    /// Before anything could be asked: other names, versions or clocks.
-    #[error("no seed takes this node for one of its cluster: {0}")]
+    /// Refused before any request: another cluster name, version or clock.
+    #[error("no seed accepts this node: {0}")]
     RefusedLinks(String),
-    #[error("no seed has let this node in within {} s; the last said: {last}", deadline.as_secs())]
+    #[error("no seed has admitted this node within {} s; last answer: {last}", deadline.as_secs())]
     TimedOut { deadline: Duration, last: String },
     #[error(transparent)]
     Node(#[from] RequestError),
 }
 
-/// Becomes a member, in state `Joining(WriteBoth)`, through whichever seed answers. On the first shard. Resolves with the
-/// version of the topology in which the node is a member, when the node works with it.
+/// Makes this node a member, in state `Joining(WriteBoth)`, through any seed that answers. Call on the first shard.
+/// Resolves with the version of the topology in which the node is a member, when the node has installed that version.
 pub async fn join(
     context: &Rc<ShardContext>,
     seeds: &[Endpoint],
@@ -68,7 +68,7 @@ pub async fn join(
                 Ok(addresses) => asked.extend(addresses),
                 Err(error) => {
                     if notices.is_due(seed, &error, context.clock.monotonic()) {
-                        tracing::warn!(%error, "it is asked for again");
+                        tracing::warn!(%error, "a seed could not be resolved; it will be retried");
                     }
                     last = error.to_string();
                 }
@@ -99,7 +99,7 @@ pub async fn join(
                     ClusterResponse::Refused(Refusal::NotFounded)
                     | ClusterResponse::Outcome(Outcome::Refused(Refusal::NotFounded)),
                 ) => {
-                    // It was started at the same time as this node and is about to.
+                    // The seed was started at the same time as this node and is about to found the cluster.
                     last = format!("{seed}: {}", Refusal::NotFounded);
                 }
                 Ok(
@@ -108,25 +108,25 @@ pub async fn join(
                 Ok(ClusterResponse::Outcome(Outcome::Busy { host_id })) => {
                     last = format!("{seed}: member {host_id} is joining or leaving");
                     if notices.is_due(&"busy", &host_id, context.clock.monotonic()) {
-                        tracing::info!(%host_id, "another member is joining or leaving; waiting for its end");
+                        tracing::info!(%host_id, "another member is joining or leaving; waiting for it to finish");
                     }
                 }
                 Ok(ClusterResponse::NoLeader) => {
                     last = format!("{seed}: the metadata log has no leader");
                 }
-                Ok(_) => last = format!("{seed}: an answer to another question"),
+                Ok(_) => last = format!("{seed}: an answer to another request"),
                 Err(error) => {
                     if notices.is_due(&seed, &error, context.clock.monotonic()) {
                         tracing::warn!(%seed, %error, "a seed did not answer");
                     }
-                    // Addresses may change hands while machines come up; the rest stays as it is.
+                    // Addresses may be reassigned while machines start; the other refusals are final.
                     let is_final = match &error {
                         SeedError::Call(CallError::Refused { code, .. }) => *code != OTHER_HOST_CODE,
                         _ => false,
                     };
                     refusals += usize::from(is_final);
                     last = match error {
-                        // It names the address itself.
+                        // The error names the address itself.
                         SeedError::Call(error) => error.to_string(),
                         error => format!("{seed}: {error}"),
                     };
@@ -145,7 +145,7 @@ pub async fn join(
     }
 }
 
-/// Why a seed has given no answer.
+/// The reason why a seed gave no answer.
 #[derive(Debug, thiserror::Error)]
 enum SeedError {
     #[error(transparent)]
@@ -169,7 +169,7 @@ async fn ask_seed(
     service::decode_response::<ClusterRequest>(&answer)?.map_err(SeedError::Failed)
 }
 
-/// Carries out [`ClusterRequest::Join`].
+/// Executes [`ClusterRequest::Join`].
 pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
     let patience = Duration::from_millis(request.patience_ms).min(SEED_PATIENCE);
@@ -177,7 +177,7 @@ pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<
     if leader != Some(context.node.host_id) {
         let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
         let (true, Some(member)) = (request.forward, member) else { return Ok(ClusterResponse::NoLeader) };
-        // The leader compares clocks with who stands between.
+        // The leader compares its clock with the member that forwards the request.
         if let Err(refusal) = check_node(context, &request) {
             return Ok(ClusterResponse::Refused(refusal));
         }
@@ -191,7 +191,7 @@ pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<
     take_in(context, &request, patience).await
 }
 
-/// What can be said without the log.
+/// The checks that do not need the metadata log.
 fn check_node(context: &ShardContext, request: &JoinRequest) -> Result<(), Refusal> {
     let ours = &context.node.config.cluster_name;
     if *ours != request.cluster_name {
@@ -220,7 +220,7 @@ async fn take_in(
     let log = context.metadata_log().map_err(|error| failed(&error))?;
     let host_id: HostId = request.member.host_id;
     let state = log.state();
-    // The node knew nobody when it chose its tokens.
+    // The node knew no other member when it chose its tokens.
     let tokens = match state.topology.member(&host_id) {
         Some(known) => known.tokens.clone(),
         None => {
@@ -238,7 +238,7 @@ async fn take_in(
         }
     };
     let command = Command::Join { member: Member { tokens, ..request.member.clone() } };
-    // What the log would refuse now need not be told to the new node's log first.
+    // If the log would refuse the command now, it is not first replicated to the new node.
     let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
     if !matches!(expected, Outcome::Applied { .. }) {
         return Ok(ClusterResponse::Outcome(expected));

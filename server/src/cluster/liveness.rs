@@ -1,4 +1,4 @@
-//! Who is alive: the failure detector at work on the first shard, and what follows from its word.
+//! Liveness: runs the failure detector on the first shard, and passes on its results.
 //!
 //! Invariants:
 //! * A node counts itself as alive, always.
@@ -35,30 +35,30 @@ use crate::config::Config;
 use crate::shard::board::{Facts, ServingState};
 use crate::shard::context::{Message, ShardContext};
 
-/// How often a node tells all others its facts when nothing has changed.
+/// Interval at which a node announces its status to all others if it has not changed.
 const FACTS_PERIOD: Duration = Duration::from_secs(5);
-/// How often the size of the data is asked for.
+/// Interval at which the size of the data is measured.
 const DATA_SIZE_PERIOD: Duration = Duration::from_secs(10);
-/// How often changes are looked for that nobody has announced with [`Liveness::wake`].
+/// Interval of checks for changes that were not announced with [`Liveness::wake`].
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a member that joins counts as alive before the detector has heard of it.
+/// Time for which a joining member counts as alive before the detector has heard from it.
 const PRESUMED_ALIVE: Duration = Duration::from_secs(5);
 
-/// What others on this node may want to know.
+/// A change that other parts of this node may need to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A member answers (again). Every view of the cluster that is made from now on has it as alive.
+    /// A member answers (again). Every view of the cluster created from now on has it as alive.
     Up(HostId),
-    /// A member does not answer any more.
+    /// A member stopped answering.
     Down(HostId),
-    /// The cluster has removed this node; it must not serve any more.
+    /// The cluster has removed this node, which must not serve any more.
     Removed,
 }
 
 type Hook = Rc<dyn Fn(&Rc<ShardContext>, &Change)>;
 
-/// Liveness as a shard has it: at work on the first one, idle on all others.
+/// The liveness state of a shard: active on the first shard, idle on all others.
 #[derive(Default)]
 pub struct Liveness {
     running: RefCell<Option<Running>>,
@@ -67,7 +67,7 @@ pub struct Liveness {
 }
 
 impl ShardContext {
-    /// The failure detector; at work on the first shard.
+    /// The failure detector; active on the first shard.
     pub fn liveness(&self) -> &Liveness {
         self.layers.get()
     }
@@ -75,13 +75,14 @@ impl ShardContext {
 
 struct Running {
     detector: Detector,
-    /// The members as the detector has them.
+    /// The topology that the detector was given.
     topology: Option<Arc<Topology>>,
-    /// The runs of members that answered when last looked.
+    /// The generations of the members that answered at the last check.
     active: BTreeMap<HostId, u64>,
-    /// Members that have just come, and until when they count as alive before the detector has heard of them.
+    /// Members that have just joined, and the time until which they count as alive before the detector has heard from
+    /// them.
     presumed: BTreeMap<HostId, Duration>,
-    /// The members that clients were told of, and whether as up.
+    /// The members that clients know from events, and whether they were reported as up.
     shown: BTreeMap<HostId, Shown>,
     has_looked: bool,
     told: Option<Facts>,
@@ -105,7 +106,7 @@ pub fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Starts the detector of a node; on its first shard, once, when it has an internode address.
+/// Starts the failure detector of a node. Call once, on its first shard, if it has an internode address.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     let information = &context.node.information;
     let identity = NodeIdentity {
@@ -127,7 +128,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
         data_bytes: 0,
         next_data_size: now,
     });
-    // Nobody else until they have answered.
+    // No other member is alive until it has answered.
     context.node.board.set_alive(context.node.board.alive());
     show_all_shards(context);
     tokio::task::spawn_local(run(context.clone()));
@@ -156,25 +157,27 @@ impl Liveness {
         self.hooks.borrow_mut().push(Rc::new(hook));
     }
 
-    /// Has the detector look at once: the members, the schema, or what this node says of itself have changed.
+    /// Makes the detector check at once: the members, the schema, or the status of this node have changed.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Counts a member that has just begun to join as alive from now on, before the detector has heard of it: writes need it at
-    /// once, and it has been heard of through the metadata log. Must be called before views with it are installed.
+    /// Counts a member that has just begun to join as alive from now on, before the detector has heard from it: it
+    /// must get writes at once, and its join came through the metadata log. Call before views with the member are
+    /// installed.
     pub fn presume_alive(&self, context: &ShardContext, host_id: HostId) {
         let mut running = self.running.borrow_mut();
         let Some(running) = running.as_mut() else { return };
         running.presumed.insert(host_id, context.clock.monotonic() + PRESUMED_ALIVE);
         let mut alive = BTreeSet::clone(&context.node.board.alive());
         if alive.insert(host_id) {
-            tracing::info!(%host_id, "node is up: it joins");
+            tracing::info!(%host_id, "node is up: it is joining");
             context.node.board.set_alive(Arc::new(alive));
         }
     }
 
-    /// Tells the others that this node goes, so that they need not find out. It takes no part afterwards.
+    /// Announces to the others that this node leaves, so that they need not detect it. Afterwards the detector is
+    /// inactive.
     pub fn leave(&self, context: &Rc<ShardContext>) {
         let mut running = self.running.borrow_mut();
         let Some(running) = running.as_mut() else { return };
@@ -184,10 +187,10 @@ impl Liveness {
         running.send(context);
     }
 
-    /// What another node's detector has sent.
+    /// Takes a message from another node's failure detector.
     pub fn receive_gossip(&self, context: &Rc<ShardContext>, from: HostId, bytes: &[u8]) {
         if context.cluster_view().topology.removed.contains(&from) {
-            // Not of the detector's business any more, but it may not know.
+            // The sender is not a member any more, but it may not know that.
             if let Some(sender) = detector::sender(bytes).filter(|sender| sender.host_id == from) {
                 send(context, &sender, &ClusterRequest::YouWereRemoved);
             }
@@ -197,22 +200,22 @@ impl Liveness {
             let mut running = self.running.borrow_mut();
             let Some(running) = running.as_mut() else { return };
             if let Err(error) = running.detector.receive(bytes, context.clock.monotonic()) {
-                tracing::warn!(%from, %error, "a node sent gossip that cannot be used");
+                tracing::warn!(%from, %error, "a node sent invalid gossip");
             }
         }
         let _ = self.turn(context);
-        // What it asked for may be due before what is slept for.
+        // The message may have created a timer that is due before the present sleep ends.
         self.wake.notify_one();
     }
 
-    /// What another node tells of itself.
+    /// Takes the status that another node announces.
     pub fn receive_facts(&self, context: &Rc<ShardContext>, from: HostId, facts: Facts) {
         if context.cluster_view().topology.member(&from).is_some() && context.node.board.learn(from, facts) {
             let _ = self.turn(context);
         }
     }
 
-    /// Another node says that this one is no member any more.
+    /// Another node reports that this one is not a member any more.
     pub fn receive_removed(&self, context: &Rc<ShardContext>, from: HostId) {
         let is_running = self.running.borrow().is_some();
         let is_member = context.cluster_view().topology.member(&from).is_some();
@@ -224,7 +227,7 @@ impl Liveness {
         self.tell_hooks(context, &[Change::Removed]);
     }
 
-    /// Does what is due and passes on what it came to. Returns how long nothing will be due.
+    /// Handles everything that is due and publishes the results. Returns the time until something is due again.
     fn turn(&self, context: &Rc<ShardContext>) -> Duration {
         let now = context.clock.monotonic();
         let (changes, wait) = {
@@ -232,7 +235,7 @@ impl Liveness {
             let Some(running) = running.as_mut() else { return LOOK_PERIOD };
             running.look_at_members(context, now);
             if let Err(error) = running.detector.tick(now) {
-                tracing::debug!(%error, "the failure detector");
+                tracing::debug!(%error, "the failure detector failed");
             }
             running.send(context);
             let changes = running.publish(context, now);
@@ -272,12 +275,12 @@ impl Running {
             others.map(|member| (member.host_id, member.internode_address)).collect();
         let known = self.topology.as_ref();
         self.presumed.retain(|host_id, _| {
-            // An aborted join; but not one that is only about to be in the topology.
+            // The join was aborted; but not if the member is only about to enter the topology.
             others.contains_key(host_id) || known.is_none_or(|known| known.member(host_id).is_none())
         });
         context.node.board.forget_others_than(|host_id| others.contains_key(host_id));
         if let Err(error) = self.detector.set_members(others, now) {
-            tracing::warn!(%error, "the failure detector does not take the members");
+            tracing::warn!(%error, "the failure detector did not accept the members");
         }
         self.topology = Some(topology);
     }
@@ -288,13 +291,13 @@ impl Running {
         }
     }
 
-    /// Has every shard see who is alive, where that has changed.
+    /// Publishes liveness to every shard if it has changed.
     fn publish(&mut self, context: &Rc<ShardContext>, now: Duration) -> Vec<Change> {
         let active = self.detector.active();
         let own = context.node.host_id;
         let before = context.node.board.alive();
         self.presumed.retain(|host_id, until| {
-            // Who is no member yet is about to be.
+            // The node is not a member yet, but is about to become one.
             now < *until && !active.contains_key(host_id)
         });
         let alive: BTreeSet<HostId> =
@@ -317,7 +320,8 @@ impl Running {
         changes
     }
 
-    /// Tells the others what this node has to say of itself: when it has changed, when they have just come up, and now and then.
+    /// Announces the status of this node to the others: when it has changed, when a member has just come up, and
+    /// periodically.
     fn tell_facts(&mut self, context: &Rc<ShardContext>, now: Duration, changes: &[Change]) {
         if self.active.is_empty() {
             return;
@@ -335,7 +339,7 @@ impl Running {
             data_bytes: self.data_bytes,
         };
         let known = self.told.as_ref();
-        // The size changes all the time and can wait.
+        // The size changes all the time; its announcement can wait.
         let has_changed =
             known.is_none_or(|told| Facts { data_bytes: told.data_bytes, ..facts.clone() } != *told);
         let is_due = now >= self.next_telling;
@@ -361,7 +365,7 @@ impl Running {
         }
     }
 
-    /// Tells clients what has changed of what they see.
+    /// Sends events to clients for the changes that they can see.
     fn tell_clients(&mut self, context: &ShardContext) {
         let view = context.cluster_view();
         let own = context.node.host_id;
@@ -373,7 +377,7 @@ impl Running {
             .filter(visible)
             .map(|member| {
                 let facts = context.node.board.facts(&member.host_id);
-                // What an earlier run has told is nothing of this one.
+                // A status of an earlier generation says nothing about this one.
                 let serves = self.active.get(&member.host_id).is_some_and(|&generation| {
                     facts.is_some_and(|facts| {
                         facts.generation >= generation && facts.state == ServingState::Serving
@@ -402,15 +406,15 @@ impl Running {
         self.shown = now;
         self.has_looked = true;
         for event in events {
-            // Nobody may be listening.
+            // There may be no receiver.
             let _ = context.node.events.send(event);
         }
     }
 }
 
-/// Has every shard take the newest word on who is alive into its view.
+/// Makes every shard install the newest liveness in its view.
 fn show_all_shards(context: &ShardContext) {
-    // Installing a view brings it up to date.
+    // Installing a view brings its liveness up to date.
     context.install_cluster(context.cluster());
     for link in context.node.links.iter().skip(1) {
         let link = link.clone();
@@ -419,7 +423,7 @@ fn show_all_shards(context: &ShardContext) {
                 context.install_cluster(context.cluster());
                 Box::pin(std::future::ready(()))
             }));
-            // A shard that has ended needs no word.
+            // A shard that has ended needs no update.
             let _ = link.send(job).await;
         });
     }
@@ -436,7 +440,7 @@ fn send_to(context: &ShardContext, to: Destination, request: &ClusterRequest) {
     }
 }
 
-/// Asks all shards for the size of their data.
+/// Measures the size of the data on all shards.
 fn measure_data(context: Rc<ShardContext>) {
     tokio::task::spawn_local(async move {
         let mut bytes = 0;

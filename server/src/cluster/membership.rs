@@ -1,21 +1,22 @@
-//! Joining and leaving: who takes the steps of a transition, and when.
+//! Joining and leaving: proposes the steps of transitions.
 //!
-//! Every node runs two tasks on its first shard. One *receives*: while a transition is in its first phase, it fetches what
-//! this node gains ([`crate::streaming::receiver`]), again and again until it has everything. The other *drives*: it
-//! proposes the next step when everything for it is there. Both look only at the agreed state, so whoever is started
-//! again goes on where the cluster is.
+//! Every node runs two tasks on its first shard. The first *receives*: while a transition is in its first phase, it
+//! streams the ranges that this node gains ([`crate::streaming::receiver`]), repeatedly until it has everything. The
+//! second *drives*: it proposes the next step when its conditions are met. Both depend only on the agreed state, so
+//! after a restart they continue from there.
 //!
-//! * A joining member drives its own join, a leaving one its own leaving; a dead one that is removed is driven by the node
-//!   where an operator has asked for it (and again, when that node was started anew and the operator asks again).
-//! * A removed member that turns out to be alive stays: it takes its removal back itself, and so does who drives it. Its
-//!   proposal may have been carried out long after it was reported as failed. From `ReadNew` on it goes: the others have
-//!   its ranges then.
-//! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all who gain something have fetched it.
-//! * `ReadNew` → the end: every live member has applied `ReadNew`, who leaves votes no more in the metadata log, and has
-//!   handed over the hints and batches that it keeps.
-//! * A step that is proposed twice has one effect: it names the state that it leads away from.
+//! * A joining member drives its own join, a leaving one its own leaving. The removal of a dead member is driven by
+//!   the node on which an operator requested it (after a restart of that node, the operator must request it again).
+//! * A member that is being removed and turns out to be alive stays: it cancels its removal itself, and so does the
+//!   driver. The proposal may have been applied long after it was reported as failed. From `ReadNew` on the removal
+//!   continues: by then the others have its ranges.
+//! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all members that gain ranges have
+//!   streamed them.
+//! * `ReadNew` → the end: every live member has applied `ReadNew`; the leaving member does not vote in the metadata
+//!   log any more, and has handed over its hints and batches.
+//! * A step that is proposed twice has one effect: it names the state that it starts from.
 //!
-//! What operators ask for is in `requests`.
+//! Requests of operators are in `requests`.
 
 mod requests;
 
@@ -46,24 +47,24 @@ use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
 
-/// How long a proposal may take.
+/// Timeout of a proposal.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the members are waited for before the driver looks at the state again.
+/// Time that the driver waits for members to apply a version before it checks the state again.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(10);
 const STATUS_DEADLINE: Duration = Duration::from_secs(5);
-/// Between two looks at those who fetch: it grows by the first up to the second.
+/// Pause between two checks of the members that stream: starts with this one and grows up to the second one.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Before a transfer that has failed is tried again, and before a busy cluster is asked again.
+/// Pause before a failed transfer is retried, and before a busy cluster is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often who waits looks at the state even if nothing has told it to.
+/// Interval at which a waiting task checks the state even without a notification.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
-/// How long a joining node hears nothing from the metadata log until it reports itself.
+/// Time without news from the metadata log after which a joining node reports itself.
 const NEWS_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the seeds are asked before the node gives up and says so.
+/// Time after which a node that asks its seeds gives up with an error.
 const JOIN_DEADLINE: Duration = Duration::from_hours(24);
 
-/// Why a member could not join or leave.
+/// The reason why a member could not join or leave.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
     #[error(
@@ -104,27 +105,27 @@ pub enum MembershipError {
 
 type Result<T> = std::result::Result<T, MembershipError>;
 
-/// Starts the two tasks. On the first shard, when the metadata log is open; they end when the node stops.
+/// Starts the two tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
 pub fn start(context: &Rc<ShardContext>) {
     tokio::task::spawn_local(receive(context.clone()));
     tokio::task::spawn_local(drive(context.clone()));
 }
 
-/// Waits until a later version of the metadata is applied, or the time is over; false: the node stops. A shard sees a version
-/// before all of it is applied.
+/// Waits for a later version of the metadata to be applied, at most `patience`. Returns false when the node stops. A
+/// shard may see a version before all of it is applied.
 async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Duration) -> bool {
     let mut applied = context.node.applied.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => false,
-        // An error means that the node is gone, and this with it.
+        // An error means that the node has ended, and this task with it.
         changed = applied.wait_for(|version| *version > seen_version) => changed.is_ok(),
         () = context.clock.sleep(patience) => true,
     }
 }
 
-/// Fetches whatever this node gains.
+/// Streams the ranges that this node gains.
 async fn receive(context: Rc<ShardContext>) {
     let mut is_clear = false;
     let mut notices = Notices::default();
@@ -144,7 +145,7 @@ async fn receive(context: Rc<ShardContext>) {
                     Err(error) => {
                         transfers.note_waiting(topology.epoch, Some(error.to_string()));
                         if notices.is_due(&"receiving", &error, context.clock.monotonic()) {
-                            tracing::warn!(%error, "ranges have not been fetched yet; another attempt follows");
+                            tracing::warn!(%error, "streaming of ranges failed; it will be retried");
                         }
                         patience = RETRY_PAUSE;
                     }
@@ -155,9 +156,9 @@ async fn receive(context: Rc<ShardContext>) {
             None => {
                 is_clear = true;
                 transfers.end();
-                // Left over, it would only take space.
+                // The progress would only take up space.
                 if let Err(error) = progress::forget_others(&context, 0).await {
-                    tracing::warn!(%error, "the progress of a transfer that is over was not removed");
+                    tracing::warn!(%error, "the progress of a completed transfer could not be removed");
                 }
             }
         }
@@ -167,12 +168,12 @@ async fn receive(context: Rc<ShardContext>) {
     }
 }
 
-/// Takes the steps of the transition that is this node's to drive.
+/// Proposes the steps of the transition that this node has to drive.
 async fn drive(context: Rc<ShardContext>) {
     let mut pause = POLL_PAUSE;
     let mut notices = Notices::default();
     loop {
-        // Not the shard's view: that is of the next version a little earlier, and does not say what is a removal.
+        // Not the shard's view: that shows the next version a little earlier, and does not mark removals.
         let Ok(state) = context.metadata_log().map(|log| log.state()) else { return };
         let topology = &state.topology;
         let driven = topology.in_transition().filter(|member| is_driver(&context, &state, member));
@@ -192,7 +193,7 @@ async fn drive(context: Rc<ShardContext>) {
                 }
                 Err(error) => {
                     if notices.is_due(&"step", &error, context.clock.monotonic()) {
-                        tracing::warn!(%error, "the next step of a transition was not taken; another attempt follows");
+                        tracing::warn!(%error, "the next step of a transition failed; it will be retried");
                     }
                     RETRY_PAUSE
                 }
@@ -207,16 +208,16 @@ async fn drive(context: Rc<ShardContext>) {
 fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> bool {
     let is_removal = state.is_removal(&member.host_id);
     if member.host_id == context.node.host_id {
-        // Who serves nothing any more, though it runs, is dead for the others, and may be removed.
+        // A member that runs but has stopped serving counts as dead, and may be removed.
         return !is_removal || context.node.board.state() < ServingState::Failed;
     }
     let is_asked = matches!(member.state, MemberState::Leaving(_))
         && context.node.transfers().is_removal_asked(&member.host_id);
-    // Who was asked to leave, and is back, does it itself.
+    // A member that was asked to leave, and is back, drives its leaving itself.
     is_asked && (is_removal || !context.cluster_view().is_alive(&member.host_id))
 }
 
-/// Takes the next step if everything for it is there; whether it has been taken.
+/// Proposes the next step if its conditions are met. Returns whether the step was taken.
 async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member) -> Result<bool> {
     let topology = &state.topology;
     if member.state == MemberState::Leaving(Phase::WriteBoth)
@@ -233,7 +234,7 @@ async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member)
         MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth)
     );
     if member.state == MemberState::Leaving(Phase::ReadNew) && votes(context, &member.host_id)? {
-        // The leader takes its vote away. A voter that has ended would be missed for a majority.
+        // The leader removes its vote first. A voter that has ended would be missing from majorities.
         return Ok(false);
     }
     if member.state == MemberState::Leaving(Phase::ReadNew)
@@ -248,7 +249,7 @@ async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member)
     let command = Command::Advance { host_id: member.host_id, from: member.state };
     match propose(context, command, PROPOSAL_DEADLINE).await? {
         Outcome::Applied { .. } => Ok(true),
-        // Another node has taken the step, or taken the transition back: the state will say so.
+        // Another node has taken the step, or cancelled the transition: the state will show it.
         Outcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. })
         | Outcome::Busy { .. }
         | Outcome::Conflict { .. } => Ok(false),
@@ -256,29 +257,30 @@ async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member)
     }
 }
 
-/// A member that is alive is not removed: its removal was asked for when it was down, and its ranges have not been handed over.
+/// Cancels the removal of a member that is alive: the removal was requested when it was down, and its ranges have not
+/// been handed over.
 async fn take_back_removal(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
     let host_id = member.host_id;
     let command = Command::TakeBackRemoval { host_id, epoch: topology.epoch };
     match propose(context, command, PROPOSAL_DEADLINE).await? {
         Outcome::Applied { .. } => {
-            tracing::warn!(%host_id, "a removal was taken back: the member is alive");
+            tracing::warn!(%host_id, "a removal was cancelled: the member is alive");
             Ok(true)
         }
-        // It has gone on, or has ended: the state will say so.
+        // The removal has advanced, or has ended: the state will show it.
         Outcome::Refused(_) | Outcome::Busy { .. } | Outcome::Conflict { .. } => Ok(false),
     }
 }
 
-/// What this node has kept for others goes to others: it will not be there. Before that it serves its last clients, so that
-/// nothing is added any more.
+/// Hands over the hints and batches that this node keeps for others, because it leaves. Before that it finishes the
+/// requests of its last clients, so that nothing is added any more.
 async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     if context.node.board.state() < ServingState::Leaving {
-        tracing::info!("this node is about to leave: it takes no clients any more");
+        tracing::info!("this node is about to leave: it accepts no more clients");
         context.node.board.set_state(ServingState::Leaving);
         context.liveness().wake();
     }
-    // Twice: what one shard has begun on another is seen there.
+    // Twice: operations that one shard has started on another are seen the second time.
     let shards = 0..context.node.shard_count();
     for shard in shards.clone().chain(shards) {
         let is_quiet = context
@@ -293,7 +295,7 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
         is_done &= context
             .run_on(shard, |context| {
                 Box::pin(async move {
-                    // What of a batch cannot be delivered becomes hints.
+                    // Mutations of a batch that cannot be delivered become hints.
                     let batches_are_over = batch_log::store::replay_all(&context).await?;
                     Ok::<_, RequestError>(hints::replay::hand_over(&context).await? && batches_are_over)
                 })
@@ -307,7 +309,7 @@ fn votes(context: &ShardContext, host_id: &HostId) -> Result<bool> {
     Ok(context.metadata_log()?.participants().0.contains(host_id))
 }
 
-/// Who gains something in the transition under way.
+/// The members that gain ranges in the present transition.
 fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
     let Some(sides) = Sides::of(topology) else { return BTreeSet::new() };
     let everyone: BTreeSet<HostId> = topology.members.keys().copied().collect();
@@ -338,7 +340,7 @@ async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology, membe
         tracing::warn!(
             host_id = %member.host_id,
             ranges = lost,
-            "a member is removed that was the only replica of some ranges: their data is lost"
+            "the removed member was the only replica of some ranges: their data is lost"
         );
     }
     answers.is_some()
@@ -353,13 +355,14 @@ async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64)
         Ok(StreamResponse::Status(status)) => Some(status),
         Ok(_) => None,
         Err(error) => {
-            tracing::debug!(host_id = %member.host_id, %error, "a member has not said how far it is");
+            tracing::debug!(host_id = %member.host_id, %error, "a member did not report its progress");
             None
         }
     }
 }
 
-/// Makes this node a member: joins through the seeds if it is none yet. On the first shard, when the metadata log is open.
+/// Makes this node a member: joins through the seeds if it is not one yet. Call on the first shard, when the metadata
+/// log is open.
 pub async fn enter(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
     check_removed(context)?;
     if version_as_member(context).is_none() {
@@ -369,8 +372,8 @@ pub async fn enter(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()>
     Ok(())
 }
 
-/// Waits until this node has taken over what it gains, in this run or in earlier ones. From any shard, after [`enter`]. Clients
-/// are to be served only afterwards.
+/// Waits until this node has streamed all ranges that it gains, in this run or in earlier ones. Call from any shard,
+/// after [`enter`], and before clients are served.
 pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
     let host_id = context.node.host_id;
     let mut news = (0, context.clock.monotonic());
@@ -408,14 +411,14 @@ async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
     let update = MemberUpdate::of(&own_member(context, state));
     match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {
         Ok(Outcome::Refused(refusal)) => {
-            tracing::warn!(%refusal, "the others do not take this node for a member");
+            tracing::warn!(%refusal, "the other members do not accept this node as a member");
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "nobody can be asked how far the join of this node is"),
+        Err(error) => tracing::warn!(%error, "no member answered a query about the join of this node"),
     }
 }
 
-/// Lets the log know how far a join is.
+/// Logs the progress of a join.
 fn tell_progress(context: &ShardContext) {
     let Some(progress) = streaming::progress(context).receiving else {
         tracing::info!("joining the cluster");
@@ -426,11 +429,11 @@ fn tell_progress(context: &ShardContext) {
         bytes = progress.bytes,
         seconds_left = ?progress.seconds_left,
         waiting_for = progress.waiting_for.as_deref().unwrap_or("nothing"),
-        "joining the cluster: fetching the ranges that this node takes over"
+        "joining the cluster: streaming the ranges that this node gains"
     );
 }
 
-/// An error when this node has left the cluster, or was removed.
+/// Returns an error if this node has left the cluster, or was removed.
 pub fn check_removed(context: &ShardContext) -> Result<()> {
     let host_id = context.node.host_id;
     if context.cluster_view().topology.removed.contains(&host_id) {
@@ -439,7 +442,7 @@ pub fn check_removed(context: &ShardContext) -> Result<()> {
     Ok(())
 }
 
-/// Empties the tables of the ring: what a node that is no member has of them is left over from a join that was aborted.
+/// Empties the tables of the ring: data of a node that is not a member remains from a join that was aborted.
 async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
     let tables: Vec<_> = {
         let catalog = context.catalog();

@@ -1,4 +1,4 @@
-//! Requests about the cluster. Those about the metadata log go to first shards.
+//! Requests about the cluster. Requests about the metadata log go to first shards.
 
 use helenus_internode::service::{Lane, ServiceRequest};
 use helenus_ring::HostId;
@@ -11,30 +11,31 @@ use crate::shard::board::Facts;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ClusterRequest {
-    /// Which program runs there.
+    /// Report the program's version.
     Version,
-    /// The metadata log itself; what the payload (JSON) is, `call` says.
+    /// A message of the metadata log. `call` is the kind of the payload (JSON).
     Raft { call: RaftCall, payload: Vec<u8> },
-    /// Put a command (JSON) into the metadata log. `forward`: who does not lead may pass it on to who does.
+    /// Put a command (JSON) into the metadata log. `forward`: a member that does not lead may forward it to the
+    /// leader.
     Propose { command: Vec<u8>, forward: bool, patience_ms: u64 },
-    /// Answer when this version of the topology is applied, or with the one that is after `patience_ms`.
+    /// Answer when this version of the topology is applied, or after `patience_ms` with the version applied by then.
     Applied { version: u64, patience_ms: u64 },
-    /// Take a new node into the cluster.
+    /// Admit a new node to the cluster.
     Join(Box<JoinRequest>),
-    /// Which version of the topology is the newest: the leader's.
+    /// Report the newest version of the topology; answered by the leader.
     NewestVersion,
     /// A message of the failure detector; has no answer.
     Gossip { bytes: Vec<u8> },
-    /// What the sender tells of itself; has no answer.
+    /// The sender announces its status; has no answer.
     Facts(Facts),
-    /// The cluster has removed the node that is told this; has no answer.
+    /// The cluster has removed the receiver; has no answer.
     YouWereRemoved,
-    /// These members have applied a version of the topology, and with it this version of the schema: all that were alive when a
-    /// schema change was acknowledged.
+    /// These members have applied a version of the topology, and with it this version of the schema: all members that
+    /// were alive when a schema change was acknowledged.
     Agreed { version: u64, schema_version: Uuid, members: Vec<HostId> },
 }
 
-/// What the messages of the metadata log are.
+/// The kinds of messages of the metadata log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RaftCall {
     Append,
@@ -44,14 +45,14 @@ pub enum RaftCall {
     TransferLeader,
 }
 
-/// A node asks to become a member.
+/// A node's request to become a member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub cluster_name: String,
     pub member: Member,
     /// The node's wall clock, microseconds since the epoch.
     pub clock_micros: i64,
-    /// Who does not lead may pass it on to who does.
+    /// A member that does not lead may forward the request to the leader.
     pub forward: bool,
     pub patience_ms: u64,
 }
@@ -60,17 +61,17 @@ pub struct JoinRequest {
 pub enum ClusterResponse {
     Version(String),
     Raft(Vec<u8>),
-    /// What a command came to.
+    /// The outcome of a command.
     Outcome(Outcome),
-    /// The one asked does not lead the metadata log and knows nobody who does, or must not pass the question on.
+    /// The receiver does not lead the metadata log and knows no leader, or must not forward the request.
     NoLeader,
-    /// The version of the topology that is applied there.
+    /// The version of the topology that the receiver has applied.
     Applied {
         version: u64,
     },
-    /// A join that cannot be.
+    /// A join was refused.
     Refused(Refusal),
-    /// To what needs no answer.
+    /// The answer to messages that need none.
     Received,
 }
 

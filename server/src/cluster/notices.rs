@@ -1,20 +1,20 @@
-//! Log lines of what is tried again and again: told when they change, then now and then.
+//! Throttles the log lines of operations that are retried: a line is written when it changes, then once a minute.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often what stays the same is told.
+/// Interval at which an unchanged line is repeated.
 const PERIOD: Duration = Duration::from_mins(1);
 
-/// What was told last, by what it is about.
+/// The last line written for each subject.
 #[derive(Debug, Default)]
 pub struct Notices {
     told: BTreeMap<String, (String, Duration)>,
 }
 
 impl Notices {
-    /// Whether to tell `what` about `subject`: it is another than the last time, or that is a minute ago. `now`:
-    /// [`helenus_engine::io::Clock::monotonic`].
+    /// Whether the line `what` about `subject` is due: it differs from the last one about this subject, or that one
+    /// was written a minute ago. `now`: [`helenus_engine::io::Clock::monotonic`].
     pub fn is_due(&mut self, subject: &impl ToString, what: &impl ToString, now: Duration) -> bool {
         let (subject, what) = (subject.to_string(), what.to_string());
         let is_known = self
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_the_same_is_told_once_a_minute() {
+    fn an_unchanged_line_is_due_once_a_minute() {
         let mut notices = Notices::default();
         let at = Duration::from_secs;
         let mut is_due = |subject, what, second| notices.is_due(&subject, &what, at(second));

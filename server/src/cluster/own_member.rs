@@ -29,11 +29,11 @@ pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
     }
 }
 
-/// The version of the topology by which this node is a member, if it is one. A join may be carried out though the seed that was
-/// asked for it could not say so.
+/// The version of the topology in which this node is a member, if it is one. A join may have succeeded although the
+/// seed could not report it.
 pub fn version_as_member(context: &ShardContext) -> Option<u64> {
     let topology = &context.cluster_view().topology;
-    // Version 0: nothing is agreed yet, the node is alone with itself.
+    // Version 0: nothing is agreed yet, and the view contains only this node.
     let is_agreed = topology.version > 0;
     (is_agreed && topology.member(&context.node.host_id).is_some()).then_some(topology.version)
 }

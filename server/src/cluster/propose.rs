@@ -1,7 +1,7 @@
-//! Commands on their way into the metadata log, and waiting for what is applied.
+//! Puts commands into the metadata log, and waits until versions are applied.
 //!
-//! A command is put to the leader, wherever it is, until somebody says what it came to or the deadline has passed. It may
-//! reach the log more than once; the log's commands are made so that this does no harm ([`helenus_ring::metadata`]).
+//! A command is sent to the leader, on whichever node it is, until its outcome is known or the deadline has passed.
+//! It may enter the log more than once; commands are designed so that this does no harm ([`helenus_ring::metadata`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use uuid::Uuid;
 use super::message::{ClusterRequest, ClusterResponse};
 use crate::shard::context::ShardContext;
 
-/// How long to wait before a command is put again.
+/// Pause before a command is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The longest wait for one answer of another member.
+/// Timeout of one request to another member.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// The longest wait of one question whether a member has applied a version.
+/// Timeout of one query whether a member has applied a version.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(1);
-/// Added to the time that another member may take, for the way there and back.
+/// Added to the timeout of another member for the network round trip.
 const WAY: Duration = Duration::from_millis(500);
 
-/// The version of the topology that every shard of this node works with.
+/// The version of the topology that every shard of this node has installed.
 pub fn applied_version(context: &ShardContext) -> u64 {
     *context.node.applied.borrow()
 }
 
-/// Waits until every shard of this node works with a version of the topology, or a later one.
+/// Waits until every shard of this node has installed a version of the topology, or a later one.
 pub async fn wait_applied(context: &Rc<ShardContext>, version: u64, deadline: Duration) -> Result<()> {
     wait_until(context, deadline, |context| applied_version(context) >= version).await.map_err(|()| {
         RequestError::Server(format!(
@@ -42,7 +42,7 @@ pub async fn wait_applied(context: &Rc<ShardContext>, version: u64, deadline: Du
     })
 }
 
-/// Waits until this shard works with an epoch of the topology, or a later one.
+/// Waits until this shard has installed an epoch of the topology, or a later one.
 pub async fn catch_up(context: &Rc<ShardContext>, epoch: u64, deadline: Duration) -> Result<()> {
     wait_until(context, deadline, |context| context.cluster_view().topology.epoch >= epoch).await.map_err(
         |()| {
@@ -64,13 +64,13 @@ async fn wait_until(
     }
     let mut applied = context.node.applied.subscribe();
     let reached = async {
-        // An error means that the node is gone, and this with it.
+        // An error means that the node has ended, and this task with it.
         let _ = applied.wait_for(|_| is_reached(context)).await;
     };
     within(context, deadline, reached).await.ok_or(())
 }
 
-/// A future's result, unless time runs out first.
+/// Returns a future's result, unless the deadline passes first.
 pub async fn within<F: Future>(context: &ShardContext, deadline: Duration, future: F) -> Option<F::Output> {
     tokio::select! {
         biased;
@@ -79,8 +79,8 @@ pub async fn within<F: Future>(context: &ShardContext, deadline: Duration, futur
     }
 }
 
-/// Waits until every live member has applied a version, each for at most `patience`. Returns those that have not: they were
-/// alive, but did not answer in time.
+/// Waits until every live member has applied a version, each for at most `patience`. Returns the members that have
+/// not: they were alive, but did not answer in time.
 pub async fn wait_applied_everywhere(
     context: &Rc<ShardContext>,
     version: u64,
@@ -91,7 +91,8 @@ pub async fn wait_applied_everywhere(
     let waits = others.filter(|member| cluster.is_alive(&member.host_id)).map(|member| async move {
         let end = context.clock.monotonic() + patience;
         loop {
-            // Who is found dead meanwhile is not waited for, and asks for what it has missed when it is back.
+            // A member that is found dead meanwhile is not waited for. It asks for the missed changes when it is
+            // back.
             if !context.cluster_view().is_alive(&member.host_id) {
                 return None;
             }
@@ -108,13 +109,14 @@ pub async fn wait_applied_everywhere(
     });
     let behind: Vec<HostId> = futures::future::join_all(waits).await.into_iter().flatten().collect();
     for host_id in &behind {
-        tracing::warn!(%host_id, version, "a live member has not applied a change of the metadata in time");
+        tracing::warn!(%host_id, version, "a live member has not applied a change of the cluster's metadata in time");
     }
     behind
 }
 
-/// Has every live member know that all of them, but for those that are `behind`, have applied a version and with it a version of
-/// the schema: so that `system.peers` of each agrees with `system.local` of the others when a schema change is acknowledged.
+/// Announces to every live member that all of them, except those in `behind`, have applied a version and with it a
+/// version of the schema. So `system.peers` of each agrees with `system.local` of the others when a schema change is
+/// acknowledged.
 pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_version: Uuid, behind: &[HostId]) {
     let cluster = context.cluster();
     let agreed = |host_id: &HostId| cluster.is_alive(host_id) && !behind.contains(host_id);
@@ -123,13 +125,13 @@ pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_versio
     let request = ClusterRequest::Agreed { version, schema_version, members: members.clone() };
     let others = members.iter().filter(|host_id| **host_id != context.node.host_id);
     let told = others.filter_map(|host_id| cluster.topology.member(host_id)).map(|member| {
-        // Who does not hear it here hears it from the others themselves.
+        // A member that misses this message learns it from the announcements of the others.
         context.ask(member, 0, &request, APPLIED_PATIENCE)
     });
     futures::future::join_all(told).await;
 }
 
-/// Carries out [`ClusterRequest::Agreed`].
+/// Executes [`ClusterRequest::Agreed`].
 pub fn note_agreed(context: &ShardContext, version: u64, schema_version: Uuid, members: &[HostId]) {
     for host_id in members {
         context.node.board.learn_applied(host_id, version, schema_version);
@@ -145,11 +147,11 @@ async fn applied_at(
     let request = ClusterRequest::Applied { version, patience_ms: patience.as_millis() as u64 };
     match context.ask(member, 0, &request, patience + WAY).await? {
         ClusterResponse::Applied { version } => Ok(version),
-        _ => Err(Failure::Internal("an answer to another question".to_owned()).into()),
+        _ => Err(Failure::Internal("an answer to another request".to_owned()).into()),
     }
 }
 
-/// Waits until this node has applied what the leader had applied when asked.
+/// Waits until this node has applied the version that the leader had applied when asked.
 pub async fn catch_up_with_leader(context: &Rc<ShardContext>, deadline: Duration) -> Result<()> {
     if context.cluster_view().is_alone() {
         return Ok(());
@@ -188,7 +190,8 @@ fn no_leader(deadline: Duration) -> RequestError {
     ))
 }
 
-/// What became of a proposal is not known: a leader that has lost its majority may have it in its log, and go on from there.
+/// The error for a proposal with an unknown outcome: a leader that has lost its majority may have it in its log, and
+/// the proposal may be committed later.
 fn outcome_unknown(deadline: Duration) -> RequestError {
     RequestError::Server(format!(
         "{}; the change may still be carried out once they are: see whether it was before asking for it again",
@@ -196,8 +199,8 @@ fn outcome_unknown(deadline: Duration) -> RequestError {
     ))
 }
 
-/// Puts a command into the metadata log and resolves with what it came to. From any shard of any member. When it is `Applied`,
-/// this node has applied it as well.
+/// Puts a command into the metadata log and resolves with its outcome. Call from any shard of any member. If the
+/// outcome is `Applied`, this node has applied the command as well.
 pub async fn propose(context: &Rc<ShardContext>, command: Command, deadline: Duration) -> Result<Outcome> {
     let end = context.clock.monotonic() + deadline;
     let outcome = context
@@ -234,14 +237,14 @@ async fn propose_here(
             let request = ClusterRequest::Propose {
                 command: serde_json::to_vec(&*command)
                     .map_err(|error| RequestError::Server(error.to_string()))?,
-                // Others than the leader pass it on.
+                // Members other than the leader forward it.
                 forward: leader != Some(member.host_id),
                 patience_ms: patience.as_millis() as u64,
             };
             match context.ask(&member, 0, &request, patience + WAY).await {
                 Ok(ClusterResponse::Outcome(outcome)) => return Ok(outcome),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(member = %member.host_id, %error, "a command was not taken"),
+                Err(error) => tracing::debug!(member = %member.host_id, %error, "a member refused a command"),
             }
         }
         attempts += 1;
@@ -250,7 +253,8 @@ async fn propose_here(
     }
 }
 
-/// The leader, and between two questions to it the others in turn: what this node knows of the leader may be long past.
+/// The member to ask: the leader, alternating with the other members in order, because this node's knowledge of the
+/// leader may be outdated.
 fn whom_to_ask(context: &ShardContext, leader: Option<HostId>, attempts: usize) -> Option<Arc<Member>> {
     let cluster = context.cluster_view();
     let leader = leader.and_then(|leader| cluster.topology.member(&leader));
@@ -263,7 +267,7 @@ fn whom_to_ask(context: &ShardContext, leader: Option<HostId>, attempts: usize) 
     others.get(turn % others.len().max(1)).map(|member| Arc::clone(member))
 }
 
-/// Has the log of this node commit a command. `None`: this node does not lead (any more), or a majority is missing.
+/// Commits a command in this node's log. `None`: this node does not lead (any more), or a majority is missing.
 pub async fn commit(
     context: &Rc<ShardContext>,
     command: &Command,
@@ -275,7 +279,7 @@ pub async fn commit(
         .map_err(|error| RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
 }
 
-/// Carries out [`ClusterRequest::Propose`].
+/// Executes [`ClusterRequest::Propose`].
 pub async fn handle_propose(
     context: &Rc<ShardContext>,
     command: &[u8],
@@ -305,7 +309,8 @@ pub async fn handle_propose(
     forward_to(context, &member, request, patience).await
 }
 
-/// Has a node that takes itself for a member, and is none, take part in the log for a while: it finds its end as a member there.
+/// Lets a node that takes itself for a member, and is not one, receive the log for a while: there it finds the end of
+/// its membership.
 async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patience: Duration) {
     let Ok(log) = context.metadata_log() else { return };
     log.addresses.borrow_mut().insert(update.host_id, update.internode_address);
@@ -319,7 +324,7 @@ async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patienc
     }
 }
 
-/// The answer of another member, as this one's.
+/// Forwards a request to another member and returns its answer.
 pub async fn forward_to(
     context: &Rc<ShardContext>,
     member: &Member,
@@ -333,9 +338,9 @@ pub async fn forward_to(
     }
 }
 
-/// Carries out [`ClusterRequest::Applied`].
+/// Executes [`ClusterRequest::Applied`].
 pub async fn handle_applied(context: &Rc<ShardContext>, version: u64, patience: Duration) -> ClusterResponse {
-    // Whether it was reached shows in the answer.
+    // The answer shows whether the version was reached.
     let _ = wait_applied(context, version, patience).await;
     ClusterResponse::Applied { version: applied_version(context) }
 }

@@ -1,7 +1,7 @@
 //! The metadata log of a node: Raft (`openraft`) on the first shard's thread.
 //!
-//! [`log_store`] keeps entries and vote, [`state_machine`] applies what is committed, [`network`] is the way to the others,
-//! [`runtime`] what all of it runs on.
+//! [`log_store`] stores entries and vote, [`state_machine`] applies committed entries, [`network`] sends messages to
+//! other members, [`runtime`] is the runtime for all of it.
 
 pub(crate) mod log_store;
 pub(crate) mod network;
@@ -31,22 +31,24 @@ use super::message::RaftCall;
 use super::stored::Stored;
 use crate::shard::context::ShardContext;
 
-/// How often a leader lets the others know of it.
+/// Interval of the leader's heartbeats, in milliseconds.
 const HEARTBEAT_MS: u64 = 500;
-/// A member that has heard of no leader for so long wants to become it; drawn between these.
+/// A member that has not heard from a leader for this long starts an election. In milliseconds, drawn from this
+/// range.
 const ELECTION_TIMEOUT_MS: std::ops::Range<u64> = 1_500..3_000;
-/// The longest that a snapshot may take.
+/// Timeout of a snapshot, in milliseconds.
 const SNAPSHOT_TIMEOUT_MS: u64 = 30_000;
-/// Entries after which the log is replaced by a snapshot; about as many are kept for members that are a little behind.
+/// Number of entries after which the log is replaced by a snapshot. About as many are kept for members that are a
+/// little behind.
 const SNAPSHOT_ENTRIES: u64 = 64;
-/// Entries of one message: each may hold a whole keyspace.
+/// Most entries in one message: each may hold a whole keyspace.
 const ENTRIES_PER_MESSAGE: u64 = 16;
 
-/// The log as the first shard has it.
+/// The metadata log on the first shard.
 pub struct MetadataLog {
     raft: Raft,
     applied: AppliedState,
-    /// Where nodes are that are to become members.
+    /// Addresses of nodes that are about to become members.
     pub addresses: AddressBook,
 }
 
@@ -85,7 +87,7 @@ impl ShardContext {
         &self.layers.get::<OpenMetadataLog>().0
     }
 
-    /// The metadata log; on the first shard of a node that has started and is not stopping.
+    /// The metadata log. An error except on the first shard of a node that has started and is not stopping.
     pub fn metadata_log(&self) -> Result<Rc<MetadataLog>> {
         let log = self.open_metadata_log().borrow().clone();
         log.ok_or_else(|| RequestError::Server("the metadata log is not open here".to_owned()))
@@ -95,14 +97,14 @@ impl ShardContext {
         *self.open_metadata_log().borrow_mut() = Some(log);
     }
 
-    /// Takes the metadata log away, so that nothing uses it any more.
+    /// Takes the metadata log out, so that nothing uses it any more.
     pub fn end_metadata_log(&self) -> Option<Rc<MetadataLog>> {
         self.open_metadata_log().borrow_mut().take()
     }
 }
 
 impl MetadataLog {
-    /// Opens what is on disk and starts to take part. `stored`: the applied state of the file.
+    /// Opens the log on disk and starts to participate. `stored`: the applied state from the file.
     pub async fn open(context: &Rc<ShardContext>, stored: Option<Stored>) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| {
             RequestError::Server(format!("the metadata log cannot be opened: {error}"))
@@ -207,17 +209,17 @@ impl MetadataLog {
         self.applied.borrow().state.clone()
     }
 
-    /// Why this node takes no part in the log any more.
+    /// The reason why this node does not participate in the log any more.
     pub fn failure(&self) -> Option<String> {
         self.raft.metrics().borrow_watched().running_state.as_ref().err().map(ToString::to_string)
     }
 
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     pub fn leader(&self) -> Option<HostId> {
         self.raft.metrics().borrow_watched().current_leader
     }
 
-    /// Who votes, and who else takes part.
+    /// The voters, and the learners.
     pub fn participants(&self) -> (BTreeSet<HostId>, BTreeSet<HostId>) {
         let membership = self.raft.metrics().borrow_watched().membership_config.clone();
         let learners = membership.membership().learner_ids().collect();

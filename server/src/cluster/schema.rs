@@ -1,8 +1,8 @@
-//! Statements about the schema: planned on the newest catalog that this node knows, put into the metadata log, acknowledged
-//! when every live member works with the result.
+//! Schema statements: planned on the newest catalog that this node knows, put into the metadata log, and acknowledged
+//! when every live member has installed the result.
 //!
-//! The log takes a change only where the schema is the one that it was planned on; otherwise it is planned again. How a node
-//! takes a change over: [`crate::cluster::applying`].
+//! The log accepts a change only if the schema is the one on which it was planned; otherwise the change is planned
+//! again. [`crate::cluster::applying`] installs a change on a node.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,20 +27,20 @@ use crate::coordinator::{Outcome, RequestOptions};
 use crate::shard::context::ShardContext;
 use crate::shard::engine_options::engine_tables;
 
-/// Held by the schema change under way; used on the first shard.
+/// The lock of the schema change in progress; used on the first shard.
 #[derive(Default)]
 pub struct SchemaTurn(tokio::sync::Mutex<()>);
 
-/// Plans of one change, each on a newer catalog.
+/// Most plans of one change, each on a newer catalog.
 const PLANS_MAX: usize = 50;
-/// How long a change may take to get into the metadata log: less than the ten seconds that drivers wait for an answer, so that they
-/// get one where there is no majority.
+/// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer,
+/// so that they get one if there is no majority.
 const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
-/// How long to wait for live members that have not applied a change.
+/// Time to wait for live members that have not applied a change.
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for the newest catalog before a statement is refused or found to have no effect.
+/// Time to wait for the newest catalog before a statement is refused or found to have no effect.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
-/// The longest pause after another member's change came first.
+/// Longest pause after the change of another member came first, in milliseconds.
 const CONFLICT_PAUSE_MS_MAX: u64 = 50;
 
 fn ddl_context(context: &ShardContext) -> DdlContext {
@@ -58,7 +58,7 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
     }
 }
 
-/// Carries out CREATE, ALTER and DROP.
+/// Executes CREATE, ALTER and DROP.
 pub async fn change(
     context: Rc<ShardContext>,
     statement: Statement,
@@ -72,13 +72,13 @@ async fn change_here(
     statement: Statement,
     keyspace: Option<Arc<str>>,
 ) -> Result<Outcome> {
-    // One at a time: others of this node would only have to be planned again.
+    // One at a time: concurrent changes of this node would only have to be planned again.
     let turn = context.layers.get::<SchemaTurn>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
         let planned = ddl::execute(&catalog, &statement, keyspace.as_deref(), &ddl_context(&context));
         if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
-            // Nothing will be proposed, so that the log cannot say whether this is the newest catalog. Where nobody leads
+            // Nothing will be proposed, so the log cannot confirm that this is the newest catalog. Without a leader
             // it is as new as any.
             let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
             if context.catalog().version != catalog.version {
@@ -87,7 +87,7 @@ async fn change_here(
         }
         let change = planned?;
         let Some(effect) = change.effect else { return Ok(Outcome::Void) };
-        // What the engine would refuse must not come into the log.
+        // Options that the engine would refuse must not enter the log.
         engine_tables(&change.catalog)?;
         let dropped = catalog.keyspaces.keys().filter(|name| !change.catalog.keyspaces.contains_key(*name));
         let command = Command::ChangeSchema(SchemaChangeCommand {
@@ -107,7 +107,7 @@ async fn change_here(
                 });
             }
             metadata::Outcome::Conflict { .. } => {
-                // Rivals of other members would otherwise meet again.
+                // Changes that compete with those of other members would otherwise meet again.
                 let pause_ms = context.random.borrow_mut().below(CONFLICT_PAUSE_MS_MAX);
                 context.clock.sleep(Duration::from_millis(pause_ms)).await;
             }
@@ -129,7 +129,7 @@ pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Ou
     Ok(Outcome::Void)
 }
 
-/// The addresses of the replicas of each range of a keyspace, by the range's end.
+/// The addresses of the replicas of each range of a keyspace, keyed by the end of the range.
 fn range_ownership(context: &ShardContext, keyspace: Option<&str>) -> BTreeMap<String, Vec<String>> {
     let view = context.cluster_view();
     let Some(placement) = keyspace.and_then(|keyspace| view.placement(keyspace)) else {
@@ -144,7 +144,7 @@ fn range_ownership(context: &ShardContext, keyspace: Option<&str>) -> BTreeMap<S
         .collect()
 }
 
-/// Answers DESCRIBE.
+/// Executes DESCRIBE.
 pub fn describe(
     context: &ShardContext,
     statement: &ast::Describe,

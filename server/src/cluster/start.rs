@@ -1,8 +1,9 @@
-//! How a node takes part in the metadata log from its start to its stop.
+//! The part of a node in the metadata log from its start to its stop.
 //!
-//! * With a stored state it goes on from there; if it is reached elsewhere now, it lets the others know.
-//! * Without one, and without another node's address as its first seed, it founds a cluster of one.
-//! * Without one, but with seeds, it waits for [`super::join::join`].
+//! * With a stored state it continues from there. If its address has changed, it announces the new one.
+//! * Without a stored state, and if its first seed is not the address of another node, it founds a cluster with
+//!   itself as the only member.
+//! * Without a stored state, but with seeds, it waits for [`super::join::join`].
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -29,23 +30,23 @@ use crate::cluster::own_member::{own_member, version_as_member};
 use crate::cluster::stored::CATALOG_FILE;
 use crate::shard::context::ShardContext;
 
-/// The longest that founding a cluster may take.
+/// Time limit for founding a cluster.
 const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
-/// How long one try to resolve a seed takes.
+/// Timeout of one attempt to resolve a seed.
 const RESOLVING_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the first seed, which may be this node, is asked for until the start fails.
+/// Time for which resolving the first seed, which may be this node, is retried before the start fails.
 const RESOLVING_DEADLINE: Duration = Duration::from_mins(1);
-/// The same where there are other seeds to ask.
+/// Time for which resolving the first seed is retried if there are other seeds.
 const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 const RESOLVING_PAUSE: Duration = Duration::from_secs(1);
-/// How long an answer is waited for from where this node was before, or from a seed that it does not need.
+/// Timeout of a request to this node's former address, or to a seed that the node does not need.
 const COPY_PATIENCE: Duration = Duration::from_secs(2);
-/// How long one try to let the others know of a new address takes.
+/// Timeout of one attempt to announce a new address.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
-/// How long to wait before the next.
+/// Pause before the next attempt.
 const UPDATE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether a node that has no stored state founds a cluster: nobody else is to be asked first.
+/// Whether a node without a stored state founds a cluster: no other node must be asked first.
 async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let Some(first) = seeds.first() else { return Ok(true) };
     let own = own_member(context, MemberState::Normal).internode_address;
@@ -59,13 +60,13 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
             Err(error) => {
                 if context.clock.monotonic() >= end {
                     if has_others {
-                        tracing::warn!(%error, "it is taken for another node's; the other seeds are asked");
+                        tracing::warn!(%error, "the first seed could not be resolved; it counts as another node, and the other seeds are asked");
                         return Ok(false);
                     }
                     return Err(RequestError::Server(error.to_string()));
                 }
                 if notices.is_due(first, &error, context.clock.monotonic()) {
-                    tracing::warn!(%error, "it is asked for again");
+                    tracing::warn!(%error, "a seed could not be resolved; it will be retried");
                 }
             }
         }
@@ -73,7 +74,7 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     }
 }
 
-/// A seed that stands for no address.
+/// A seed that could not be resolved to an address.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("seed '{seed}' cannot be resolved: {reason}")]
 pub struct Unresolved {
@@ -81,19 +82,19 @@ pub struct Unresolved {
     reason: String,
 }
 
-/// The addresses that a seed stands for now: at least one.
+/// The present addresses of a seed: at least one.
 pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<SocketAddr>, Unresolved> {
     let unresolved = |reason: String| Unresolved { seed: seed.clone(), reason };
     match super::propose::within(context, RESOLVING_PATIENCE, context.transport.resolve(seed)).await {
         Some(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Some(Ok(_)) => Err(unresolved("the name stands for no address".to_owned())),
+        Some(Ok(_)) => Err(unresolved("the name has no address".to_owned())),
         Some(Err(error)) => Err(unresolved(error.to_string())),
         None => Err(unresolved(format!("no answer within {} s", RESOLVING_PATIENCE.as_secs()))),
     }
 }
 
-/// Opens the metadata log and takes part. On the first shard, when all shards are served. Returns whether the node belongs to
-/// a cluster; if not, it is to join one.
+/// Opens the metadata log and participates in it. Call on the first shard, when all shards are served. Returns
+/// whether the node belongs to a cluster; if not, it must join one.
 pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     departure::watch(context);
     let stored = stored_state(context).await?;
@@ -121,8 +122,8 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     Ok(belongs)
 }
 
-/// An error when a node with the id of this one is reached where this one was before: one of the two has a copy of the other's
-/// data directory. Both would vote with one voice.
+/// Returns an error if a node with this node's id answers at this node's former address: one of the two runs on a
+/// copy of the other's data directory. Both would vote under one id.
 pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     let own = own_member(context, MemberState::Normal);
     let view = context.cluster();
@@ -139,8 +140,8 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-/// The version of the topology that whoever is at an address works with (0: none yet; `None`: the answer is another). `host_id`:
-/// who must be there.
+/// The topology version of the node at an address (0: none yet; `None`: another answer). `host_id`: the expected
+/// node.
 async fn version_at(
     context: &ShardContext,
     host_id: Option<HostId>,
@@ -157,9 +158,9 @@ async fn version_at(
     }))
 }
 
-/// An error when a node that is a cluster of its own is given seeds that are another cluster: it was started without them once,
-/// perhaps. It would go on by itself, and there would be two clusters of one name. Seeds that do not answer, or that take this node
-/// for one of another name, are no reason: they may have been members before.
+/// Returns an error if a node that is the only member of its cluster has seeds in another cluster: it may have been
+/// started without seeds once. It would continue by itself, and there would be two clusters of one name. Seeds that
+/// do not answer, or that do not accept this node's cluster name, cause no error: they may be former members.
 async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
     let own = own_member(context, MemberState::Normal).internode_address;
     let mut others = Vec::new();
@@ -167,13 +168,13 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
         match resolved {
             Ok(addresses) if addresses.contains(&own) => return Ok(()),
             Ok(addresses) => others.extend(addresses),
-            Err(error) => tracing::warn!(%error, "this node is a cluster of its own and does without it"),
+            Err(error) => tracing::warn!(%error, "no address of a seed; this node continues without it"),
         }
     }
     let answers = others.iter().map(|&address| version_at(context, None, address));
     for (address, answer) in others.iter().zip(join_all(answers).await) {
         match answer? {
-            // Version 0: it is about to join a cluster, this one perhaps.
+            // Version 0: the seed is about to join a cluster, perhaps this one.
             Ok(Some(version)) if version > 0 => {
                 return Err(RequestError::Server(format!(
                     "this node is the only member of its cluster, and its seed {address} is in another one of that name. To \
@@ -183,14 +184,14 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(seed = %address, %error, "this node is a cluster of its own and does without a seed");
+                tracing::warn!(seed = %address, %error, "a seed did not answer; this single node continues without it");
             }
         }
     }
     Ok(())
 }
 
-/// Ends the part of this node in the metadata log; before the shard is closed.
+/// Ends the participation of this node in the metadata log. Call before the shard is closed.
 pub async fn stop(context: &ShardContext) {
     let Some(log) = context.end_metadata_log() else { return };
     if let Err(error) = log.shutdown().await {
@@ -209,7 +210,7 @@ async fn stored_state(context: &ShardContext) -> Result<Option<Stored>> {
     }
 }
 
-/// Makes this node a cluster of one.
+/// Founds a cluster with this node as its only member.
 async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         RequestError::Server(format!("the cluster could not be founded: {error}"))
@@ -239,14 +240,14 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
     }
 }
 
-/// The only voter need not wait whether somebody else leads.
+/// Starts an election at once: the only voter need not wait for another leader.
 async fn elect_at_once(log: &MetadataLog) -> Result<()> {
     let elected = log.elect().await;
     elected.map_err(|error| RequestError::Server(format!("the metadata log has stopped: {error}")))
 }
 
-/// Lets the others know where this node is and what it runs, until they do. Also where nothing has changed: a node that
-/// was removed while it was down learns of it here.
+/// Announces this node's address and version to the others until they accept it. This also runs if nothing has
+/// changed: a node that was removed while it was down learns of it here.
 async fn keep_member_updated(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     loop {
@@ -265,7 +266,7 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
             }
             Ok(Outcome::Refused(Refusal::UnknownMember { .. })) => {
                 tracing::warn!(
-                    "the join of this node was taken back: the metadata log will say so, and it will end"
+                    "the join of this node was cancelled; the node ends when it reads that in the metadata log"
                 );
                 return;
             }
@@ -273,8 +274,8 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
                 tracing::error!(%refusal, "the cluster does not accept this node any more");
                 return;
             }
-            Ok(other) => tracing::warn!(?other, "the cluster does not know yet where this node is now"),
-            Err(error) => tracing::warn!(%error, "the cluster does not know yet where this node is now"),
+            Ok(other) => tracing::warn!(?other, "the cluster does not know this node's present address yet"),
+            Err(error) => tracing::warn!(%error, "the cluster does not know this node's present address yet"),
         }
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! The applied state on disk: the file `catalog`, replaced as a whole before an entry counts as applied.
 //!
-//! A file of version 1 is of a node that had no metadata log yet: a catalog alone. It is read once; the cluster that the node
-//! then founds begins with it.
+//! A file of version 1 was written by a node without a metadata log and holds only a catalog. It is read once; the
+//! cluster that the node then founds starts with it.
 
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::store::{self, CATALOG_VERSION, STATE_VERSION, StoreError};
@@ -13,13 +13,13 @@ use super::raft::types::{LogId, SnapshotMeta, StoredMembership};
 /// The file of the applied state, catalog included.
 pub const CATALOG_FILE: &str = "catalog";
 
-/// The applied state with its place in the log.
+/// The applied state with its position in the log.
 #[derive(Debug, Clone)]
 pub struct Stored {
     pub state: ClusterState,
-    /// The last entry that is applied.
+    /// The last applied entry.
     pub log_id: Option<LogId>,
-    /// Who takes part in the log, as of that entry.
+    /// The participants of the log, as of that entry.
     pub membership: StoredMembership,
 }
 
@@ -30,7 +30,7 @@ struct StoredDocument {
     membership: StoredMembership,
 }
 
-/// What the file of a node holds.
+/// The content of a node's file.
 #[derive(Debug, Clone)]
 pub enum Contents {
     Catalog(Catalog),
@@ -38,7 +38,7 @@ pub enum Contents {
 }
 
 impl Stored {
-    /// Before the first entry.
+    /// The state before the first entry.
     pub fn empty() -> Self {
         Self { state: ClusterState::empty(), log_id: None, membership: StoredMembership::default() }
     }
@@ -47,7 +47,7 @@ impl Stored {
         SnapshotMeta { last_log_id: self.log_id, last_membership: self.membership.clone() }
     }
 
-    /// The document of the file, which is also what a snapshot consists of.
+    /// Encodes the document of the file, which is also the content of a snapshot.
     pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(&StoredDocument {
             state: self.state.document(),
@@ -56,13 +56,13 @@ impl Stored {
         })
     }
 
-    /// What [`Stored::encode`] wrote.
+    /// Decodes a document written by [`Stored::encode`].
     pub fn decode(document: &[u8]) -> Result<Self, StoreError> {
         let StoredDocument { state, log_id, membership } = serde_json::from_slice(document)?;
         Ok(Self { state: state.state()?, log_id, membership })
     }
 
-    /// The whole file.
+    /// Encodes the whole file.
     pub fn encode_file(&self) -> Result<Vec<u8>, serde_json::Error> {
         Ok(store::frame(STATE_VERSION, &self.encode()?))
     }

@@ -15,7 +15,7 @@ const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
 
 #[test]
-fn a_node_alone_is_a_cluster_and_stays_it() {
+fn a_single_node_is_a_cluster_and_remains_one() {
     simulate(1, |world| async move {
         let node = world.boot(0, &[]).await;
         assert!(node.cluster().is_alone());
@@ -61,7 +61,7 @@ fn members_agree_on_what_rivals_create() {
 }
 
 #[test]
-fn the_log_goes_on_without_its_leader() {
+fn the_log_continues_without_its_leader() {
     simulate(7, |world| async move {
         world.grow_to(3).await;
         world.node(1).ddl(KEYSPACE).await.unwrap();
@@ -69,7 +69,7 @@ fn the_log_goes_on_without_its_leader() {
         world.crash(leader);
         let other = (leader + 1) % 3;
         world.node(other).ddl("CREATE TABLE ks.t (k int PRIMARY KEY)").await.unwrap();
-        // Who was away hears of it.
+        // The node that was away learns of the change.
         world.boot(leader, &[]).await;
         world.settle().await;
         assert!(world.catalog(leader).table("ks", "t").is_some());
@@ -89,7 +89,7 @@ fn without_a_majority_nothing_is_changed() {
         assert!(error.to_string().contains("no leader"), "{error}");
         world.boot(1, &[]).await;
         world.boot(2, &[]).await;
-        // The change may have been in the log already: it is there, or can be made.
+        // The change may have been in the log already: it exists, or can be made.
         let created = world.node(1).ddl("CREATE TABLE ks.t (k int PRIMARY KEY)").await;
         assert!(created.is_ok() || created.unwrap_err().to_string().contains("already existing"));
         world.settle().await;
@@ -102,7 +102,7 @@ fn a_fourth_and_more_join_and_the_five_eldest_vote() {
     simulate(9, |world| async move {
         world.grow_to(3).await;
         world.node(0).ddl(KEYSPACE).await.unwrap();
-        // More changes than the log keeps: who joins now is sent a snapshot.
+        // More changes than the log keeps: a node that joins now is sent a snapshot.
         for number in 0..150 {
             world.node(number % 3).ddl(&format!("CREATE TYPE ks.t{number} (x int)")).await.unwrap();
         }
@@ -119,7 +119,7 @@ fn a_fourth_and_more_join_and_the_five_eldest_vote() {
 }
 
 #[test]
-fn who_left_takes_no_part_and_another_votes_instead() {
+fn a_former_member_does_not_participate_and_another_votes_instead() {
     simulate(10, |world| async move {
         world.grow_to(4).await;
         let leaving = world.leader().unwrap();
@@ -145,7 +145,7 @@ fn who_left_takes_no_part_and_another_votes_instead() {
 }
 
 #[test]
-fn nodes_that_cannot_be_members_are_told_why() {
+fn nodes_that_cannot_be_members_get_the_reason() {
     simulate(11, |world| async move {
         world.grow_to(2).await;
         let refusal = |result: Result<u64, super::join::JoinError>| match result {
@@ -159,7 +159,7 @@ fn nodes_that_cannot_be_members_are_told_why() {
         assert!(matches!(refusal(world.try_join(3).await), Refusal::ClockSkew { .. }));
         world.set_clock_ahead(3, Duration::from_secs(9));
         world.try_join(3).await.unwrap();
-        // It is joining now: the next one waits, and then gives up.
+        // The node is joining now: the next one waits, and then gives up.
         match world.try_join(4).await {
             Err(super::join::JoinError::TimedOut { last, .. }) => assert!(last.contains("joining"), "{last}"),
             other => panic!("{other:?}"),
@@ -221,7 +221,7 @@ fn crashes_at_any_moment_leave_one_history() {
 }
 
 #[test]
-fn who_was_removed_while_it_was_down_is_told() {
+fn a_member_removed_while_it_was_down_learns_of_it() {
     simulate(13, |world| async move {
         world.grow_to(3).await;
         let leader = world.leader().unwrap();

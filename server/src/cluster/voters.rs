@@ -1,7 +1,8 @@
-//! Who takes part in the metadata log, and who votes: the leader makes it follow the members.
+//! The participants of the metadata log and its voters: the leader keeps them in step with the members.
 //!
-//! The first five `Normal` members in the order of their joining vote, every other member learns. Who is no member any more is
-//! left a moment, so that it learns of it, and then taken out.
+//! The first five `Normal` members in the order of their joining vote, every other member is a learner. A node that
+//! is not a member any more stays a participant for a short time, so that it learns of its removal, and is then taken
+//! out.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,18 +15,19 @@ use super::propose::within;
 use super::raft::{LogError, MetadataLog};
 use crate::shard::context::ShardContext;
 
-/// How often the leader looks, besides after each change.
+/// Interval of the leader's checks, in addition to one after each change.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a node takes part that is no member: one that joins, or one that has left and is to hear of it.
+/// Time for which a node that is not a member participates: one that joins, or one that has left and must learn of
+/// it.
 const GRACE: Duration = Duration::from_secs(30);
-/// The longest that one change of the participants may take.
+/// Time limit for one change of the participants.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Looks after the participants as long as the node runs.
+/// Keeps the participants in step with the members as long as the node runs.
 pub async fn keep(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     let mut applied = context.node.applied.subscribe();
-    // Since when nodes take part that are no members.
+    // The time since which nodes participate that are not members.
     let mut strangers: BTreeMap<HostId, Duration> = BTreeMap::new();
     loop {
         let Ok(log) = context.metadata_log() else { return };
@@ -87,6 +89,6 @@ fn done(result: Option<Result<(), LogError>>) -> Result<(), String> {
     match result {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(error.to_string()),
-        None => Err("no majority has answered in time".to_owned()),
+        None => Err("no majority answered in time".to_owned()),
     }
 }

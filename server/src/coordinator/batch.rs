@@ -1,8 +1,9 @@
 //! BATCH.
 //!
-//! A batch of one partition is one mutation. A logged batch of several partitions is first written, whole, to the batch log
-//! (of this shard, or of two other members of the cluster), then applied, then taken out of the log; what a crash leaves in the
-//! log is applied again. Unlogged batches are applied without that.
+//! A batch of one partition is one mutation. A logged batch of several partitions is first written, whole, to the
+//! batch log (of this shard, or of two other members of the cluster), then applied, then removed from the log.
+//! Entries that remain after a crash are applied again. Unlogged batches of several partitions are applied without a
+//! log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,7 +29,7 @@ use crate::coordinator::local_write::{moment, moment_at, tokens_of};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
 
-/// Carries out a batch; what the client is to be warned of is added to `warnings`.
+/// Executes a batch. Warnings for the client are added to `warnings`.
 pub fn batch(context: &Rc<ShardContext>, request: BatchRequest, warnings: &mut Vec<String>) -> Execution {
     match try_batch(context, request, warnings) {
         Ok(execution) => execution,
@@ -78,7 +79,7 @@ fn try_batch(
         let consistency = request.options.consistency;
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, consistency))));
     }
-    // A batch of one partition is one mutation: applied whole or not, like a statement.
+    // A batch of one partition is one mutation: it is applied whole or not at all, like a single statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
     Ok(apply(context, mutations, request.options.consistency, write_type))
 }
@@ -94,7 +95,7 @@ fn spans_partitions(plans: &[&ModifyPlan], request: &BatchRequest) -> Result<boo
     Ok(partitions.len() > 1)
 }
 
-/// A logged batch of several partitions with statements that read first.
+/// Executes a logged batch of several partitions with statements that read before they write.
 async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let BatchRequest { statements, options, call, .. } = &request;
     let moment = moment(&context, options);

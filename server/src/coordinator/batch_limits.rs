@@ -1,6 +1,7 @@
-//! How large batches may be, as Cassandra bounds them: a batch of several partitions is work for as many replicas at once.
+//! The limits for the size of batches, as in Cassandra: a batch of several partitions is work for as many replicas at
+//! once.
 //!
-//! Invariant: what changes one partition only is never refused nor warned of, whatever its size.
+//! Invariant: a batch of one partition is never refused and never causes a warning, whatever its size.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +16,20 @@ use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::local_write::tokens_of;
 use crate::coordinator::transaction_statement::TransactionStatement;
 
-/// What a batch comes to.
+/// The size of a batch and its partitions.
 #[derive(Debug, Default)]
 pub struct BatchVolume {
-    /// Keyspaces with tokens: a change of several tables at one key counts once.
+    /// Keyspaces with tokens: changes of several tables with one key count as one partition.
     partitions: BTreeSet<(String, i64)>,
     tables: BTreeSet<String>,
     bytes: usize,
 }
 
 impl BatchVolume {
-    /// Of encoded changes: their bytes.
+    /// The volume of encoded mutations: their bytes.
     pub fn of_mutations(mutations: &[PartitionMutation]) -> Self {
         let mut volume = Self::default();
-        // Spares the usual batch, of one partition, the names.
+        // The usual batch, of one partition, needs no table names.
         if mutations.len() > 1 {
             for PartitionMutation { token, table, mutation } in mutations {
                 volume.add(table, *token);
@@ -38,7 +39,7 @@ impl BatchVolume {
         volume
     }
 
-    /// Of statements whose changes are known only when their rows were read: the bytes of their bound values.
+    /// The volume of statements whose changes are known only after rows are read: the bytes of their bound values.
     pub fn of_statements(request: &BatchRequest) -> Result<Self> {
         let mut volume = Self::default();
         for (statement, owned) in &request.statements {
@@ -48,7 +49,7 @@ impl BatchVolume {
             for token in tokens_of(plan, &bindings)? {
                 volume.add(&plan.table, token);
             }
-            // The statements of a text share their values.
+            // All statements of a BATCH text share its values.
             match statement {
                 TransactionStatement::InBatch { .. } => volume.bytes = owned.byte_count(),
                 TransactionStatement::Statement(_) => volume.bytes += owned.byte_count(),
@@ -62,7 +63,7 @@ impl BatchVolume {
         self.tables.insert(table.full_name());
     }
 
-    /// Refuses a batch that is too large; what its client is to be warned of is added to `warnings`.
+    /// Refuses a batch that is too large. Warnings for the client are added to `warnings`.
     pub fn check(&self, kind: BatchKind, config: &Config, warnings: &mut Vec<String>) -> Result<()> {
         if self.partitions.len() <= 1 {
             return Ok(());
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_above_the_thresholds_are_warned_of_and_refused() {
+    fn batches_above_the_thresholds_cause_a_warning_or_an_error() {
         let (outcome, warnings) = check(&volume(2, 5 << 10), BatchKind::Logged);
         assert!(outcome.is_ok() && warnings.is_empty());
         let (outcome, warnings) = check(&volume(2, (5 << 10) + 3), BatchKind::Logged);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn unlogged_batches_of_many_partitions_are_warned_of() {
+    fn unlogged_batches_of_many_partitions_cause_a_warning() {
         assert_eq!(check(&volume(11, 100), BatchKind::Logged).1.len(), 0);
         assert_eq!(check(&volume(10, 100), BatchKind::Unlogged).1.len(), 0);
         let (_, warnings) = check(&volume(11, 100), BatchKind::Unlogged);

@@ -1,7 +1,7 @@
 //! Logged batches of several partitions.
 //!
-//! [`store`] keeps batches on a shard and replays those that were left behind. [`replicas`] has two other members keep a
-//! batch before it is applied.
+//! [`store`] keeps batches on a shard and replays those whose coordinator died or gave up. [`replicas`] writes a
+//! batch to the logs of two other members before it is applied.
 
 pub(crate) mod batch_id;
 pub(crate) mod replicas;

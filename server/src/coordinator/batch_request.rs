@@ -1,4 +1,4 @@
-//! A BATCH as a client asked for it.
+//! A BATCH as the client requested it.
 
 use cql_lite::syntax::ast::BatchKind;
 use helenus_query::bind::OwnedBindings;
@@ -7,7 +7,7 @@ use helenus_query::functions::CallContext;
 use crate::coordinator::RequestOptions;
 use crate::coordinator::transaction_statement::TransactionStatement;
 
-/// A batch ready to be carried out.
+/// A batch ready for execution.
 #[derive(Clone)]
 pub struct BatchRequest {
     pub kind: BatchKind,

@@ -1,4 +1,4 @@
-//! Rows on their way between shards: merged rows with their full keys, in the order of the table.
+//! Batches of rows on their way between shards: merged rows with their full keys, in the order of the table.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use helenus_query::stored_key::SourceRow;
 
 use crate::shard::context::ShardContext;
 
-/// What is asked of a shard: rows of a range of full keys.
+/// A request to a shard for the rows of a range of full keys.
 #[derive(Debug, Clone)]
 pub struct BlockRequest {
     pub table: TableId,
@@ -21,27 +21,27 @@ pub struct BlockRequest {
     pub max_rows: usize,
     pub max_bytes: usize,
     pub max_tombstones: u64,
-    /// Only the first row of each partition.
+    /// Read only the first row of each partition.
     pub first_of_partition: bool,
 }
 
-/// A row with its full key; the encoding has base 0.
+/// A row with its full key. The encoding has base 0.
 #[derive(Debug, Clone)]
 pub struct BlockRow {
     pub key: Vec<u8>,
     pub row: Vec<u8>,
 }
 
-/// The rows of one answer.
+/// The rows of one response.
 #[derive(Debug, Default)]
 pub struct RowBlock {
     pub rows: VecDeque<BlockRow>,
-    /// The new start (or, reversed, end) of the rest of the range; `None` when the range is done.
+    /// The new start (or, reversed, end) of the unread rest of the range; `None` when the range is complete.
     pub resume: Option<Vec<u8>>,
 }
 
 impl BlockRow {
-    /// The row as a SELECT takes it in.
+    /// The row as input for a SELECT.
     pub fn source(&self) -> Result<SourceRow<'_>> {
         let key = KeyRef::parse(&self.key).map_err(|error| RequestError::Server(error.to_string()))?;
         Ok(SourceRow {
@@ -52,7 +52,7 @@ impl BlockRow {
     }
 }
 
-/// Reads a block from the shard of this thread.
+/// Reads a batch of rows from the shard of this thread.
 pub fn read_block(context: &ShardContext, request: &BlockRequest) -> Result<RowBlock> {
     let mut scan = context.shard.scan(&ScanRequest {
         table: request.table,

@@ -1,7 +1,8 @@
-//! Consistency levels: how many replicas a request asks for, which of them count, and whether enough are alive.
+//! Consistency levels: how many replicas a request needs, which replicas count, and whether enough are alive.
 //!
-//! The numbers are Cassandra's: they come from the keyspace's replication factor, not from how many replicas there happen
-//! to be, so a quorum of RF 3 is two also where only two nodes are members. Nobody takes an answer for safer than it is.
+//! The numbers are Cassandra's: they follow from the keyspace's replication factor, not from the number of replicas
+//! that exist. So a quorum of RF 3 is two even where only two nodes are members, and no answer is taken for safer
+//! than it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,27 +15,27 @@ use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::view::ClusterView;
 
-/// What a request does with its replicas.
+/// The use that a request makes of its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Read,
     Write,
-    /// A lightweight transaction: its level is that of the commit.
+    /// A lightweight transaction. Its level is the level of the commit.
     Conditional,
 }
 
-/// Which replicas count towards a level.
+/// The replicas that count towards a level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Anywhere,
     DataCenter(String),
     /// Only the coordinator itself.
     Node(HostId),
-    /// So many in each of these data centers.
+    /// The given number in each data center.
     Each(BTreeMap<String, u32>),
 }
 
-/// What a consistency level asks for.
+/// The replicas that a consistency level requires: how many, and which ones count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     consistency: Consistency,
@@ -47,8 +48,8 @@ fn quorum(replicas: u32) -> u32 {
     replicas / 2 + 1
 }
 
-/// How many replicas a keyspace has in a data center, as far as its replication says; as Cassandra, strategies that know
-/// no data centers count all.
+/// The number of replicas that a keyspace's replication gives to a data center. As in Cassandra, strategies without
+/// data centers count all replicas.
 fn local_replication_factor(replication: &Replication, data_center: &str) -> u32 {
     match replication {
         Replication::NetworkTopology { data_centers } => data_centers.get(data_center).copied().unwrap_or(0),
@@ -56,7 +57,7 @@ fn local_replication_factor(replication: &Replication, data_center: &str) -> u32
     }
 }
 
-/// What a level asks of the owners of a token, as a coordinator (`this_node`, in `data_center`) sees it.
+/// The replicas that a level requires, seen from a coordinator `this_node` in `data_center`.
 pub fn required(
     consistency: Consistency,
     replication: &Replication,
@@ -93,13 +94,13 @@ impl Demand {
         self.consistency
     }
 
-    /// How many answers are needed altogether; what errors tell the client.
+    /// The number of responses required in total, as errors report it to the client.
     pub fn required(&self) -> u32 {
         self.required
     }
 
-    /// The demand of a write while ownership changes hands: one acknowledgement more for each pending replica in the
-    /// level's scope. ANY asks for nothing more.
+    /// The required replicas of a write while ownership changes hands: one more acknowledgement for each pending
+    /// replica in the level's scope. ANY needs no more.
     #[must_use]
     pub fn with_pending<'m>(mut self, pending: impl IntoIterator<Item = &'m Member>) -> Self {
         if self.consistency == Consistency::Any {
@@ -119,7 +120,7 @@ impl Demand {
         self
     }
 
-    /// Whether an answer of this replica counts.
+    /// Whether a response of this replica counts.
     pub fn counts(&self, member: &Member) -> bool {
         match &self.scope {
             Scope::Anywhere => true,
@@ -129,12 +130,12 @@ impl Demand {
         }
     }
 
-    /// How many of these count.
+    /// The number of these members that count.
     pub fn count<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> u32 {
         members.into_iter().filter(|member| self.counts(member)).count() as u32
     }
 
-    /// Whether the answers of these are enough.
+    /// Whether responses of these members are enough.
     pub fn is_met<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> bool {
         match &self.scope {
             Scope::Each(each) => {
@@ -151,7 +152,7 @@ impl Demand {
         }
     }
 
-    /// Takes as many of `members`, in their order, as the level needs; the others that count come second.
+    /// Takes as many of `members`, in their order, as the level needs. Returns them, and the others that count.
     pub fn choose(&self, members: Vec<Arc<Member>>) -> (Vec<Arc<Member>>, Vec<Arc<Member>>) {
         let (mut chosen, mut others): (Vec<Arc<Member>>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
         for member in members {
@@ -170,7 +171,7 @@ impl Demand {
         (chosen, others)
     }
 
-    /// The error of a level that the live replicas cannot give, with the counts that Cassandra reports.
+    /// Returns the error for a level that the live replicas cannot satisfy, with the counts that Cassandra reports.
     pub fn check_alive<'m>(&self, alive: impl IntoIterator<Item = &'m Member> + Clone) -> Result<()> {
         if self.is_met(alive.clone()) {
             return Ok(());
@@ -189,8 +190,8 @@ impl Demand {
     }
 }
 
-/// Refuses a level that does not fit the request. A cluster of one also learns here what its only node cannot give; where
-/// there are others, that is counted token by token when the request is carried out.
+/// Refuses a level that does not fit the request. On a single node this also refuses a level that the node cannot
+/// satisfy. In a cluster that is checked for each token when the request is executed.
 pub fn check(
     catalog: &Catalog,
     cluster: &ClusterView,
@@ -226,7 +227,7 @@ pub fn check(
     let replicas = replication.map_or(1, Replication::replica_count);
     let required = match (consistency, replication) {
         (Consistency::NodeLocal, _) => 1,
-        // The only node is in the only data center that counts, whatever the replication calls it.
+        // The single node is in the only data center that counts, whatever name the replication uses for it.
         (Consistency::LocalQuorum | Consistency::LocalSerial | Consistency::EachQuorum, _) => {
             quorum(replicas)
         }
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_ask_for_what_the_replication_says() {
+    fn levels_follow_the_replication_factor() {
         let simple = Replication::Simple { replication_factor: 3 };
         let data_centers = BTreeMap::from([("east".to_owned(), 3), ("west".to_owned(), 5)]);
         let network = Replication::NetworkTopology { data_centers };
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_replicas_raise_the_demand_of_a_write() {
+    fn pending_replicas_raise_the_required_replicas_of_a_write() {
         let simple = Replication::Simple { replication_factor: 3 };
         let of = |level| required(level, &simple, "east", Uuid::nil());
         let (near, far) = (member(1, "east"), member(2, "west"));

@@ -1,4 +1,5 @@
-//! From the restrictions of a SELECT to ranges of full keys, behind the cursor of a page if there is one.
+//! Translates the restrictions of a SELECT into ranges of full keys, starting behind the paging state if there is
+//! one.
 
 use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_query::error::{RequestError, Result};
@@ -18,14 +19,14 @@ pub struct KeyRange {
     pub start: Vec<u8>,
     pub end: Vec<u8>,
     pub reversed: bool,
-    /// The shard that has all of it; `None`: spread over all shards.
+    /// The shard that owns all of the range; `None`: the range is spread over all shards.
     pub owner: Option<usize>,
 }
 
-/// The ranges of one statement, in its direction: mostly one.
+/// The ranges of one statement, in its direction. Mostly there is one.
 pub type KeyRanges = SmallVec<[KeyRange; 1]>;
 
-/// The ranges to read, in order; behind the cursor if there is one.
+/// The ranges to read, in order, starting behind the paging state if there is one.
 pub fn ranges(
     context: &ShardContext,
     plan: &SelectPlan,
@@ -49,7 +50,8 @@ pub fn ranges(
             }
             let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
             let mut ranges = KeyRanges::with_capacity(keys.len() * slices.len());
-            // The partitions are in the order of their keys' values: those before the cursor's are done.
+            // The partitions are in the order of their key values: those before the paging state's partition are
+            // complete.
             let mut cursor = cursor;
             let first = cursor
                 .map_or(Some(0), |cursor| keys.iter().position(|key| key.bytes == cursor.partition_key))
@@ -92,7 +94,7 @@ pub fn ranges(
     }
 }
 
-/// The range of the only row that a SELECT can be about.
+/// The range of the only row that the SELECT can return.
 fn only_row(
     context: &ShardContext,
     plan: &SelectPlan,
@@ -135,7 +137,7 @@ fn partition_ranges(
         });
         return Ok(());
     }
-    // A page that ended with the row of a partition's static content has done with it.
+    // A page that ended with the row of a partition's static content is complete for that partition.
     let is_static_done = cursor.is_some_and(|cursor| cursor.position == STATIC_POSITION && !cursor.is_unread);
     if plan.reads_static && !is_static_done {
         ranges.push(KeyRange {
@@ -168,7 +170,7 @@ fn partition_ranges(
         }
         Ok(())
     };
-    // A row that is named exactly is asked for exactly: the row filters then apply.
+    // A row that is named exactly is read exactly, so that filters on rows apply.
     let exact = |slice: &Slice| Slice { start: slice.start.clone(), end: key::behind(&slice.start) };
     let names_rows = plan.names_rows();
     let ordered: Box<dyn Iterator<Item = &Slice>> =
@@ -179,7 +181,7 @@ fn partition_ranges(
     Ok(())
 }
 
-/// The full keys between two tokens; `None` where no token is.
+/// The full keys between two tokens; `None` if there is no token between them.
 fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let token = |bound: &TokenBound| -> Result<i64> {
         let bytes = required(&bound.token, "partition key token", bindings)?;
@@ -204,7 +206,7 @@ fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(
         None => unbounded,
         Some(bound) => {
             let value = token(bound)?;
-            // The smallest token as an end stands for the end of the ring.
+            // The smallest token as an end means the end of the ring.
             if value == i64::MIN {
                 unbounded
             } else {

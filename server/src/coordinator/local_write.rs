@@ -18,12 +18,12 @@ use crate::coordinator::RequestOptions;
 use crate::coordinator::own_rows::ShardRows;
 use crate::shard::context::ShardContext;
 
-/// The moment of a write that is carried out now.
+/// The write context of a write that is executed now.
 pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
     moment_at(context, options, context.clock.now_micros())
 }
 
-/// The moment of a write in a turn that began at `clock_micros` (microseconds since the epoch).
+/// The write context of a write in a turn that began at `clock_micros` (microseconds since the epoch).
 pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteMoment {
     let now_micros = context.next_timestamp_at(clock_micros);
     WriteMoment {
@@ -35,7 +35,7 @@ pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros:
     }
 }
 
-/// Applies a mutation to this thread's shard.
+/// Applies a mutation to the shard of this thread.
 pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
     let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
     context.metrics.writes.increment();
@@ -57,8 +57,8 @@ pub fn tokens_of(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<BTreeSet<
     Ok(keys.iter().map(|key| key.token).collect())
 }
 
-/// Reads what the statements need in the partitions that are meant, and applies, in this turn, what they change there if
-/// `check` lets it pass.
+/// In one turn: reads the rows that the statements need in the selected partitions, and applies their changes if
+/// `check` permits it.
 pub fn apply_statements(
     context: &ShardContext,
     statements: &[(&ModifyPlan, &Bindings<'_>)],
@@ -81,7 +81,7 @@ pub fn apply_statements(
     Ok((changes, last))
 }
 
-/// A modification as a statement of its own.
+/// The plan of a modification that is a statement of its own.
 pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
     match &statement.plan {
         Plan::Modify(plan) => Ok(plan),

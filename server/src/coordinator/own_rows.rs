@@ -10,14 +10,14 @@ use helenus_query::stored_key::PartitionKey;
 
 use crate::shard::context::ShardContext;
 
-/// Rows of this thread's shard.
+/// Rows of the shard of this thread.
 pub struct ShardRows<'a> {
     pub context: &'a ShardContext,
     pub now_seconds: u32,
 }
 
 impl ShardRows<'_> {
-    /// The first row of a range of full keys that `is_there` accepts: its position and its content with base 0.
+    /// The first row of a range of full keys that `is_there` accepts: its position, and its content with base 0.
     fn first(
         &self,
         table: &Table,
@@ -60,7 +60,7 @@ impl ExistingRows for ShardRows<'_> {
     }
 }
 
-/// The range of full keys that holds one row of a partition, half open.
+/// The half-open range of full keys that holds one row of a partition.
 pub fn row_range(partition: &PartitionKey, position: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
     let start = key::full_key(partition.token, &partition.bytes, position)
         .map_err(|error| RequestError::invalid(error.to_string()))?;
@@ -68,7 +68,7 @@ pub fn row_range(partition: &PartitionKey, position: &[u8]) -> Result<(Vec<u8>, 
     Ok((start, end))
 }
 
-/// The range of full keys of a partition's regular rows, half open.
+/// The half-open range of full keys of a partition's regular rows.
 pub fn regular_rows(partition: &PartitionKey) -> Result<(Vec<u8>, Vec<u8>)> {
     let bound = |position: &[u8]| {
         key::full_key(partition.token, &partition.bytes, position)

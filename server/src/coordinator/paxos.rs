@@ -1,9 +1,11 @@
-//! Lightweight transactions between replicas: Paxos for each partition, in the manner of Cassandra's second version.
+//! Lightweight transactions between replicas: Paxos for each partition, as in the second version of Cassandra's
+//! Paxos.
 //!
-//! Pure, and proven by a model in `tests`: [`ballot`], [`state`] (a replica's registers), [`proposer`]. Around it: [`store`]
-//! (registers in the engine), [`replica`] (a replica's side), [`round`] (a coordinator's side), [`commit`] (what was agreed, on
-//! its way to all replicas), [`reading`] (what a quorum has read, merged), [`serial`] (reads); [`turns`] and [`lease`] (who comes
-//! first, of one node and of several), [`settle`] (forgetting). What each message means is said in `docs/decisions/0009-paxos.md`.
+//! Without I/O, and checked by a model in `tests`: [`ballot`], [`state`] (the registers of a replica), [`proposer`].
+//! Around them: [`store`] (registers in the engine), [`replica`] (the replica's side), [`round`] (the coordinator's
+//! side), [`commit`] (an agreed mutation on its way to all replicas), [`reading`] (merges the rows read by a quorum),
+//! [`serial`] (reads), [`turns`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
+//! [`settle`] (forgetting). `docs/decisions/0009-paxos.md` explains each message.
 
 pub(crate) mod ballot;
 pub(crate) mod commit;

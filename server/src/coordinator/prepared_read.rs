@@ -1,4 +1,4 @@
-//! A SELECT that is ready to be carried out: its ranges of keys and the rows it takes in.
+//! A SELECT that is ready for execution: its ranges of keys and the rows that it consumes.
 
 use helenus_engine::key;
 use helenus_engine::key::STATIC_POSITION;
@@ -16,20 +16,20 @@ use crate::shard::context::ShardContext;
 /// First byte of the position of a static row.
 const STATIC_TAG: u8 = STATIC_POSITION[0];
 
-/// Rows of a block from another shard.
+/// Most rows in one batch from another shard.
 pub const BLOCK_ROWS: usize = 5_000;
 
 /// How reading a range ended.
 pub enum RangeEnd {
-    /// All rows were taken in.
+    /// All rows of the range were consumed.
     Complete,
-    /// The page is full or the answer complete.
+    /// The page is full, or the answer is complete.
     Finished(bool),
-    /// The turn is over; the range left to read.
+    /// The work budget of the turn is spent. Holds the unread rest of the range.
     Turn(KeyRange),
 }
 
-/// A SELECT with its ranges found.
+/// A SELECT with its ranges of keys.
 pub struct Prepared {
     pub ranges: KeyRanges,
     pub cursor: Option<Cursor>,
@@ -37,7 +37,7 @@ pub struct Prepared {
     pub now_seconds: u32,
 }
 
-/// Finds what a SELECT reads.
+/// Computes the ranges that a SELECT reads.
 pub fn prepare(
     context: &ShardContext,
     statement: &Statement,
@@ -60,12 +60,13 @@ pub fn prepare(
     })
 }
 
-/// Tells the run how far reading came, so that the cursor leads on from there. False where the bound names no row.
+/// Records in the run how far reading has got, so that the paging state continues from there. Returns false if the
+/// bound names no row.
 pub fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
-    // The end of a reversed range is the next row's key and a zero.
+    // The end of a reversed range is the key of the next row followed by a zero byte.
     let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
     let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };
-    // The bound of a deletion may lie before every row.
+    // The bound of a range tombstone may lie before every row.
     if !matches!(bound.position.first(), Some(&(key::REGULAR_TAG | STATIC_TAG))) {
         return false;
     }

@@ -1,4 +1,4 @@
-//! SELECT on stored tables: from the owners' rows to a page.
+//! SELECT on stored tables: from the rows of the owning shards to a page.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{BLOCK_ROWS, Prepared, RangeEnd, mark_passed, prepare};
 use crate::shard::context::ShardContext;
 
-/// Bytes of rows that are read before other requests get their turn.
+/// Bytes of rows that are read before other requests of the shard can run.
 const TURN_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Carries out a SELECT.
+/// Executes a SELECT.
 pub fn select(
     context: &Rc<ShardContext>,
     statement: &Arc<Statement>,
@@ -82,7 +82,7 @@ pub fn select(
     }
 }
 
-/// The shard that alone can answer, if there is one.
+/// The shard that can answer without others, if there is one.
 fn single_owner(context: &ShardContext, ranges: &[KeyRange]) -> Option<usize> {
     if context.node.shard_count() == 1 {
         return Some(context.index);
@@ -91,7 +91,7 @@ fn single_owner(context: &ShardContext, ranges: &[KeyRange]) -> Option<usize> {
     first.owner.filter(|owner| ranges.iter().all(|range| range.owner == Some(*owner)))
 }
 
-/// The same where other shards must be asked first.
+/// Executes a SELECT on a virtual table whose rows need answers from other shards.
 async fn select_virtual_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let Plan::Select { select, layout } = &request.statement.plan else {
         return Err(RequestError::Server("not a SELECT".to_owned()));
@@ -124,7 +124,7 @@ fn select_virtual(
     virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
 }
 
-/// Answers in this turn; `None` when it is too much work for one turn.
+/// Answers in this turn. `None` if that is too much work for one turn.
 fn select_in_turn(
     context: &Rc<ShardContext>,
     plan: &SelectPlan,
@@ -147,7 +147,7 @@ fn select_in_turn(
     run.finish().map(Some)
 }
 
-/// Answers over as many turns as it takes, from all shards that have a part.
+/// Answers over several turns, from all shards that own a part of the ranges.
 async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let Plan::Select { select: plan, layout } = &request.statement.plan else {
         return Err(RequestError::Server("not a SELECT".to_owned()));
@@ -183,7 +183,8 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Resul
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
                 RangeEnd::Turn(left) => {
                     turns += 1;
-                    // A page that has done enough work ends early with a cursor; answers that cannot be cut go on.
+                    // A page that has done enough work ends early with a paging state. Answers that cannot be cut
+                    // continue.
                     let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;
                     if is_paged
                         && spent
@@ -254,7 +255,7 @@ fn source_row<'a>(view: &RowView<'a>) -> SourceRow<'a> {
     SourceRow { partition_key: view.partition_key, position: view.position, row: view.row }
 }
 
-/// How reading ends with a row, if it does.
+/// How reading ends after a row, if it does.
 fn end_after(flow: Flow) -> Option<RangeEnd> {
     match flow {
         Flow::Continue | Flow::SkipPartition => None,
@@ -333,7 +334,7 @@ async fn read_spread(
             }
             if let Some(start) = block.resume.take() {
                 let rest = KeyRange { start, ..range.clone() };
-                // A block of deleted rows only: the turn ends so that others get theirs.
+                // The batch has deleted rows only: the turn ends so that other requests can run.
                 *block =
                     fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
                 if block.rows.is_empty() && block.resume.is_some() {

@@ -1,4 +1,4 @@
-//! The work of replicas, asked for by a coordinator on any node, and the coordinator's side of asking several of them.
+//! The work of replicas for a coordinator on any node, and the coordinator's requests to several replicas.
 
 pub(crate) mod admission;
 pub(crate) mod answer;
@@ -36,7 +36,7 @@ use crate::shard::board::ServingState;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
-/// What a shard keeps in memory for its part in replication.
+/// The replication state that a shard keeps in memory.
 #[derive(Default)]
 pub struct ReplicationState {
     /// Bytes of the mutations that this shard coordinates and that have not reached all replicas.
@@ -45,21 +45,22 @@ pub struct ReplicationState {
     received_bytes: Cell<u64>,
     coordinating: Coordinating,
     pub hints: hints::Hints,
-    /// Of the reads that this shard coordinates.
+    /// Latencies of the reads that this shard coordinates.
     pub read_latencies: latency::ReadLatencies,
-    /// Batches in this shard's log, by position, with the time (monotonic) when they came.
+    /// Batches in this shard's log, by position, with the monotonic time at which they arrived.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
 }
 
-/// Held by what this shard coordinates, for as long as that may leave hints or batches with it.
+/// A guard held by every operation that this shard coordinates, while the operation may still store hints or batches
+/// on the shard.
 #[derive(Default, Clone)]
 pub struct Coordinating {
-    /// Counts who holds it.
+    /// Its reference count is the number of guards.
     held: Rc<()>,
 }
 
 impl ShardContext {
-    /// The shard's part in replication.
+    /// The replication state of the shard.
     #[inline]
     pub fn replication(&self) -> &ReplicationState {
         self.layers.get()
@@ -71,14 +72,14 @@ impl ReplicationState {
         self.coordinating.clone()
     }
 
-    /// Whether nothing is under way that this shard coordinates.
+    /// Whether this shard coordinates no operation at the moment.
     pub fn is_quiet(&self) -> bool {
         Rc::strong_count(&self.coordinating.held) == 1
     }
 }
 
-/// Loads what the last run has left, and begins the shard's periodic work: hints and batches that wait to be replayed, transactions that
-/// have rested.
+/// Loads the state of the last run and starts the shard's periodic work: replay of hints and batches, forgetting the
+/// state of idle transactions.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     hints::load(context).await?;
     hints::replay::spawn_replay(context);
@@ -97,7 +98,7 @@ impl Serve for ReplicaRequest {
     }
 }
 
-/// Carries out what a coordinator asks of this shard's data.
+/// Executes a coordinator's request on this shard's data.
 async fn serve(
     context: &Rc<ShardContext>,
     _from: HostId,

@@ -1,4 +1,5 @@
-//! SELECT on tables whose rows must be asked of several nodes: pieces of ranges, read at the level, run through the SELECT.
+//! SELECT on tables whose rows must be requested from several nodes: parts of ranges are read at the consistency
+//! level and passed through the SELECT.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::shard::context::ShardContext;
 
-/// Parts of the ring that are read at once at most.
+/// Most parts of the ring that are read concurrently.
 const PARTS_MAX: usize = 16;
 
 /// Whether other nodes must be asked for these ranges at this level.
@@ -32,10 +33,10 @@ pub struct ReplicatedRead<'a> {
     plan: &'a SelectPlan,
     now_seconds: u32,
     consistency: Consistency,
-    /// Of the page, whatever it takes to fill it. `None`: the answer is computed from all rows (aggregates, GROUP BY), which may
-    /// take long; each piece has a deadline of its own.
+    /// Deadline of the whole page. `None`: the answer is computed from all rows (aggregates, GROUP BY), which may
+    /// take long, so each range part has a deadline of its own.
     deadline: Option<Duration>,
-    /// Parts of the ring to read at once next time: more and more while they do not fill the page.
+    /// Parts of the ring to read concurrently next time. It grows while the parts do not fill the page.
     parts: usize,
 }
 
@@ -52,7 +53,7 @@ impl<'a> ReplicatedRead<'a> {
         Self { context, plan, now_seconds, consistency, deadline, parts: 1 }
     }
 
-    /// Takes the first rows of a range into the run.
+    /// Passes the first rows of a range to the run.
     pub(super) async fn read(&mut self, run: &mut SelectRun<'_>, range: KeyRange) -> Result<RangeEnd> {
         let is_partition = token_of(&range.start, &range.end).is_some();
         let whole = RangeRead {
@@ -87,7 +88,7 @@ impl<'a> ReplicatedRead<'a> {
             match take(run, piece, part, &mut skip)? {
                 RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
                 RangeEnd::Complete => {}
-                // What was read behind it is read again.
+                // The rows read behind this bound are read again.
                 RangeEnd::Turn(left) => return Ok(RangeEnd::Turn(KeyRange { end: range.end, ..left })),
                 RangeEnd::Finished(more) => return Ok(RangeEnd::Finished(more)),
             }
@@ -100,7 +101,7 @@ impl<'a> ReplicatedRead<'a> {
     }
 }
 
-/// Takes the rows of a piece into the run. `skip`: the prefix of a partition of which nothing more is wanted.
+/// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
 fn take(
     run: &mut SelectRun<'_>,
     piece: &Piece,

@@ -1,9 +1,10 @@
-//! Rows that the statements of a logged batch must know before they are mutations (lists changed by index or value), where the
-//! batch has several partitions: all its mutations must be known before any is applied, as they go to the batch log together.
+//! Rows that must be read before the statements of a logged batch become mutations (lists changed by index or value),
+//! where the batch has several partitions. All its mutations must be known before any is applied, because they go to
+//! the batch log together.
 //!
-//! Invariant: rows are read at the level at which the batch is written. As in Cassandra, nothing keeps others from changing
-//! a list between this read and the write; elements are named by their identity, so that such a batch changes or removes the
-//! elements that it has seen, never their neighbours.
+//! Invariant: rows are read at the consistency level of the batch. As in Cassandra, other clients may change a list
+//! between this read and the write. Elements are named by their identity, so the batch changes or removes the
+//! elements that were read, never their neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,14 +29,14 @@ use crate::shard::context::ShardContext;
 
 type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);
 
-/// Rows by table, partition key and position.
+/// The rows read, by table, partition key and position.
 #[derive(Default)]
 pub struct RowsBeforeWrite {
     rows: BTreeMap<RowName, Vec<u8>>,
 }
 
 impl RowsBeforeWrite {
-    /// Reads what the statements need.
+    /// Reads the rows that the statements need.
     pub async fn read(
         context: &Rc<ShardContext>,
         statements: &[(TransactionStatement, OwnedBindings)],
@@ -92,7 +93,8 @@ impl ExistingRows for RowsBeforeWrite {
         Ok(self.rows.get(&(table.id, key.bytes.clone(), position.to_vec())).cloned())
     }
 
-    /// Of the rows that were read: only conditions ask for others, and batches of several partitions have none.
+    /// Searches the rows that were read. Only conditions need other rows, and batches of several partitions have no
+    /// conditions.
     fn first_row(
         &self,
         table: &Table,
@@ -116,7 +118,7 @@ struct RowRead<'a> {
 }
 
 impl RowRead<'_> {
-    /// Its live content with base 0.
+    /// Reads the row's live content with base 0.
     async fn read(&self, context: &Rc<ShardContext>) -> Result<Option<Vec<u8>>> {
         if needs_others(context, self.table, self.consistency, || Some(vec![self.partition.token])) {
             self.read_of_replicas(context).await
@@ -148,7 +150,7 @@ impl RowRead<'_> {
             consistency: self.consistency,
             deadline: RangeRead::deadline_from_now(context, true),
         };
-        // The range holds one row, so that a piece is all of it.
+        // The range holds one row, so one range part is all of it.
         let piece = read_piece(context, &read).await?;
         Ok(piece.rows.iter().next().map(|row| row.row.bytes.to_vec()))
     }

@@ -1,9 +1,9 @@
-//! Lightweight transactions: conditions on one partition, checked and applied as one.
+//! Lightweight transactions: conditions on one partition, checked and applied atomically.
 //!
-//! On a node that has always been alone the owner of the partition decides in a single turn of its thread, so that operations on a partition
-//! are linearizable; the answer (also "not applied", which told of a state) is given when the commit log has everything up to
-//! it as durable as configured. In a cluster the replicas agree (`paxos`): conditions and changes are computed, by the same
-//! [`evaluate`], on what a quorum has read.
+//! On a node that has always been a single node, the shard that owns the partition decides in one turn of its thread,
+//! so operations on a partition are linearizable. The answer (also "not applied", which shows a state) is returned
+//! when everything up to it in the commit log is as durable as configured. In a cluster the replicas agree (`paxos`):
+//! the same `evaluate` computes conditions and changes, on the rows read by a quorum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub struct Transaction {
     pub is_batch: bool,
 }
 
-/// Carries out a transaction at the owner of its partition.
+/// Executes a transaction at the shard that owns its partition.
 pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
     if let Some(serial) = transaction.options.serial_consistency
         && !serial.is_serial()
@@ -93,7 +93,7 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
         let Some((_, key)) = partition else { return Ok(Outcome::Void) };
         context.node.shard_of(key.token)
     };
-    // Also where this node has no replica: all that it coordinates on one partition meets on one shard.
+    // Also where this node has no replica: all transactions that it coordinates on one partition run on one shard.
     if owner == context.index {
         return decide(context, transaction).await;
     }
@@ -103,7 +103,7 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
 /// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
     context.shard.admit().await?;
-    // Looked at in the turn that decides: the node may have stopped being alone while the request was on its way.
+    // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
     if let Some(table) = replicated_table(&context, &transaction)? {
         return decide_by_agreement(&context, &transaction, table).await;
     }
@@ -114,7 +114,7 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
     Ok(outcome)
 }
 
-/// The table of the transaction, where it has replicas that must agree.
+/// The table of the transaction, if it has replicas that must agree.
 fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result<Option<Arc<Table>>> {
     let view = context.cluster_view();
     let Some((statement, _)) = transaction.statements.first() else { return Ok(None) };
@@ -124,7 +124,7 @@ fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result
     Ok((!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
 }
 
-/// Has the replicas of the partition agree on what becomes of it, and gives what was agreed to all of them.
+/// Lets the replicas of the partition agree on the outcome, and sends the agreed mutation to all of them.
 async fn decide_by_agreement(
     context: &Rc<ShardContext>,
     transaction: &Transaction,
@@ -163,7 +163,8 @@ async fn decide_by_agreement(
             });
         }
     };
-    // Who has waited long has time enough all the same, now that nobody of this node is in the way.
+    // A transaction that waited long in the queue still gets enough time, now that no other transaction of this node
+    // is before it.
     operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
@@ -177,10 +178,10 @@ async fn decide_by_agreement(
             counter_id: *context.node.host_id.as_bytes(),
         };
         let evaluation = evaluate(transaction, &moment, &rows)?;
-        // One partition of one table: there is one mutation at most.
+        // A transaction is about one partition of one table, so there is at most one mutation.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
-            // What is agreed cannot be taken back: whether enough replicas are there to have it is asked before the first proposal.
-            // Once there was one, the client must hear what became of it.
+            // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
+            // proposal. After a proposal the client must get its outcome.
             if applied_outcome.is_none() {
                 check_alive(context, &change, options.consistency)?;
             }
@@ -192,13 +193,15 @@ async fn decide_by_agreement(
         })
     })
     .await;
-    // The next in line goes on with what was agreed; another node is to find it at the replicas.
+    // The next transaction in the queue continues from the agreed state; another node has to read it from the
+    // replicas.
     let lease = turn.finish(context.clock.monotonic());
     drop(turn);
     let outcome = match agreement {
         Err(error) => Err(error),
         Ok(Agreement::Kept) => Ok(seen_outcome),
-        // Perhaps the proposal of an earlier round: later ones may have seen conditions that did not hold any more.
+        // This may be the proposal of an earlier round: later rounds may have found that the conditions no longer
+        // held.
         Ok(Agreement::Agreed { commit: agreed, contentions }) => {
             let committed = commit(context, &operation, agreed, options.consistency, contentions).await;
             committed.map(|()| applied_outcome.unwrap_or(Outcome::Void))
@@ -210,12 +213,13 @@ async fn decide_by_agreement(
     outcome
 }
 
-/// A range of positions within a partition, half open.
+/// A half-open range of positions within a partition.
 type PositionRange = (Vec<u8>, Vec<u8>);
 
-/// The partition, the rows of it that the transaction reads, and how many live rows that is at most.
+/// The partition, the rows of it that the transaction reads, and the largest number of live rows among them.
 ///
-/// Conditions on static columns alone also read the first row of the partition: it is shown where they do not hold.
+/// Conditions on static columns alone also read the first row of the partition, which the answer shows if they do not
+/// hold.
 fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>, u64)> {
     let mut partition: Option<PartitionKey> = None;
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
@@ -240,7 +244,7 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
         }
     }
     let partition = partition.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
-    // Each of the rows above is at most one.
+    // Each of the rows above is at most one live row.
     let rows_max = wanted.len() as u64 + 1;
     let mut ranges = Vec::with_capacity(wanted.len() + 1);
     for position in wanted {
@@ -262,13 +266,13 @@ fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<O
     Ok(evaluation.outcome)
 }
 
-/// What a transaction comes to on given rows.
+/// The result of a transaction on given rows.
 struct Evaluation {
     changes: Vec<PartitionMutation>,
     outcome: Outcome,
 }
 
-/// Checks the conditions on the rows; where they hold, computes the changes.
+/// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn ExistingRows) -> Result<Evaluation> {
     let values: Vec<_> = transaction.statements.iter().map(|(_, owned)| owned.borrow()).collect();
     let bindings: Vec<Bindings<'_>> =
@@ -340,16 +344,16 @@ impl ExistingRows for AgreedRows {
     }
 }
 
-/// Whether the conditions of a statement are about one row, not only about the static content of a partition.
+/// Whether the conditions of a statement are about one row, and not only about the static content of a partition.
 fn names_its_row(plan: &ModifyPlan) -> bool {
     !plan.clustering.is_empty() || plan.table.clustering_key_count == 0
 }
 
-/// A row as the conditions of a statement find it.
+/// A row as read for the conditions of a statement.
 struct SeenRow {
     row: CurrentRow,
-    /// Whether the answer has it where conditions do not hold. Those on static columns alone show them with the first row of
-    /// the partition, unless other conditions name rows.
+    /// Whether the answer shows the row if the conditions do not hold. Conditions on static columns alone show them
+    /// with the first row of the partition, unless other conditions name rows.
     is_shown: bool,
 }
 
@@ -405,7 +409,7 @@ fn current_row(
     })
 }
 
-/// `[applied]`, and what was found where it was not.
+/// The answer: `[applied]`, and the rows that were read if the conditions did not hold.
 fn answer(
     table: &Table,
     applied: bool,
@@ -426,7 +430,7 @@ fn answer(
         }));
         let mut written = BTreeSet::new();
         for row in found {
-            // Several conditions on one row give it once.
+            // Several conditions on one row show the row once.
             let key: Vec<_> = cells.iter().map(|&index| row.row.values[index].clone()).collect();
             if !written.insert(key) {
                 continue;
@@ -441,12 +445,12 @@ fn answer(
     Outcome::OwnRows { keyspace: table.keyspace.clone(), table: table.name.clone(), columns, page }
 }
 
-/// The columns that tell why conditions did not hold, in Cassandra's order: those of rows before static ones.
+/// The columns that show why conditions did not hold, in Cassandra's order: regular columns before static ones.
 fn shown_columns(table: &Table, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is_batch: bool) -> Vec<usize> {
     let mut wanted: Vec<usize> = Vec::new();
     for (_, conditions, _) in seen {
         match conditions {
-            // Tells of whole rows, whatever the others are about.
+            // IF NOT EXISTS shows whole rows, whatever the other conditions are about.
             Conditions::NotExists => return (0..table.columns.len()).collect(),
             Conditions::Exists if is_batch => return (0..table.columns.len()).collect(),
             Conditions::Exists => {}

@@ -9,11 +9,11 @@ use helenus_query::statement::Statement;
 
 use crate::coordinator::local_write::plan_of;
 
-/// A modification on its own or out of a batch.
+/// A modification of its own, or one of a batch.
 #[derive(Clone)]
 pub enum TransactionStatement {
     Statement(Arc<Statement>),
-    /// One of the statements of a BATCH that came as one text.
+    /// One statement of a BATCH text.
     InBatch {
         batch: Arc<Statement>,
         index: usize,
@@ -21,7 +21,7 @@ pub enum TransactionStatement {
 }
 
 impl TransactionStatement {
-    /// What is to be done.
+    /// The plan of the modification.
     pub fn plan(&self) -> Result<&ModifyPlan> {
         match self {
             Self::Statement(statement) => plan_of(statement),

@@ -1,4 +1,4 @@
-//! SELECT on virtual tables: their rows are computed, brought into the form that stored rows have, and read like those.
+//! SELECT on virtual tables: their rows are computed, encoded like stored rows, and read in the same way.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use helenus_query::schema::virtual_tables::Row;
 use super::block::BlockRow;
 use super::key_ranges::KeyRange;
 
-/// Reads the ranges of a virtual table whose rows (in the order of the table's columns) are given.
+/// Reads ranges of a virtual table from `rows`, whose values are in the order of the table's columns.
 pub fn read(
     table: &Arc<Table>,
     rows: Vec<Row>,

@@ -1,7 +1,7 @@
-//! What the rows of virtual tables need to know of the node and the cluster at the moment of a read.
+//! The state of the node and the cluster that the rows of virtual tables are computed from, at the moment of a read.
 //!
-//! Most of it every shard has ([`at_hand`]). What is spread over the shards (connections, sizes of tables) is asked for
-//! ([`gather`]), for those tables only that show it.
+//! Most of it is known to every shard ([`at_hand`]). Values that are spread over the shards (connections, sizes of
+//! tables) are requested from them ([`gather`]), only for tables that show them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,11 +19,12 @@ use uuid::Uuid;
 
 use crate::shard::context::ShardContext;
 
-/// Lists the connections of clients that a shard serves. Handed in from above: connections are no business of this layer.
+/// Lists the client connections that a shard serves. Injected from an upper layer: this layer has no connections of
+/// its own.
 #[derive(Clone, Copy)]
 pub struct ClientSource(pub fn(&ShardContext) -> Vec<ConnectedClient>);
 
-/// Whether a table shows what only all shards together know.
+/// Whether a table shows values that must be collected from all shards.
 pub fn needs_all_shards(table: &Table) -> bool {
     matches!(
         (table.keyspace.as_str(), table.name.as_str()),
@@ -31,7 +32,7 @@ pub fn needs_all_shards(table: &Table) -> bool {
     )
 }
 
-/// What this shard knows.
+/// The state that this shard knows.
 pub fn at_hand(context: &ShardContext) -> NodeState {
     let view = context.cluster_view();
     let own = view.topology.member(&context.node.host_id);
@@ -40,7 +41,7 @@ pub fn at_hand(context: &ShardContext) -> NodeState {
     let peers = others
         .filter(|member| member.host_id != context.node.host_id && member.owns_tokens())
         .map(|member| {
-            // Drivers take a node without one for none at all.
+            // Drivers ignore a peer without a schema version.
             let applied = context.node.board.facts(&member.host_id).map(|facts| facts.schema_version);
             peer(member, applied.unwrap_or(schema_version))
         })
@@ -67,7 +68,7 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
     }
 }
 
-/// What this shard knows, and what the table shows of all shards.
+/// The state that this shard knows, and the values of all shards that the table shows.
 pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
     let mut state = at_hand(context);
     if table.keyspace == SYSTEM_VIEWS {
@@ -92,7 +93,7 @@ async fn estimates(context: &Rc<ShardContext>) -> Result<BTreeMap<Uuid, Vec<Size
         let here = context
             .run_on(shard, move |context| {
                 let sized = ids.into_iter().filter_map(|id| {
-                    // A table that is gone meanwhile has no size.
+                    // A table that was dropped meanwhile has no size.
                     let statistics = context.shard.statistics(TableId(*id.as_bytes())).ok()?;
                     Some((id, Size::of(&statistics)))
                 });
@@ -127,7 +128,7 @@ fn placed_tables<'a>(
         })
 }
 
-/// What this node has of a table.
+/// The size of a table on this node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Size {
     bytes: u64,
@@ -148,11 +149,11 @@ impl Size {
     }
 }
 
-/// Whose a range is, of its replicas.
+/// Returns the replica that a range is primary for.
 type FirstReplica<'a> = dyn Fn(&Replicas) -> Option<HostId> + 'a;
 
-/// Spreads what a node has of a table evenly over all ranges that it holds, and shows those that are primary here. Ranges that
-/// wrap around the ring are shown as two.
+/// Spreads a node's size of a table evenly over all ranges that the node replicates, and returns the estimates for
+/// the ranges that are primary here. Ranges that wrap around the ring are returned as two.
 fn estimates_of(size: &Size, placement: &Placement, own: &HostId, data_center: &str) -> Vec<SizeEstimate> {
     let held: u128 = placement
         .ranges()
@@ -188,7 +189,7 @@ fn estimates_of(size: &Size, placement: &Placement, own: &HostId, data_center: &
     estimates
 }
 
-/// The parts of a range on both sides of the ring's end.
+/// The parts of a range before and after the ring's end.
 fn unwrapped(range: TokenRange) -> Vec<TokenRange> {
     if range.start < range.end || range.end == i64::MIN {
         return vec![range];
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_shows_the_whole_ring_cut_at_its_end() {
+    fn a_single_node_shows_the_whole_ring_cut_at_its_end() {
         let quarter = 1_i64 << 62;
         let placement = placement(&[(1, "dc1", &[-quarter, 0, quarter])], &[("dc1", 1)]);
         let size = Size { bytes: 1_000, partitions: 100 };
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_shows_nothing() {
+    fn a_node_without_data_shows_no_estimates() {
         let placement = placement(&[(1, "dc1", &[0])], &[("dc1", 1)]);
         assert!(estimates_of(&Size::default(), &placement, &id(2), "dc1").is_empty());
     }

@@ -24,7 +24,7 @@ use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
-/// Carries out a modification without conditions.
+/// Executes a modification without conditions.
 pub fn modify(
     context: &Rc<ShardContext>,
     plan: &ModifyPlan,
@@ -100,7 +100,7 @@ fn acknowledge(context: &ShardContext, position: LogPosition) -> Execution {
     }))
 }
 
-/// A counter must be read by the replica that changes it: a hint is not enough.
+/// The error for ANY on a counter: the replica that changes a counter must read it, so a hint is not enough.
 pub fn no_any(table: &Table) -> RequestError {
     RequestError::invalid(format!(
         "Consistency level ANY is not yet supported for counter table {}",
@@ -129,7 +129,7 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> 
     lead_all(&context, writes.collect()).await
 }
 
-/// Has replicas lead, each for its partition, with one timestamp and deadline.
+/// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
     let timestamp = context.next_timestamp();
     let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);

@@ -1,5 +1,5 @@
-//! The node's own small files by name: identity, catalog, cluster. Over the engine's disk, so that a simulated node keeps them
-//! on its simulated one.
+//! The node's own small files by name: identity, catalog, cluster. They are on the engine's disk, so that a simulated
+//! node has them on its simulated disk.
 //!
 //! Invariant: a file is replaced as a whole; after a crash it is the old or the new one.
 
@@ -15,25 +15,26 @@ use tokio::sync::Mutex;
 pub struct NodeFiles {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
-    /// Held by the replacement under way: two of one name would share their temporary file.
+    /// Held by the present replacement: two replacements of one name would share their temporary file.
     turn: Mutex<()>,
 }
 
 impl NodeFiles {
-    /// Files in `directory`, which is made when it is missing.
+    /// Opens the files in `directory`, which is created if it is missing.
     pub async fn open(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<Self, DiskError> {
         disk.create_directory(&directory).await?;
-        // What is seen now must stay: an earlier life may have replaced a file and died before that was durable.
+        // Files that are seen now must stay: an earlier run may have replaced a file and crashed before that was
+        // durable.
         disk.sync_directory(&directory).await?;
         Ok(Self { disk, directory, turn: Mutex::new(()) })
     }
 
-    /// Where a file is, for messages.
+    /// The path of a file, for messages.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The contents of a file; `None` when there is none.
+    /// The content of a file; `None` if there is none.
     pub async fn load(&self, name: &str) -> Result<Option<Bytes>, DiskError> {
         match self.disk.read(&self.path(name)).await {
             Ok(bytes) => Ok(Some(bytes)),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_is_no_hindrance() {
+    fn leftovers_of_a_crash_do_no_harm() {
         let disk = SimulatedDisk::new(1);
         futures::executor::block_on(async {
             let files = NodeFiles::open(Arc::new(disk.clone()), PathBuf::from("/node")).await.unwrap();

@@ -1,9 +1,9 @@
-//! The metadata log: commands, entries, votes, what travels between members, and the file `catalog`.
+//! The metadata log: commands, entries, votes, messages between members, and the file `catalog`.
 
 use super::messages::member;
 use super::*;
 
-/// The schema before the last change, and with it.
+/// The schema before the last change, and after it.
 fn schemas() -> (Catalog, Catalog) {
     let mut statements = vec![
         CREATE_KEYSPACE,
@@ -84,7 +84,7 @@ fn all_commands() -> Vec<(&'static str, Command)> {
     ]
 }
 
-/// An entry with each command, one that changes who takes part, and an empty one.
+/// An entry with each command, one that changes the participants, and an empty one.
 pub fn entries() -> Vec<Entry> {
     let membership = Membership::new_with_defaults(
         vec![BTreeSet::from([host(1), host(2)]), BTreeSet::from([host(2)])],
@@ -124,7 +124,7 @@ pub fn commands() -> Vec<Sample> {
     samples
 }
 
-/// What is kept beside the entries.
+/// The values that are stored beside the entries.
 pub fn votes() -> Vec<Sample> {
     vec![
         Sample::json("vote", &vote()),
@@ -133,7 +133,7 @@ pub fn votes() -> Vec<Sample> {
     ]
 }
 
-/// As `cluster::raft::network` sends it.
+/// In the encoding of `cluster::raft::network`.
 #[derive(Debug, Serialize, Deserialize)]
 struct SnapshotRequest {
     vote: Vote,

@@ -1,4 +1,4 @@
-//! How links begin, frames, and what the failure detectors say to each other.
+//! Handshakes of links, frames, and messages of the failure detectors.
 
 use super::*;
 
@@ -75,7 +75,7 @@ fn detector(number: u8) -> Detector {
     Detector::new(identity, Settings::default(), number.into(), Duration::ZERO)
 }
 
-/// Members 1 and 2 know each other by address alone.
+/// Members 1 and 2 know only each other's address.
 fn detectors() -> (Detector, Detector) {
     let (mut first, mut second) = (detector(1), detector(2));
     first.set_members(BTreeMap::from([(host(2), address("10.0.0.2:7000"))]), Duration::ZERO).unwrap();
@@ -83,14 +83,15 @@ fn detectors() -> (Detector, Detector) {
     (first, second)
 }
 
-/// The only message that waits.
+/// The only waiting message.
 fn sent(detector: &mut Detector) -> Vec<u8> {
     let sends = detector.take_sends();
     assert_eq!(sends.len(), 1);
     sends[0].1.to_vec()
 }
 
-/// The greeting of the first, and the answer of the second. Shown is who answers, as their receiver sees it.
+/// The announcement of the first member, and the answer of the second. Shown are the members that answer, as the
+/// receiver sees them.
 pub fn gossip() -> Vec<Sample> {
     let (mut first, mut second) = detectors();
     let announcement = sent(&mut first);

@@ -1,8 +1,8 @@
-//! What the node keeps in tables of its own, besides what [`super::shards`] has whole, and its identity.
+//! The records in the node's own tables that are not part of [`super::shards`], and its identity.
 
 use super::*;
 
-/// A batch as the batch log keeps it.
+/// A batch in the encoding of the batch log.
 pub fn batch() -> Vec<u8> {
     let session = catalog_of(&[CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]);
     let table = session.catalog.keyspaces["ks"].tables["t"].clone();
@@ -10,7 +10,7 @@ pub fn batch() -> Vec<u8> {
     batch_log::encode(&[change.clone(), change])
 }
 
-/// The mutations behind their lengths.
+/// The mutations, each preceded by its length.
 fn batched(mut bytes: &[u8]) -> Vec<Mutation> {
     let mut mutations = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {

@@ -82,7 +82,7 @@ async fn write_metadata_log(disk: &SimulatedDisk) {
     shard.flush(log_store::TABLE).await.unwrap();
     log.save_vote(&vote()).await.unwrap();
     append(&mut log, &entries[6..]).await;
-    // The last one is truncated and comes again.
+    // The last one is truncated and written again.
     log.truncate_after(Some(entries[entries.len() - 2].log_id)).await.unwrap();
     append(&mut log, &entries[entries.len() - 1..]).await;
     log.purge(purged()).await.unwrap();

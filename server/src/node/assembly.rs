@@ -1,8 +1,8 @@
-//! A node from parts: its shared state and its shards, on whatever disk, clock, network and threads it is handed.
+//! Assembles a node from parts: its shared state and its shards, on any disk, clock, network and threads.
 //!
-//! [`super::Node`] opens each shard on a thread of its own; a simulation opens the shards of many nodes as local tasks
-//! of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`serve`] its
-//! queue; when all are served, [`begin`] on each in turn; only then come clients.
+//! [`super::Node`] opens each shard on a thread of its own; a simulation opens the shards of many nodes as local
+//! tasks of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`serve`] its
+//! queue; when all are served, [`begin`] on each in turn; only then are clients accepted.
 //!
 //! [`serve`]: super::serve::serve
 
@@ -46,22 +46,22 @@ use crate::shard::engine_options::engine_tables;
 use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress;
 
-/// Events that a slow connection may fall behind.
+/// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
-/// Bytes appended to a commit log and not yet written above which writers wait.
+/// Unwritten bytes in a commit log above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 
-/// Where a node is reached.
+/// The addresses of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    /// By clients, as bound.
+    /// For clients, as bound.
     pub native: SocketAddr,
     pub shard_aware_port: u16,
-    /// By other nodes; `None`: it has no neighbours.
+    /// For other nodes; `None`: the node has no neighbours.
     pub internode: Option<SocketAddr>,
 }
 
-/// What a node is made of, besides its shards.
+/// The parts of a node, besides its shards.
 pub struct NodeParts {
     pub config: Config,
     pub identity: Identity,
@@ -69,7 +69,7 @@ pub struct NodeParts {
     pub files: NodeFiles,
     /// The time of the start, in seconds since the epoch.
     pub started_seconds: u32,
-    /// The version of the first catalog, where none is stored.
+    /// The version of the first catalog, if none is stored.
     pub catalog_version: Uuid,
 }
 
@@ -82,7 +82,7 @@ pub struct Assembled {
     pub cluster: Arc<ClusterView>,
 }
 
-/// Reads what is stored and joins it with the parts.
+/// Reads the stored state and combines it with the parts.
 pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let NodeParts { config, identity, addresses, files, started_seconds, catalog_version } = parts;
     let removed = StartError::Removed { host_id: identity.host_id };
@@ -142,7 +142,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     Ok(Assembled { shared, queues, catalog, cluster: Arc::new(cluster) })
 }
 
-/// What the cluster knows of a node is where its data belongs: other settings would not move it.
+/// Checks data center and rack: they decide which ranges the node owns, so other settings would not move its data.
 fn check_place(
     topology: &Topology,
     config: &Config,
@@ -162,7 +162,7 @@ fn check_place(
     Ok(())
 }
 
-/// Opens a shard: recovery, and the tables that the catalog names.
+/// Opens a shard: recovery, and the tables of the catalog.
 pub async fn open_shard(
     index: usize,
     shared: Arc<NodeShared>,
@@ -186,14 +186,14 @@ pub async fn open_shard(
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
     for id in shard.table_ids() {
         if !known.contains(&id) {
-            tracing::info!(shard = index, table = %id, "a table that the catalog does not name is removed");
+            tracing::info!(shard = index, table = %id, "removing a table that the catalog does not name");
             shard.drop_table(id).await.map_err(|error| failed(&error))?;
         }
     }
     Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster, layers::of_shard())))
 }
 
-/// What a shard does when all shards are served, before clients come.
+/// Starts the work of a shard when all shards are served, before clients are accepted.
 pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
     if context.index == 0 {
@@ -213,7 +213,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     replica::start(context).await?;
     cluster::failure::watch(context);
     if context.index + 1 == context.node.shard_count() {
-        // Clients are not served before the node has what it is to answer with.
+        // Clients are not served before the node has the data to answer them.
         membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
     }
     Ok(())
@@ -247,7 +247,7 @@ fn information(
     addresses: &Addresses,
     started_seconds: u32,
 ) -> NodeInformation {
-    // Others connect to what the system tables say: an address that stands for all of them would lead nowhere.
+    // Other nodes connect to the address in the system tables, so a wildcard address would be useless there.
     let known = addresses.internode.map(|address| address.ip());
     let native = match addresses.native.ip() {
         ip if ip.is_unspecified() => known.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
@@ -276,7 +276,7 @@ fn information(
     }
 }
 
-/// The cluster of a node that has not founded or joined one yet: itself.
+/// The cluster of a node that has not founded or joined one yet: only itself.
 fn alone(
     information: &NodeInformation,
     addresses: &Addresses,

@@ -1,4 +1,4 @@
-//! Requests of other nodes: the services of this node by their ids, decoded, carried out on a shard, answered.
+//! Requests of other nodes: decoded by the service's id, executed on a shard, and answered.
 
 use std::rc::Rc;
 
@@ -19,10 +19,10 @@ const _: () = assert!(
     ReplicaRequest::ID != ClusterRequest::ID
         && ClusterRequest::ID != StreamRequest::ID
         && StreamRequest::ID != ReplicaRequest::ID,
-    "services are told apart by their ids"
+    "services are distinguished by their ids"
 );
 
-/// Has a shard carry out what other nodes ask of it.
+/// Executes requests of other nodes on a shard.
 pub struct Dispatcher(pub Rc<ShardContext>);
 
 impl Handler for Dispatcher {
@@ -37,7 +37,7 @@ impl Handler for Dispatcher {
     }
 }
 
-/// Carries an encoded request of a node out on a shard. The encoded response, if one is needed.
+/// Executes an encoded request of a node on a shard. Returns the encoded response, if one is needed.
 pub async fn dispatch(
     context: &Rc<ShardContext>,
     from: HostId,
@@ -45,7 +45,7 @@ pub async fn dispatch(
     needs_answer: bool,
 ) -> Option<Bytes> {
     let response = carry_out(context, from, message).await.or_else(|error| {
-        tracing::warn!(%from, %error, "a node sent a request that cannot be read");
+        tracing::warn!(%from, %error, "a node sent a request that cannot be decoded");
         service::encode_failure(&Failure::Malformed(error.to_string()))
     });
     match response {
@@ -61,7 +61,7 @@ async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> 
     let (id, request) = service::split_request(message)?;
     match id {
         ReplicaRequest::ID if context.node.board.state() > ServingState::Leaving => {
-            service::encode_failure(&Failure::Overloaded("the node serves no more".to_owned()))
+            service::encode_failure(&Failure::Overloaded("the node does not serve any more".to_owned()))
         }
         ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,
         ClusterRequest::ID => serve::<ClusterRequest>(context, from, request).await,

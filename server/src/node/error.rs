@@ -1,4 +1,4 @@
-//! Why a node did not start.
+//! Errors of a node's start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::config::ConfigError;
 
-/// Why a node did not start.
+/// The reason why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]

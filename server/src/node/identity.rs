@@ -1,4 +1,4 @@
-//! What a node keeps of itself in `node.json`: made once, when the data directory is.
+//! The identity of a node in `node.json`: created once, together with the data directory.
 
 use bytes::Bytes;
 use helenus_ring::HostId;
@@ -12,35 +12,36 @@ use crate::node::error::StartError;
 const FILE: &str = "node.json";
 const FORMAT: u32 = 1;
 
-/// Who a node is.
+/// The identity of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     format: u32,
     pub host_id: HostId,
-    /// Shards of the data directory: fixed when it is made.
+    /// Number of shards of the data directory: fixed when it is created.
     pub shards: usize,
-    /// The node's places in the ring.
+    /// The tokens of the node.
     pub tokens: Vec<i64>,
-    /// The cluster that the data belongs to, or is to belong to.
+    /// The cluster that the data belongs to, or that the node is joining.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
 }
 
 impl Identity {
-    /// A node as by [`Identity::with_tokens`], with as many tokens as a node has unless configured.
+    /// A new identity with the default number of tokens. See [`Identity::with_tokens`].
     pub fn new(host_id: Uuid, shards: usize) -> Self {
         Self::with_tokens(host_id, shards, DEFAULT_TOKENS)
     }
 
-    /// A node with the tokens of the first member of a cluster: evenly spaced, turned by its id. One that joins others gets
-    /// its tokens when it does.
+    /// A new identity with the tokens of the first member of a cluster: evenly spaced, rotated by its id. A node that
+    /// joins other members gets its tokens when it joins.
     pub fn with_tokens(host_id: Uuid, shards: usize, token_count: usize) -> Self {
         let tokens = first_tokens(token_count, host_id.as_u64_pair().1);
         Self { format: FORMAT, host_id, shards, tokens, cluster_name: None }
     }
 
-    /// The stored identity, or `new` stored as it. `shards`: the number that the settings ask for; must be the stored one.
+    /// Loads the stored identity, or stores `new`. `shards`: the number in the settings, which must equal the stored
+    /// one.
     pub async fn load_or_store(
         files: &NodeFiles,
         shards: Option<usize>,
@@ -64,8 +65,8 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same, noted as of this cluster. `is_member`: of the cluster that is noted, so that another one is an error; who has
-    /// not been taken in yet may have been given a wrong name before.
+    /// Stores the cluster's name in the identity and returns it. `is_member`: the node is a member of the stored
+    /// cluster, so another name is an error. A node that has not been admitted yet may have had a wrong name before.
     pub async fn of_cluster(
         self,
         files: &NodeFiles,
@@ -85,7 +86,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Makes this the stored identity.
+    /// Stores this identity.
     pub async fn store(&self, files: &NodeFiles) -> Result<(), StartError> {
         let bytes = serde_json::to_vec_pretty(self)
             .map_err(|error| StartError::Damaged { path: files.path(FILE), message: error.to_string() })?;

@@ -1,4 +1,4 @@
-//! The states that the layers keep with a node and its shards: the only place that knows all of them.
+//! The states that the layers keep with a node and its shards. This is the only place that knows all of them.
 
 use crate::cluster::liveness::Liveness;
 use crate::cluster::raft::OpenMetadataLog;
@@ -12,12 +12,12 @@ use crate::shard::context::Layers;
 use crate::shard::layers::{NodeLayers, ShardLayers};
 use crate::streaming::progress::Transfers;
 
-/// What all shards of a node share.
+/// The states that all shards of a node share.
 pub fn of_node() -> NodeLayers {
     NodeLayers::default().with(Transfers::default())
 }
 
-/// What each shard has of its own.
+/// The states of each shard.
 pub fn of_shard() -> Layers {
     let states = ShardLayers::default()
         .with(ReplicationState::default())

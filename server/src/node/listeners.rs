@@ -1,4 +1,4 @@
-//! The ports of a node: binding them, and handing the clients that come to its shards.
+//! The ports of a node: binds them, and distributes accepted clients to the shards.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::node::error::StartError;
 use crate::shard::context::{Message, ShardContext};
 
-/// The port on which a client's source port chooses the shard, as asked for; 0: a free one.
+/// The configured port on which a client's source port chooses the shard; 0: a free one.
 pub fn shard_aware_port(config: &Config) -> u16 {
     config.shard_aware_port.unwrap_or_else(|| match config.listen.port() {
         0 => 0,
@@ -23,21 +23,21 @@ pub fn shard_aware_port(config: &Config) -> u16 {
     })
 }
 
-/// The address of this node for others, which settings may give by name.
+/// The address of this node for other nodes. The setting may be a host name.
 pub fn resolve_own(endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
     let refuse = |message: String| StartError::Internode { name: endpoint.clone(), message };
     let found = endpoint.host_and_port().to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
     let usable = found.into_iter().find(|address| !address.ip().is_unspecified());
-    usable.ok_or_else(|| refuse("it stands for no address that others can reach".to_owned()))
+    usable.ok_or_else(|| refuse("it has no address that others can reach".to_owned()))
 }
 
-/// Connections that wait to be accepted, at most.
+/// Most connections that wait to be accepted.
 const BACKLOG: i32 = 1_024;
 
-/// A port that nobody else gets; who connects is refused until it listens.
+/// A port that is reserved for this process. Connections are refused until it listens.
 pub struct BoundPort {
     socket: socket2::Socket,
-    /// With the port that the system has chosen where none was asked for.
+    /// With the port chosen by the system if port 0 was requested.
     pub address: SocketAddr,
 }
 
@@ -46,8 +46,8 @@ impl BoundPort {
         let bind = || -> io::Result<Self> {
             let socket =
                 socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-            // A port that is asked for may have connections of the last run that are not quite over. One that the system chooses is
-            // to be nobody else's, also before it listens.
+            // A configured port may still have closing connections of the last run. A port chosen by the system must
+            // be exclusive, also before it listens.
             socket.set_reuse_address(address.port() != 0)?;
             socket.bind(&address.into())?;
             socket.set_nonblocking(true)?;
@@ -57,28 +57,28 @@ impl BoundPort {
         bind().map_err(|source| StartError::Listen { address, source })
     }
 
-    /// From now on connections wait to be accepted.
+    /// Starts listening: from now on connections wait to be accepted.
     pub fn listen(self) -> Result<TcpListener, StartError> {
         let address = self.address;
-        // Connections take this from the listener, and a node that starts again on this port is let pass by those that are not quite
-        // over only if both sides have it. While the port listens, it takes nothing from being exclusive.
+        // Connections inherit this from the listener. A node that restarts on this port can bind beside closing
+        // connections only if both sides have it. While the port listens it does not make the port less exclusive.
         let begun = self.socket.set_reuse_address(true).and_then(|()| self.socket.listen(BACKLOG));
         begun.map_err(|source| StartError::Listen { address, source })?;
         Ok(self.socket.into())
     }
 }
 
-/// Binds a port and listens; nothing is accepted yet.
+/// Binds a port and listens. Nothing is accepted yet.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     BoundPort::bind(address)?.listen()
 }
 
-/// The address that was bound; `address` is the one that was asked for.
+/// The address that was bound; `address` is the requested one.
 pub fn local_address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
     listener.local_addr().map_err(|source| StartError::Listen { address, source })
 }
 
-/// Accepts links of other nodes until the node stops, and hands each to the shard that it wants.
+/// Accepts links of other nodes until the node stops, and passes each to the shard that it requests.
 pub fn accept_links(
     context: &Rc<ShardContext>,
     listener: TcpListener,
@@ -95,7 +95,7 @@ pub fn accept_links(
         hand_over: Box::new(move |shard, stream, peer| {
             let link = links.links.get(usize::from(shard));
             if link.is_none_or(|link| link.try_send(Message::Link(stream, peer)).is_err()) {
-                tracing::warn!(address = %peer.address, shard, "a link is closed: its shard has too much to do");
+                tracing::warn!(address = %peer.address, shard, "a link was closed: the queue of its shard is full");
             }
         }),
         stopping: context.node.stopping.subscribe(),
@@ -104,8 +104,8 @@ pub fn accept_links(
     Ok(())
 }
 
-/// Accepts clients until the node stops or drains, and hands them to the shards: in turn, or (`by_source_port`: the number
-/// of shards) to the one that the client has chosen.
+/// Accepts clients until the node stops or drains, and passes them to the shards: round robin, or (`by_source_port`:
+/// the number of shards) to the shard that the client has chosen.
 pub async fn accept_clients(
     context: Rc<ShardContext>,
     listener: tokio::net::TcpListener,
@@ -124,7 +124,7 @@ pub async fn accept_clients(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                // Out of file descriptors, most likely: others must end first.
+                // Most likely there are no file descriptors left: other connections must end first.
                 context.clock.sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -156,7 +156,7 @@ mod tests {
     const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
     #[test]
-    fn a_port_that_the_system_chose_is_nobody_elses_before_it_listens() {
+    fn a_port_chosen_by_the_system_is_exclusive_before_it_listens() {
         let port = BoundPort::bind(ANY).unwrap();
         assert!(BoundPort::bind(port.address).is_err());
         let address = port.address;
@@ -171,7 +171,7 @@ mod tests {
         listener.set_nonblocking(false).unwrap();
         let client = std::net::TcpStream::connect(address).unwrap();
         let (accepted, _) = listener.accept().unwrap();
-        // Who closes first is the one whose side stays for a while (TIME-WAIT).
+        // The side that closes first keeps the connection for a while (TIME-WAIT).
         drop(accepted);
         drop(listener);
         drop(client);

@@ -1,6 +1,6 @@
 //! The work of a shard's thread: jobs of other shards, connections of clients, links of other nodes.
 //!
-//! Invariant: jobs run as local tasks. One that waits does not hold up the next.
+//! Invariant: jobs run as local tasks. A job that waits does not delay the next one.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::cluster;
 use crate::session::connection;
 use crate::shard::context::{Message, ShardContext};
 
-/// Serves the queue of a shard until it is told to stop, or nobody can tell it anything any more.
+/// Serves the queue of a shard until it gets [`Message::Stop`], or all senders have been dropped.
 pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {
     while let Some(message) = queue.recv().await {
         match message {
@@ -52,7 +52,7 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
     Ok(())
 }
 
-/// A connection that is served: counted until it ends, in whatever way.
+/// A connection being served. It is counted until it ends for any reason.
 struct CountedConnection(Rc<ShardContext>);
 
 impl Drop for CountedConnection {

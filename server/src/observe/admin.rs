@@ -1,4 +1,4 @@
-//! What a node offers to its operator. The node implements `Admin`; the HTTP routes call it.
+//! The operations of a node for its operator. The node implements `Admin`; the HTTP routes call it.
 
 use futures::future::BoxFuture;
 use uuid::Uuid;
@@ -6,24 +6,24 @@ use uuid::Uuid;
 use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
 use crate::streaming::progress::StreamingReport;
 
-/// Why an administrative operation was not carried out.
+/// The reason why an administrative operation was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
-    /// A keyspace, table or snapshot that is not there; the text names it.
+    /// A keyspace, table or snapshot that does not exist; the text names it.
     #[error("{0}")]
     Unknown(String),
-    /// The operation was begun and did not end well; the text says why.
+    /// The operation began and failed; the text has the reason.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The operations of a node. Without a keyspace they are meant for all keyspaces; without a table, for all tables of
-/// the keyspace. A table is never given without its keyspace.
+/// The operations of a node. Without a keyspace they apply to all keyspaces; without a table, to all tables of the
+/// keyspace. A table is never given without its keyspace.
 ///
-/// A future is dropped when its client goes away or the server stops: work that was begun may go on by itself, but
-/// must not be left half done.
+/// A future is dropped when its client disconnects or the server stops. Work that has begun may continue by itself,
+/// but must not be left half done.
 pub trait Admin: Send + Sync {
-    /// Whether the node serves requests; if not, why.
+    /// Whether the node serves requests. The error is the reason why not.
     fn health(&self) -> Result<(), String>;
 
     /// All metrics in the text format of Prometheus: see `prometheus::render`.
@@ -52,33 +52,33 @@ pub trait Admin: Send + Sync {
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Takes no clients and no requests of other nodes any more, tells the others so, and flushes everything: what follows can
-    /// only be a stop.
+    /// Stops accepting clients and requests of other nodes, announces that to the other nodes, and flushes
+    /// everything. After that the node can only be stopped.
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Has this node leave the cluster with its data; resolves when it has left. `force`: also where fewer members remain than
-    /// a keyspace has replicas.
+    /// Makes this node leave the cluster and hand over its data; resolves when it has left. `force`: also if fewer
+    /// members remain than a keyspace has replicas.
     fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Removes a dead member; resolves when the others have its ranges.
     fn remove_node(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Takes the join of a member back.
+    /// Cancels the join of a member.
     fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Removes the data of ranges that this node has given up.
+    /// Removes the data of ranges that this node does not own any more.
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Data on its way between owners.
+    /// The streams of data between replicas.
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>>;
 
-    /// One report a table, ordered by keyspace and table.
+    /// One report for each table, ordered by keyspace and table.
     fn table_statistics(
         &self,
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>>;
 
-    /// All members; `owns` is meant for a keyspace, if one is named.
+    /// All members; `owns` is for the keyspace, if one is named.
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>>;
 
     /// All tokens; with their replicas for a keyspace, if one is named.
@@ -87,6 +87,6 @@ pub trait Admin: Send + Sync {
     /// This node.
     fn node_info(&self) -> BoxFuture<'_, Result<NodeReport, AdminError>>;
 
-    /// What the cluster agrees on.
+    /// The agreed state of the cluster.
     fn describe_cluster(&self) -> BoxFuture<'_, Result<ClusterDescription, AdminError>>;
 }

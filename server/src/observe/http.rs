@@ -1,10 +1,10 @@
 //! The HTTP server: one thread with a runtime of its own.
 //!
 //! Invariants:
-//! * Memory and time per client are bounded: connections, bytes and number of headers, the time a request may take to
-//!   arrive and its answer to be taken. Only the operation itself may take as long as it needs.
-//! * A connection serves one request: then the bounds above need no further state.
-//! * `stop` lets answers under way go out, but waits no longer than `STOP_GRACE`.
+//! * Memory and time for each client are bounded: connections, bytes and number of headers, the time for a request to
+//!   arrive and for its answer to be read. Only the operation itself may take as long as it needs.
+//! * A connection serves one request: then the limits above need no further state.
+//! * `stop` lets answers in progress be sent, but waits no longer than `STOP_GRACE`.
 #![allow(
     clippy::disallowed_methods,
     reason = "HTTP is served on a thread of its own, beside all that must be repeatable"
@@ -33,22 +33,22 @@ use tokio::time::{sleep, timeout};
 use super::admin::Admin;
 use super::routes;
 
-/// Most connections at a time; further ones wait in the queue of the listener.
+/// Most concurrent connections; further ones wait in the queue of the listener.
 const CONNECTIONS_MAX: usize = 64;
-/// Most bytes of request line and headers; more is answered with 431.
+/// Most bytes of request line and headers. A longer head is answered with 431.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// How long the head of a request may take to arrive.
+/// Time limit for the head of a request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to receive its answer.
+/// Time limit for a client to read its answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long what a client still sends is read and dropped after the answer. A socket closed with unread bytes would be
-/// reset, and the answer lost.
+/// Time for which bytes that a client still sends are read and dropped after the answer. A socket closed with unread
+/// bytes would be reset, and the answer lost.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 /// The pause after a failed `accept`: it fails again at once while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a stop waits for answers under way.
+/// Time that a stop waits for answers in progress.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// A running server. Dropping it stops it too.
@@ -78,18 +78,18 @@ fn register(runtime: &Runtime, listener: std::net::TcpListener) -> io::Result<Tc
 }
 
 impl HttpServer {
-    /// Where it listens; the port is the real one when port 0 was asked for.
+    /// The address of the listener, with the real port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops listening, lets answers under way go out for a few seconds at most, and joins the thread.
+    /// Stops listening, waits a few seconds at most until answers in progress are sent, and joins the thread.
     pub fn stop(mut self) {
         self.stop_and_join();
     }
 
     fn stop_and_join(&mut self) {
-        // It fails only when the thread has ended already.
+        // Fails only if the thread has ended already.
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -143,9 +143,9 @@ fn report_panic(ended: Result<(), JoinError>) {
 async fn converse(mut stream: TcpStream, admin: Arc<dyn Admin>, stop: watch::Receiver<()>) {
     let mut stop_lingering = stop.clone();
     if let Err(error) = serve_one(&mut stream, &*admin, stop).await {
-        tracing::debug!(%error, "HTTP connection");
+        tracing::debug!(%error, "an HTTP connection failed");
     }
-    // The client may be gone, which is fine: whatever happens here, the connection is over.
+    // The client may have disconnected. In any case the connection is finished.
     let _ = stream.shutdown().await;
     let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), tokio::io::sink());
     tokio::select! {

@@ -14,7 +14,7 @@ use crate::shard::metrics::{Histogram, ShardMetrics};
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the engine holds at the moment, summed over the shards of a node.
+/// The engine's present values, summed over the shards of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineGauges {
     pub memtable_bytes: u64,
@@ -22,7 +22,7 @@ pub struct EngineGauges {
     pub tables: Vec<TableReport>,
 }
 
-/// A family of counters: its name, its help, and where a shard keeps it.
+/// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
 const COUNTERS: [CounterFamily; 11] = [
@@ -33,31 +33,31 @@ const COUNTERS: [CounterFamily; 11] = [
     ("helenus_hints_stored_total", "Writes that a replica missed and that were kept for it.", |shard| {
         &shard.hints_stored
     }),
-    ("helenus_hints_replayed_total", "Hints that were given to their replica.", |shard| {
+    ("helenus_hints_replayed_total", "Hints that were delivered to their replica.", |shard| {
         &shard.hints_replayed
     }),
-    ("helenus_hints_dropped_total", "Writes that a replica missed and that were not kept for it.", |shard| {
+    ("helenus_hints_dropped_total", "Missed writes whose hints were not stored or were dropped.", |shard| {
         &shard.hints_dropped
     }),
-    ("helenus_batches_replayed_total", "Logged batches that their coordinator left behind.", |shard| {
+    ("helenus_batches_replayed_total", "Logged batches whose coordinator had died or given up.", |shard| {
         &shard.batches_replayed
     }),
-    ("helenus_digest_mismatches_total", "Reads whose replicas did not say the same.", |shard| {
+    ("helenus_digest_mismatches_total", "Reads whose replicas returned different digests.", |shard| {
         &shard.digest_mismatches
     }),
     (
         "helenus_speculative_reads_total",
-        "Further replicas asked because the first ones took long.",
+        "Additional replicas that were asked because the first ones were slow.",
         |shard| &shard.speculative_reads,
     ),
     (
         "helenus_read_repairs_total",
-        "Mutations written to replicas that lacked something that was read.",
+        "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
     ),
 ];
 
-/// Counters that a node has in total.
+/// Counters of the whole node.
 const INTERNODE_COUNTERS: [CounterFamily; 8] = [
     ("helenus_internode_calls_total", "Requests to other nodes.", |shard| &shard.internode.calls),
     (
@@ -85,7 +85,7 @@ const INTERNODE_COUNTERS: [CounterFamily; 8] = [
     }),
 ];
 
-/// A family of gauges: its name, its help, and where the report of a table keeps it.
+/// A family of gauges: its name, its help text, and its value in the report of a table.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
 const TABLE_GAUGES: [TableFamily; 6] = [

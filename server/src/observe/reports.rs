@@ -1,4 +1,4 @@
-//! What a node tells its operator: JSON over HTTP, and what the `helenus admin` commands read of it.
+//! Reports for operators: JSON over HTTP, which the `helenus admin` commands read.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,33 @@ pub struct TableReport {
     pub file_count: u64,
     pub disk_bytes: u64,
     pub memtable_bytes: u64,
-    /// Rows in all memtables and files; versions of one row count each.
+    /// Rows in all memtables and files; each version of a row counts.
     pub row_versions: u64,
-    /// Partitions in all memtables and files; those in several count in each.
+    /// Partitions in all memtables and files; a partition in several of them counts in each.
     pub partition_versions: u64,
     pub tombstones: u64,
 }
 
-/// A member as the node that was asked sees it.
+/// A member as seen by the node that was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {
     pub host_id: String,
-    /// For other nodes, with the port.
+    /// Address for other nodes, with the port.
     pub address: String,
-    /// For clients, with the port.
+    /// Address for clients, with the port.
     pub native_address: String,
     pub data_center: String,
     pub rack: String,
-    /// Whether it answers.
+    /// Whether the member answers.
     pub is_up: bool,
     /// `normal`, `joining` or `leaving`.
     pub state: String,
-    /// How far it is in serving clients; nothing is known before it has told.
+    /// How far the member is in serving clients; `None` before it has announced it.
     pub serving: Option<String>,
     pub token_count: usize,
-    /// The part of the ring that it is a replica of, from 0 to 1.
+    /// The part of the ring that the member is a replica of, from 0 to 1.
     pub owns: f64,
-    /// Bytes on disk; nothing is known before it has told.
+    /// Bytes on disk; `None` before the member has announced it.
     pub data_bytes: Option<u64>,
     pub schema_version: Option<String>,
     pub release_version: String,
@@ -49,16 +49,16 @@ pub struct MemberReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     pub cluster_name: String,
-    /// What `owns` is meant for; none: first ownership, as with one replica.
+    /// The keyspace of `owns`. `None`: primary ownership, as with one replica.
     pub keyspace: Option<String>,
-    /// By data center and address.
+    /// Sorted by data center and address.
     pub members: Vec<MemberReport>,
 }
 
 /// A token with its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenReport {
-    /// As text: JSON numbers lose digits of it.
+    /// As text: as a JSON number it would lose digits.
     pub token: String,
     pub host_id: String,
     pub address: String,
@@ -66,7 +66,7 @@ pub struct TokenReport {
     pub rack: String,
     pub is_up: bool,
     pub state: String,
-    /// The addresses of those that have the range that ends at the token, for the keyspace that was asked for.
+    /// The addresses of the replicas of the range that ends at the token, for the requested keyspace.
     pub replicas: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct RingReport {
     pub tokens: Vec<TokenReport>,
 }
 
-/// The node that was asked.
+/// The node that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub host_id: String,
@@ -100,13 +100,13 @@ pub struct NodeReport {
     pub schema_version: String,
 }
 
-/// What the cluster agrees on.
+/// The agreed state of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterDescription {
     pub cluster_name: String,
     pub partitioner: String,
     pub snitch: String,
-    /// Versions of the schema with the addresses of those that have applied them; one when all agree.
+    /// Versions of the schema with the addresses of the members that have applied them; one version when all agree.
     pub schema_versions: BTreeMap<String, Vec<String>>,
     /// Members that do not answer.
     pub unreachable: Vec<String>,
@@ -116,7 +116,7 @@ pub struct ClusterDescription {
     pub topology_epoch: u64,
     /// Features up to this version may be in use.
     pub feature_level: u16,
-    /// Ids that have left for good.
+    /// Ids of members that have left for good.
     pub removed: Vec<String>,
     /// The replication of each keyspace.
     pub keyspaces: BTreeMap<String, BTreeMap<String, String>>,

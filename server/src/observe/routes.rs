@@ -1,11 +1,11 @@
-//! From a request to what the node offers, and back to a response.
+//! Maps requests to the operations of the node, and their results to responses.
 //!
 //! Invariants:
-//! * Nothing a client sends is ignored: an unknown path, method, parameter or body is refused, and the answer (JSON)
-//!   names it.
-//! * What reaches `Admin` is well formed: no empty names, no table without its keyspace, and snapshot names that are
+//! * Nothing that a client sends is ignored: an unknown path, method, parameter or body is refused, and the answer
+//!   (JSON) names it.
+//! * Calls of `Admin` are well formed: no empty names, no table without its keyspace, and snapshot names that are
 //!   safe as directory names.
-//! * A web page that a browser on the same machine shows cannot administer the node: POST with an `Origin` is refused.
+//! * A web page in a browser on the same machine cannot administer the node: POST with an `Origin` is refused.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -27,7 +27,7 @@ const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
 /// A response with its whole body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// What a path stands for.
+/// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Metrics,
@@ -109,7 +109,7 @@ impl Route {
     }
 }
 
-/// Why a request is not answered with what it asked for.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error("no such path: {0}")]
@@ -226,14 +226,14 @@ fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
         let path = request.uri().path().to_owned();
         return Err(Refusal::Method { path, method: method.to_string(), allowed });
     }
-    // A browser names the origin of a page in every POST, and lets a page send one without asking the server first.
+    // A browser sends the origin of a page in every POST, and lets a page send one without asking the server first.
     if *method == Method::POST && request.headers().contains_key(ORIGIN) {
         return Err(Refusal::WebPage);
     }
     Ok(())
 }
 
-/// Carries out what changes the node, and logs it.
+/// Executes an operation that changes the node, and logs it.
 async fn operate(uri: &Uri, operation: BoxFuture<'_, Result<(), AdminError>>) -> Result<Answer, AdminError> {
     tracing::info!(%uri, "administration: begun");
     match operation.await {
@@ -242,7 +242,7 @@ async fn operate(uri: &Uri, operation: BoxFuture<'_, Result<(), AdminError>>) ->
             Ok(json_answer(StatusCode::OK, &json!({ "status": "done" })))
         }
         Err(error) => {
-            tracing::warn!(%uri, %error, "administration: not done");
+            tracing::warn!(%uri, %error, "administration: failed");
             Err(error)
         }
     }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_cannot_be_obeyed_are_refused_by_name() {
+    fn invalid_parameters_are_refused_by_name() {
         assert_eq!(refused("tabel=x"), "unknown parameter 'tabel'; known here: keyspace, table, name");
         assert_eq!(refused("table=x&table=y"), "parameter 'table' is given twice");
         assert_eq!(refused("table=%FF"), "parameter 'table' is not UTF-8");

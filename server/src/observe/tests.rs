@@ -1,4 +1,4 @@
-//! The HTTP server as its clients see it: a node that is not real, a socket that is.
+//! The HTTP server as its clients see it: with a fake node and a real socket.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ use super::*;
 use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress::StreamingReport;
 
-/// A node with one table, `shop.orders`, that notes what it is told.
+/// A node with one table, `shop.orders`, that records the operations called.
 #[derive(Default)]
 struct Node {
     told: Mutex<Vec<String>>,
@@ -215,7 +215,7 @@ async fn head_answers_without_a_body() {
 }
 
 #[tokio::test]
-async fn health_says_why_a_node_is_down() {
+async fn health_shows_why_a_node_is_down() {
     let (node, server) = start();
     let up = ask(&server, "GET", "/health").await;
     assert_eq!((up.status, up.json()), (200, json!({ "status": "up" })));
@@ -225,7 +225,7 @@ async fn health_says_why_a_node_is_down() {
 }
 
 #[tokio::test]
-async fn the_version_is_that_of_the_program() {
+async fn the_version_is_the_programs() {
     let (_, server) = start();
     let reply = ask(&server, "GET", "/version").await;
     assert_eq!(reply.json(), json!({ "name": "helenus", "version": env!("CARGO_PKG_VERSION") }));
@@ -242,7 +242,7 @@ async fn flush_reaches_all_keyspaces_one_keyspace_or_one_table() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_named() {
+async fn unknown_things_are_named() {
     let (node, server) = start();
     for (target, error) in [
         ("/admin/flush?keyspace=shopp", "no such keyspace: shopp"),
@@ -265,7 +265,7 @@ async fn reports_on_the_cluster_are_json() {
     let status = ask(&server, "GET", "/admin/status?keyspace=shop").await;
     assert_eq!(status.json(), json!({ "cluster_name": "c", "keyspace": "shop", "members": [] }));
     assert_eq!(*node.told.lock().unwrap(), ["status shop.*"]);
-    // A token is a text: as a number it would lose digits in many a reader.
+    // A token is text: as a number it would lose digits in many parsers.
     let ring = ask(&server, "GET", "/admin/ring").await;
     assert_eq!(ring.json()["tokens"][0]["token"], "9223372036854775807");
     assert_eq!(ask(&server, "GET", "/admin/info").await.status, 500);
@@ -274,7 +274,7 @@ async fn reports_on_the_cluster_are_json() {
 }
 
 #[tokio::test]
-async fn a_failed_operation_says_why() {
+async fn a_failed_operation_shows_the_reason() {
     let (_, server) = start();
     let reply = ask(&server, "POST", "/admin/compact").await;
     assert_eq!((reply.status, reply.error().as_str()), (500, "no space left on device"));
@@ -351,7 +351,7 @@ async fn bytes_that_are_not_http_are_refused() {
 }
 
 #[tokio::test]
-async fn a_slow_operation_does_not_hold_up_others() {
+async fn a_slow_operation_does_not_delay_others() {
     let (node, server) = start();
     let mut draining = TcpStream::connect(server.address()).await.unwrap();
     draining.write_all(b"POST /admin/drain HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
@@ -362,7 +362,7 @@ async fn a_slow_operation_does_not_hold_up_others() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_an_answer_under_way_go_out() {
+async fn a_stop_waits_for_an_answer_in_progress() {
     let (node, server) = start();
     let address = server.address();
     let mut draining = TcpStream::connect(address).await.unwrap();

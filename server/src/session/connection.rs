@@ -1,10 +1,10 @@
-//! One client connection: bytes to requests, answers to bytes.
+//! A client connection: decodes bytes into requests and encodes answers into bytes.
 //!
 //! Invariants:
-//! * Answers leave in one write for many: when the frames of one read are carried out, or a good number of them is, or a
-//!   good many bytes have come together.
-//! * No request is begun while too many are under way or the client does not take its answers: memory stays bounded.
-//! * A connection that is idle holds no large buffer.
+//! * Many answers leave in one write: when the frames of one read are executed, or `REQUESTS_PER_WRITE` requests
+//!   are, or enough bytes have accumulated.
+//! * No request begins while too many are in flight or the client does not read its answers: memory stays bounded.
+//! * An idle connection holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
 
 use std::cell::{Cell, RefCell};
@@ -31,16 +31,16 @@ use super::request;
 use crate::session::connection_state::Connection;
 use crate::shard::context::ShardContext;
 
-/// Bytes of answers that may wait for a client before its requests are no longer read.
+/// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// Buffers that were larger than this are given back once they are empty.
+/// Buffers that were larger than this are freed once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Answers of a read's requests leave together until so many requests are carried out, or the answers are this large: enough that
-/// a system call is cheap among them, and work for the client while the last of its requests are still being carried out. A client
-/// that gets all its answers at once sends all its next requests at once: then the two take turns, and each waits while the other
-/// works.
+/// The answers to the requests of one read leave together until this number of requests is executed, or the answers
+/// reach the size limit. That is enough to make the system call cheap for each answer, and lets the client work while
+/// its last requests are still being executed. A client that gets all its answers at once sends all its next requests
+/// at once: then the two take turns, and each waits while the other works.
 const REQUESTS_PER_WRITE: usize = 16;
 const BYTES_PER_WRITE: usize = 16 << 10;
 
@@ -49,7 +49,7 @@ struct Wire {
     stream: TcpStream,
     input: BytesMut,
     output: BytesMut,
-    /// Bytes of `output` that were written already.
+    /// Bytes of `output` that are written already.
     written: usize,
     /// `output` has held more than `RETAINED_BYTES` since it was last replaced.
     is_output_large: bool,
@@ -58,7 +58,7 @@ struct Wire {
     segments: Option<SegmentEncoder>,
 }
 
-/// The connections of clients that a shard serves.
+/// The client connections of a shard.
 #[derive(Default)]
 pub struct Connections(RefCell<HashMap<SocketAddr, Weak<Connection>>>);
 
@@ -68,13 +68,13 @@ impl ShardContext {
     }
 }
 
-/// The connections of a shard that have begun to send requests.
+/// The connections of a shard that have sent requests.
 pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
     let connections = context.connections().borrow();
     connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
 }
 
-/// A connection that has begun to send requests.
+/// Describes a connection that has sent requests.
 fn client(connection: &Connection) -> Option<ConnectedClient> {
     let startup = connection.startup.borrow();
     let startup = startup.as_ref()?;
@@ -124,12 +124,12 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
     let closing = async {
         board.closed().await;
         connection.close();
-        // What is under way is answered, unless that ends, too.
+        // Requests in flight are answered, unless the node stops that as well.
         board.ended().await;
     };
     let outcome = tokio::select! {
         biased;
-        // First: nothing is begun after it was said that no more is taken.
+        // Polled first: no request begins after the node has announced that it accepts no more.
         () = closing => Ok(()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
         outcome = wire.run(&connection, &mut events) => outcome,
@@ -154,7 +154,7 @@ impl Wire {
             }
             let reads = self.takes_requests(connection);
             if reads && has_more {
-                // The client has taken its answers: on with its requests, after those of others.
+                // The client has read its answers: continue with its requests, after those of others.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -175,7 +175,7 @@ impl Wire {
             tokio::select! {
                 biased;
                 () = connection.answered.notified() => {
-                    // Others that became ready with this one get into the same write.
+                    // Answers of requests that became ready with this one get into the same write.
                     tokio::task::yield_now().await;
                 }
                 ready = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {
@@ -195,14 +195,14 @@ impl Wire {
         self.stream.try_read_buf(&mut self.input)
     }
 
-    /// Whether another request may be begun.
+    /// Whether another request may begin.
     fn takes_requests(&self, connection: &Connection) -> bool {
         !connection.closing.get()
             && connection.under_way.get() < connection.context.node.config.max_requests_per_connection
             && self.output.len() - self.written + connection.out.borrow().len() < UNSENT_BYTES_MAX
     }
 
-    /// Carries out the frames that have arrived. Returns whether it stopped before their end.
+    /// Executes the frames that have arrived. Returns whether it stopped before their end.
     fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
         connection.answered_at.set(None);
@@ -238,7 +238,7 @@ impl Wire {
         Ok(true)
     }
 
-    /// After the answer to STARTUP: compression, and in v5 segments in both directions.
+    /// Switches the encoding after the answer to STARTUP: compression, and in v5 segments in both directions.
     fn switch(&mut self, connection: &Connection, compression: Option<Compression>) {
         if connection.version.get() == ProtocolVersion::V5 {
             let format = if compression.is_some() { SegmentFormat::Lz4 } else { SegmentFormat::Plain };
@@ -250,7 +250,7 @@ impl Wire {
         }
     }
 
-    /// Packs the answers that are ready and writes what the socket takes.
+    /// Encodes the answers that are ready and writes as much as the socket accepts.
     fn flush(&mut self, connection: &Connection) -> io::Result<()> {
         let mut ready = connection.out.borrow_mut();
         if !ready.is_empty() {
@@ -294,7 +294,7 @@ impl Wire {
 }
 
 impl Connection {
-    /// Carries out one request. Returns what was asked for in STARTUP when this was it.
+    /// Executes one request. Returns the options of STARTUP if this was it.
     fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Option<Startup> {
         let header = &envelope.header;
         let answered_at = self.answered_at.take();

@@ -1,4 +1,4 @@
-//! What a connection shares between its task and the requests under way.
+//! The state of a connection that its task and the requests in flight share.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::session::handshake::Startup;
 use crate::shard::context::ShardContext;
 
-/// What a connection is shared between: its task and the requests under way.
+/// The state of a connection, shared by its task and the requests in flight.
 pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
@@ -22,13 +22,13 @@ pub struct Connection {
     pub(super) registered: Cell<[bool; 3]>,
     /// Finished envelopes, not compressed or packed yet.
     pub(super) out: RefCell<BytesMut>,
-    /// Something was added to `out`.
+    /// Notified when something was added to `out`.
     pub answered: Notify,
     pub(super) under_way: Cell<usize>,
     pub(super) closing: Cell<bool>,
     pub request_count: Cell<u64>,
-    /// The monotonic time at which the last request was answered, if the next one follows at once: one look at the clock is
-    /// enough for both.
+    /// The monotonic time at which the last request was answered, if the next one follows at once: then one reading
+    /// of the clock serves both.
     pub(super) answered_at: Cell<Option<Duration>>,
     pub version: Cell<ProtocolVersion>,
 }
@@ -54,7 +54,7 @@ impl Connection {
         self.startup.borrow().as_ref().and_then(|startup| startup.compression)
     }
 
-    /// Adds a request that began at `started` (of the monotonic clock) to the metrics.
+    /// Adds the duration of a request that began at `started` (monotonic time) to the metrics.
     pub fn record_duration(&self, started: Duration) {
         let now = self.context.clock.monotonic();
         self.answered_at.set(Some(now));
@@ -67,13 +67,13 @@ impl Connection {
         self.under_way.set(self.under_way.get() + 1);
     }
 
-    /// Takes no more requests, and ends when those under way are answered.
+    /// Accepts no more requests, and ends when those in flight are answered.
     pub(super) fn close(&self) {
         self.closing.set(true);
         self.answered.notify_one();
     }
 
-    /// Writes the answer of a request that was begun, and wakes the connection.
+    /// Writes the answer of a request that is in flight, and wakes the connection.
     pub fn end_request(&self, write: impl FnOnce(&mut BytesMut)) {
         self.under_way.set(self.under_way.get() - 1);
         self.write(write);

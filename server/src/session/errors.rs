@@ -1,4 +1,4 @@
-//! The one place where the server's errors become errors of the protocol.
+//! Translates errors of the server into errors of the protocol. This is the only place that does so.
 
 use cql_lite::frame::{ErrorKind, ErrorResponse};
 use helenus_query::error::RequestError;

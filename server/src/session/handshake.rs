@@ -1,11 +1,11 @@
-//! OPTIONS and STARTUP: what the node offers and what a client asks for.
+//! OPTIONS and STARTUP: the options that the node supports and those that a client selects.
 
 use cql_lite::frame::{Compression, ErrorKind, ErrorResponse, ProtocolVersion};
 use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
 
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// What SUPPORTED says on a connection to this shard.
+/// The options of SUPPORTED on a connection to this shard.
 pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
     let one = |key: &str, value: String| (key.to_owned(), vec![value]);
     vec![
@@ -21,7 +21,7 @@ pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
     ]
 }
 
-/// What a client asked for in STARTUP.
+/// The options that a client has selected in STARTUP.
 #[derive(Debug, Clone, Default)]
 pub struct Startup {
     pub compression: Option<Compression>,
@@ -30,7 +30,7 @@ pub struct Startup {
     pub options: Vec<(String, String)>,
 }
 
-/// Reads the options of STARTUP. Unknown ones are ignored, as the protocol asks.
+/// Reads the options of STARTUP. Unknown ones are ignored, as the protocol requires.
 pub fn startup(version: ProtocolVersion, options: &[(&str, &str)]) -> Result<Startup, ErrorResponse> {
     let protocol = |message: String| ErrorResponse::new(ErrorKind::Protocol, message);
     let option = |name: &str| options.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);

@@ -1,4 +1,4 @@
-//! QUERY, PREPARE, EXECUTE and BATCH: from a decoded request to an execution, and its answer on the connection.
+//! QUERY, PREPARE, EXECUTE and BATCH: from a decoded request to its execution, and to the answer on the connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::session::connection_state::Connection;
 use crate::session::trace;
 use crate::shard::context::ShardContext;
 
-/// Carries out a request that began at `started` (of the monotonic clock) and answers it, now or later.
+/// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(
     connection: &Rc<Connection>,
     version: ProtocolVersion,
@@ -111,7 +111,7 @@ fn answer(
     connection.write(|out| responder.respond(out, statement, outcome));
 }
 
-/// What an outcome means for the connection itself.
+/// Applies the effects of an outcome on the connection itself.
 fn note(connection: &Connection, outcome: &Result<Outcome>) {
     match outcome {
         Ok(Outcome::SetKeyspace(keyspace)) => {
@@ -209,8 +209,7 @@ fn run(
     execute(context, statement, &values, &options, &mut responder.warnings)
 }
 
-/// Carries out a statement with values in the order of its markers; what the client is to be warned of is added to
-/// `warnings`.
+/// Executes a statement with values in the order of its markers. Warnings for the client are added to `warnings`.
 pub fn execute(
     context: &Rc<ShardContext>,
     statement: &Arc<Statement>,

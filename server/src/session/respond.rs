@@ -1,4 +1,4 @@
-//! Outcomes written as response envelopes.
+//! Encodes outcomes as response envelopes.
 
 use bytes::BytesMut;
 use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
@@ -11,7 +11,7 @@ use helenus_query::statement::{Statement, columns_metadata};
 use super::errors::to_response;
 use crate::coordinator::Outcome;
 
-/// How one request is answered.
+/// The way in which one request is answered.
 #[derive(Debug, Clone)]
 pub struct Responder {
     pub version: ProtocolVersion,

@@ -1,5 +1,5 @@
-//! Traces of requests that asked for one: written to `system_traces` before the request is answered, so that a client that
-//! looks for its trace at once finds it whole.
+//! Traces of requests that asked for one. They are written to `system_traces` before the request is answered, so that
+//! a client that reads its trace at once finds it complete.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,10 +28,10 @@ const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, c
 const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, activity, source, source_port, \
     source_elapsed, thread) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL 86400";
 
-/// The trace of a request under way.
+/// The trace of a request in flight.
 pub struct Trace {
     id: Uuid,
-    /// Of the first event: such an id says when it was made.
+    /// Id of the first event; such an id contains its time.
     received: Uuid,
     started_micros: i64,
     started: Duration,
@@ -77,19 +77,19 @@ impl Trace {
         }
     }
 
-    /// The id that the client is told.
+    /// The id that is sent to the client.
     pub fn id(&self) -> [u8; 16] {
         *self.id.as_bytes()
     }
 
-    /// Writes the trace; a failure is logged, not told to the client, whose request has its own outcome.
+    /// Writes the trace. A failure is logged but not reported to the client, whose request has its own outcome.
     pub async fn finish(self, connection: &Rc<Connection>) {
         if let Err(error) = self.write(connection).await {
             tracing::warn!(%error, "a trace could not be written");
         }
     }
 
-    /// As [`Trace::finish`], beside the connection.
+    /// Like [`Trace::finish`], in the background.
     pub fn finish_detached(self, connection: &Rc<Connection>) {
         let connection = connection.clone();
         tokio::task::spawn_local(async move { self.finish(&connection).await });
@@ -155,7 +155,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         }
         set.finish(&moment, None)?
     };
-    // A trace is worth no waiting: it is there when one node has it.
+    // A trace is not worth waiting for: it is enough that one node has it.
     write_all(context, mutations, Consistency::Any, WriteType::Simple).await
 }
 

@@ -1,4 +1,4 @@
-//! What nodes tell of themselves besides being alive, and where all shards of a node find it.
+//! The status that nodes announce beside their liveness, and the store in which all shards of a node read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// How far a node is in serving its clients.
+/// How far a node is in its life as a server of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServingState {
-    /// It does not accept clients yet.
+    /// Accepts no clients yet.
     Starting,
     Serving,
-    /// It is about to leave the cluster: a replica still, but it accepts no clients any more.
+    /// About to leave the cluster: still a replica, but accepts no more clients.
     Leaving,
-    /// It cannot write any more, and serves nothing until it is started again.
+    /// Cannot write any more, and serves nothing until it is restarted.
     Failed,
-    /// It accepts no clients any more and writes out what it has.
+    /// Accepts no more clients and flushes its data.
     Draining,
     Drained,
-    /// The cluster has removed it.
+    /// Removed from the cluster.
     Removed,
 }
 
 impl ServingState {
-    /// As operators read it.
+    /// The name that operators read.
     pub fn name(self) -> &'static str {
         match self {
             Self::Starting => "STARTING",
@@ -41,36 +41,38 @@ impl ServingState {
     }
 }
 
-/// What a node tells all others every few seconds, and at once when it matters.
+/// The status of a node. It is announced to all other members every few seconds, and at once when it changes in a way
+/// that matters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Of the run of the node, as in its identity.
+    /// Generation of the node's process, as in its identity.
     pub generation: u64,
-    /// Grows with each telling of a run.
+    /// Number of the announcement within the generation; it only grows.
     pub sequence: u64,
     pub state: ServingState,
-    /// The version of the schema that it has applied.
+    /// Version of the schema that the node has applied.
     pub schema_version: Uuid,
-    /// The version of the members that it has applied.
+    /// Version of the topology that the node has applied.
     pub topology_version: u64,
-    /// Bytes of its tables on disk.
+    /// Size of the node's tables on disk, in bytes.
     pub data_bytes: u64,
 }
 
-/// The newest word on liveness and facts, for all shards of a node. Read by what answers questions about the cluster, not by
-/// the requests of clients: those have it in their `ClusterView`, which no shard takes over without the newest word.
+/// The newest known liveness and status of all nodes, shared by all shards of a node. Questions about the cluster are
+/// answered from here. Requests of clients use the shard's `ClusterView` instead; no shard installs a view without
+/// the newest liveness.
 #[derive(Debug)]
 pub struct Board {
     host_id: HostId,
-    /// Nothing before the failure detector has said anything (or where there is none).
+    /// `None` before the failure detector's first result, and where there is no failure detector.
     alive: RwLock<Option<Arc<BTreeSet<HostId>>>>,
-    /// Of other nodes.
+    /// Status of the other nodes.
     facts: RwLock<BTreeMap<HostId, Facts>>,
     state: watch::Sender<ServingState>,
 }
 
 impl Board {
-    /// This node is alive and nobody else.
+    /// A status cache in which only this node is alive.
     pub fn new(host_id: HostId) -> Self {
         Self {
             host_id,
@@ -85,7 +87,7 @@ impl Board {
         self.detected().unwrap_or_else(|| Arc::new(BTreeSet::from([self.host_id])))
     }
 
-    /// The same where a failure detector is at work.
+    /// Members that answer, this node included. `None` before the failure detector's first result.
     pub fn detected(&self) -> Option<Arc<BTreeSet<HostId>>> {
         self.alive.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -94,12 +96,12 @@ impl Board {
         *self.alive.write().unwrap_or_else(PoisonError::into_inner) = Some(alive);
     }
 
-    /// What another node has told last.
+    /// The last status that another node announced.
     pub fn facts(&self, host_id: &HostId) -> Option<Facts> {
         self.facts.read().unwrap_or_else(PoisonError::into_inner).get(host_id).cloned()
     }
 
-    /// Takes what another node tells, unless something newer is known. Returns whether it was news.
+    /// Stores the status that another node announced, unless a newer one is known. Returns whether it was newer.
     pub fn learn(&self, host_id: HostId, told: Facts) -> bool {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
         let known = facts.get(&host_id);
@@ -107,7 +109,8 @@ impl Board {
             known.is_none_or(|known| (known.generation, known.sequence) < (told.generation, told.sequence));
         if is_newer {
             let told = match known {
-                // What it has applied was known before it told, and this was on its way already.
+                // The announced versions are older than those learned by [`Board::learn_applied`]: the announcement
+                // was already on its way.
                 Some(known) if known.topology_version > told.topology_version => Facts {
                     schema_version: known.schema_version,
                     topology_version: known.topology_version,
@@ -120,8 +123,8 @@ impl Board {
         is_newer
     }
 
-    /// Notes that another node has applied a version of the topology, and with it one of the schema, when this is known before
-    /// it tells.
+    /// Records that another node has applied a version of the topology and the schema that comes with it, when this
+    /// is known before the node announces it.
     pub fn learn_applied(&self, host_id: &HostId, topology_version: u64, schema_version: Uuid) {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = facts.get_mut(host_id).filter(|known| known.topology_version < topology_version)
@@ -136,12 +139,12 @@ impl Board {
         facts.retain(|host_id, _| members(host_id));
     }
 
-    /// How far this node is.
+    /// The state of this node.
     pub fn state(&self) -> ServingState {
         *self.state.borrow()
     }
 
-    /// Says how far this node is. It never goes back within a run.
+    /// Advances the state of this node. A state before the present one is ignored.
     pub fn set_state(&self, state: ServingState) {
         self.state.send_if_modified(|known| {
             let is_further = state > *known;
@@ -150,12 +153,12 @@ impl Board {
         });
     }
 
-    /// Resolves when this node takes no requests of clients any more.
+    /// Resolves when this node accepts no more requests of clients.
     pub async fn closed(&self) {
         self.beyond(ServingState::Serving).await;
     }
 
-    /// Resolves when requests of clients that are under way need not be answered any more.
+    /// Resolves when requests of clients that are in progress need not be answered any more.
     pub async fn ended(&self) {
         self.beyond(ServingState::Leaving).await;
     }
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn old_news_is_none() {
+    fn an_old_status_is_ignored() {
         let board = Board::new(Uuid::nil());
         let other = Uuid::from_u128(1);
         assert!(board.learn(other, facts(5, 2)));
@@ -194,7 +197,7 @@ mod tests {
         board.learn_applied(&other, 3, Uuid::from_u128(7));
         assert_eq!(version(&board), Uuid::from_u128(7));
         board.learn_applied(&other, 2, Uuid::from_u128(6));
-        // Told before it had applied that.
+        // Announced before the node had applied that version.
         assert!(board.learn(other, facts(6, 2)));
         assert_eq!(version(&board), Uuid::from_u128(7));
         let later = Facts { topology_version: 4, schema_version: Uuid::from_u128(8), ..facts(6, 3) };

@@ -1,4 +1,4 @@
-//! Requests from a shard to a shard of any node, this one included.
+//! Requests from a shard to a shard of any node, including this one.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext};
 
-/// A request that a shard of this node can carry out. The layer that owns the service implements it.
+/// A request that a shard of this node can execute. Implemented by the layer that owns the service.
 pub trait Serve: ServiceRequest + Clone + Send + 'static {
-    /// Carries the request out for a node.
+    /// Executes the request of node `from`.
     fn serve(
         self,
         context: Rc<ShardContext>,
@@ -24,7 +24,7 @@ pub trait Serve: ServiceRequest + Clone + Send + 'static {
 }
 
 impl ShardContext {
-    /// Asks a shard of another member, or of this node, and resolves with its response.
+    /// Sends a request to a shard of another member, or of this node, and resolves with the response.
     pub async fn ask<R: Serve>(
         self: &Rc<Self>,
         member: &Member,
@@ -38,8 +38,8 @@ impl ShardContext {
         self.ask_other::<R>(member, shard, service::encode_request(request)?, deadline).await
     }
 
-    /// Asks a shard of another member with a request that is encoded already: one that goes to several members is
-    /// encoded once.
+    /// Sends an already encoded request to a shard of another member. A request to several members is encoded only
+    /// once.
     pub async fn ask_other<R: ServiceRequest>(
         self: &Rc<Self>,
         member: &Member,
@@ -63,8 +63,8 @@ impl ShardContext {
         }
     }
 
-    /// Has a shard of this node carry a request out, without the network. As with other nodes, a request whose deadline
-    /// passes goes on.
+    /// Executes a request on a shard of this node, without the network. As on other nodes, execution continues after
+    /// the deadline has passed.
     async fn ask_own<R: Serve>(
         self: &Rc<Self>,
         address: SocketAddr,
@@ -77,7 +77,7 @@ impl ShardContext {
         let (sender, receiver) = oneshot::channel();
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
             Box::pin(async move {
-                // The asker may have gone away meanwhile.
+                // The caller may have stopped waiting.
                 let _ = sender.send(request.serve(context, from).await);
             })
         };

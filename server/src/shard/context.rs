@@ -34,40 +34,41 @@ use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
 
-/// How many of a token's highest bits do not choose the shard (ScyllaDB's default, which drivers assume).
+/// The number of highest token bits that are ignored when the shard is chosen (ScyllaDB's default, which drivers
+/// assume).
 pub const IGNORE_MSB: u32 = 12;
-/// Jobs that may wait for a shard.
+/// Capacity of a shard's queue, in messages.
 pub const QUEUE_LENGTH: usize = 4_096;
 
 type Job = Box<dyn FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, ()> + Send>;
 
-/// What a shard's thread is sent.
+/// A message to a shard's thread.
 pub enum Message {
     /// Work on the shard's data.
     Job(Job),
-    /// A client's connection to serve.
+    /// A connection of a client to serve.
     Connection(std::net::TcpStream, SocketAddr),
-    /// A link of another node to serve; its handshake is done.
+    /// A link of another node to serve; its handshake is complete.
     Link(std::net::TcpStream, Peer),
-    /// Stop serving, make everything durable, and end.
+    /// Stop serving, make everything durable, and end the thread.
     Stop,
 }
 
-/// The way to a shard.
+/// The sending end of a shard's queue.
 pub type ShardLink = mpsc::Sender<Message>;
 
-/// How far the end of a node is.
+/// How far the end of a node's membership is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It is a member, or is to become one.
+    /// The node is a member, or is joining.
     Staying,
-    /// It knows that it is none any more.
+    /// The node has learned that it is not a member any more.
     Going,
-    /// That is noted, too: whoever runs the node is to end it.
+    /// The removal is recorded on disk as well: the process should end.
     Gone,
 }
 
-/// What all threads of a node know.
+/// The state that all threads of a node share.
 pub struct NodeShared {
     pub config: Config,
     pub host_id: Uuid,
@@ -76,20 +77,20 @@ pub struct NodeShared {
     pub information: NodeInformation,
     pub events: broadcast::Sender<Event>,
     pub metrics: Vec<Arc<ShardMetrics>>,
-    /// True once the node is to stop.
+    /// True once the node is stopping.
     pub stopping: watch::Sender<bool>,
-    /// Whether this node is a member (to be), or is to end.
+    /// Whether this node is (or becomes) a member, or should end.
     pub departure: watch::Sender<Departure>,
-    /// Who is alive and what others tell of themselves.
+    /// Liveness and status of the members.
     pub board: Board,
     pub shard_aware_port: u16,
-    /// What the layers above keep with this node.
+    /// State that upper layers keep with this node.
     pub layers: NodeLayers,
-    /// The version of the topology that every shard works with: what the metadata log has brought so far.
+    /// The version of the topology that every shard has installed: how far the metadata log is applied.
     pub applied: watch::Sender<u64>,
     /// The node's own small files.
     pub files: NodeFiles,
-    /// Connections of clients that are open.
+    /// Number of open connections of clients.
     pub connections: AtomicUsize,
 }
 
@@ -104,7 +105,7 @@ impl NodeShared {
         token::shard_of(token, self.links.len() as u32, IGNORE_MSB) as usize
     }
 
-    /// Counts a client's connection; false when there are too many.
+    /// Counts a new connection of a client. Returns false when the limit is reached.
     pub fn connection_begun(&self) -> bool {
         let open = self.connections.fetch_add(1, Ordering::Relaxed);
         if open >= self.config.max_connections {
@@ -118,8 +119,8 @@ impl NodeShared {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes that this node is no member any more, and has it serve nothing from now on. `learned_from` is for the log.
-    /// What follows is up to whoever watches `departure`. Again it does nothing.
+    /// Records that this node is not a member any more. From now on the node serves nothing. `learned_from` is for
+    /// the log. The rest is done by the task that watches `departure`. A second call has no effect.
     pub fn learn_removed(&self, learned_from: &dyn std::fmt::Display) {
         let is_first = self.departure.send_if_modified(|departure| {
             let is_first = *departure == Departure::Staying;
@@ -131,26 +132,26 @@ impl NodeShared {
         if is_first {
             tracing::warn!(
                 host_id = %self.host_id, %learned_from,
-                "this node is no member of the cluster any more; it serves no more and ends"
+                "this node is not a member of the cluster any more; it stops serving and ends"
             );
             self.board.set_state(ServingState::Removed);
         }
     }
 }
 
-/// What a shard's thread works with.
+/// The state of a shard's thread.
 pub struct ShardContext {
     pub index: usize,
     pub node: Arc<NodeShared>,
     pub shard: Rc<Shard>,
     pub clock: Rc<dyn Clock>,
-    /// The way to other nodes.
+    /// Sends requests to other nodes.
     pub transport: Rc<dyn Transport>,
-    /// For everything that is to be random: ids, jitter, choices among equals.
+    /// Source of all randomness: ids, jitter, choices among equals.
     pub random: RefCell<SplitMix64>,
     pub statements: StatementCache,
     pub metrics: Arc<ShardMetrics>,
-    /// What the layers above keep with this shard.
+    /// State that upper layers keep with this shard.
     pub layers: ShardLayers,
     view_changes: fn(&ShardContext, &ClusterView),
     uuids: &'static dyn UuidSource,
@@ -161,22 +162,22 @@ pub struct ShardContext {
     last_append: Cell<Option<LogPosition>>,
 }
 
-/// What a shard is handed from outside.
+/// The parts of a shard that are created outside of its thread.
 pub struct ShardParts {
     pub environment: Environment,
     pub transport: Rc<dyn Transport>,
     pub random_seed: u64,
     /// For the CQL functions that make UUIDs.
     pub uuids: &'static dyn UuidSource,
-    /// `None`, but for simulations.
+    /// `None` except in simulations.
     pub planted_bug: Option<PlantedBug>,
 }
 
-/// The part of the layers above in a shard.
+/// The state and the hook that upper layers give to a shard.
 pub struct Layers {
-    /// What they keep with it.
+    /// State that the layers keep with the shard.
     pub states: ShardLayers,
-    /// Called with the next view of the cluster before the shard works with it.
+    /// Called with the next view of the cluster before the shard installs it.
     pub view_changes: fn(&ShardContext, &ClusterView),
 }
 
@@ -220,17 +221,17 @@ impl ShardContext {
         self.catalog.borrow()
     }
 
-    /// The cluster as this shard sees it.
+    /// The installed view of the cluster, as a further reference to it.
     pub fn cluster(&self) -> Arc<ClusterView> {
         self.cluster.borrow().clone()
     }
 
-    /// The same without another owner of it.
+    /// The installed view of the cluster, borrowed: spares a reference count.
     pub fn cluster_view(&self) -> std::cell::Ref<'_, Arc<ClusterView>> {
         self.cluster.borrow()
     }
 
-    /// Takes a new view of the cluster over.
+    /// Installs a new view of the cluster.
     pub fn install_cluster(&self, view: Arc<ClusterView>) {
         let view = match self.node.board.detected() {
             Some(alive) if alive != view.alive => Arc::new(view.with_alive(alive)),
@@ -241,22 +242,22 @@ impl ShardContext {
         *self.cluster.borrow_mut() = view;
     }
 
-    /// Takes a new catalog over.
+    /// Installs a new catalog.
     pub fn install(&self, view: CatalogView) {
         *self.catalog.borrow_mut() = view;
     }
 
-    /// The newest timestamp that this shard has given out.
+    /// The newest timestamp that this shard has issued, in microseconds.
     pub fn last_timestamp(&self) -> i64 {
         self.last_timestamp.get()
     }
 
-    /// A timestamp for a write: microseconds, strictly increasing on this shard.
+    /// A timestamp for a write, in microseconds. Strictly increasing on this shard.
     pub fn next_timestamp(&self) -> i64 {
         self.next_timestamp_at(self.clock.now_micros())
     }
 
-    /// As [`ShardContext::next_timestamp`] in a turn in which the clock was asked already.
+    /// Like [`ShardContext::next_timestamp`], with a clock value that was already read in this turn.
     pub fn next_timestamp_at(&self, clock_micros: i64) -> i64 {
         let next = clock_micros.max(self.last_timestamp.get() + 1);
         self.last_timestamp.set(next);
@@ -267,25 +268,25 @@ impl ShardContext {
         self.clock.now_seconds()
     }
 
-    /// The circumstances of a request that is carried out now.
+    /// The time and the UUID source for CQL functions of a request that is executed now.
     pub fn call_context(&self) -> CallContext {
         CallContext::with_uuids(self.clock.now_micros(), self.uuids)
     }
 
-    /// Whether a simulation has planted this bug.
+    /// Whether the simulation has planted this bug.
     #[inline]
     pub fn has_bug(&self, bug: PlantedBug) -> bool {
         cfg!(feature = "planted-bugs") && self.planted_bug == Some(bug)
     }
 
-    /// A version 4 UUID.
+    /// A random (version 4) UUID.
     pub fn random_uuid(&self) -> Uuid {
         let mut random = self.random.borrow_mut();
         let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 
-    /// A version 1 UUID of now.
+    /// A time-based (version 1) UUID with a new timestamp.
     pub fn time_uuid(&self) -> Uuid {
         let mut node = [0; 6];
         node.copy_from_slice(&self.node.host_id.as_bytes()[..6]);
@@ -294,18 +295,19 @@ impl ShardContext {
         timeuuid::from_micros(self.next_timestamp(), 0, self.index as u16, node)
     }
 
-    /// Remembers the last record of the commit log. Those of tables that are not logged come before all others.
+    /// Remembers the position of the last record in the commit log. Positions of tables that are not logged sort
+    /// before all others.
     pub fn note_append(&self, position: LogPosition) {
         self.last_append.set(self.last_append.get().max(Some(position)));
     }
 
-    /// The last record of the commit log, if this run of the node has appended any: an answer that tells of the present
-    /// state waits until it is durable.
+    /// The position of the last record that this process has appended to the commit log, if any. An answer that shows
+    /// the present state waits until this position is durable.
     pub fn last_append(&self) -> Option<LogPosition> {
         self.last_append.get()
     }
 
-    /// Does something again and again on this shard, with a pause before each time, until the node stops.
+    /// Runs a job repeatedly on this shard, with a pause before each run, until the node stops.
     pub fn repeat(self: &Rc<Self>, pause: Duration, job: impl AsyncFn(&Rc<Self>) + 'static) {
         let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
         tokio::task::spawn_local(async move {
@@ -320,7 +322,7 @@ impl ShardContext {
         });
     }
 
-    /// Has a job done on a shard's thread and waits for its result.
+    /// Runs a job on a shard's thread and waits for its result. Fails when the node is shutting down.
     pub async fn run_on<T: Send + 'static>(
         self: &Rc<Self>,
         shard: usize,
@@ -333,7 +335,7 @@ impl ShardContext {
     }
 }
 
-/// Has a job done on the thread behind a link and waits for its result.
+/// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.
 pub async fn run_on<T: Send + 'static>(
     link: &ShardLink,
     job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
@@ -342,7 +344,7 @@ pub async fn run_on<T: Send + 'static>(
     let (sender, receiver) = oneshot::channel();
     let job: Job = Box::new(move |context| {
         Box::pin(async move {
-            // The asker may have gone away meanwhile.
+            // The caller may have stopped waiting.
             let _ = sender.send(job(context).await);
         })
     });
@@ -350,7 +352,7 @@ pub async fn run_on<T: Send + 'static>(
     receiver.await.map_err(|_| stopped())
 }
 
-/// Has a job done on all shards of the node, on all of them at the same time.
+/// Runs a job on all shards of the node concurrently. Returns the first error.
 pub async fn on_every_shard(
     context: &Rc<ShardContext>,
     job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>

@@ -1,4 +1,4 @@
-//! The engine's tables for the tables of a catalog, with the options that follow from theirs.
+//! The engine tables of a catalog, with the engine options that follow from the options of each table.
 
 use helenus_engine::compaction::CompactionOptions;
 use helenus_engine::shard::TableOptions as EngineTableOptions;
@@ -8,7 +8,7 @@ use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
 use helenus_query::schema::options::Compressor;
 
-/// The settings that the engine has of a table.
+/// The engine's options for a table of the catalog.
 pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
     let options = &table.options;
     let compression = match options.compression.compressor {
@@ -29,7 +29,7 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
     })
 }
 
-/// The stored tables of a catalog with their engine settings.
+/// The stored tables of a catalog with their engine options.
 pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in catalog.keyspaces.values() {

@@ -1,13 +1,14 @@
-//! What the layers above keep with a shard or with a node: one value of each type, put in when the node is assembled.
+//! State that upper layers keep with a shard or with a node: one value for each type, added when the node is
+//! assembled.
 //!
-//! The shard hands these values out by their type and knows nothing else of them, so that no layer has to know one above
-//! it. Each layer has its own accessor, for example `ShardContext::paxos`.
+//! The shard returns these values by their type and knows nothing else about them, so no layer depends on a layer
+//! above it. Each layer has its own accessor, for example `ShardContext::paxos`.
 //!
-//! Invariant: a node is assembled with the states of all its layers. To ask for one that is missing is a bug.
+//! Invariant: a node is assembled with the states of all its layers. Asking for a missing state is a bug.
 
 use std::any::{Any, TypeId, type_name};
 
-/// States of layers by their type. `dyn Any` for one thread, `dyn Any + Send + Sync` for all threads of a node.
+/// States of layers by their type: `dyn Any` for one thread, `dyn Any + Send + Sync` for all threads of a node.
 pub struct LayerStates<A: ?Sized> {
     states: Vec<(TypeId, Box<A>)>,
 }
@@ -24,7 +25,7 @@ impl<A: ?Sized> Default for LayerStates<A> {
 }
 
 impl ShardLayers {
-    /// Adds the state of a layer. Those that are asked for most often come first.
+    /// Adds the state of a layer. Add the most used states first: they are searched in this order.
     #[must_use]
     pub fn with<T: Any>(mut self, state: T) -> Self {
         assert!(self.find::<T>().is_none(), "{} is part of this shard already", type_name::<T>());
@@ -41,7 +42,7 @@ impl ShardLayers {
 }
 
 impl NodeLayers {
-    /// Adds the state of a layer. Those that are asked for most often come first.
+    /// Adds the state of a layer. Add the most used states first: they are searched in this order.
     #[must_use]
     pub fn with<T: Any + Send + Sync>(mut self, state: T) -> Self {
         assert!(self.find::<T>().is_none(), "{} is part of this node already", type_name::<T>());

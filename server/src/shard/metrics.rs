@@ -1,26 +1,26 @@
 //! Counters of one shard.
 //!
-//! Invariant: each shard writes only to its own `ShardMetrics`, which shares no cache line with another's, so that
-//! counting costs the same on one core as on a hundred. Anyone may read; readers see each number by itself, not a
-//! consistent set (relaxed atomics).
+//! Invariant: each shard writes only to its own `ShardMetrics`, which shares no cache line with that of another
+//! shard. So counting costs no more on a hundred cores than on one. Any thread may read; a reader sees each number by
+//! itself, not a consistent set (relaxed atomics).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use helenus_internode::metrics::{Counter, Gauge, InternodeMetrics};
 
-/// The first bucket of a histogram holds what took at most `2^FIRST_EXPONENT` microseconds (16 µs).
+/// The first bucket of a histogram counts durations of at most `2^FIRST_EXPONENT` microseconds (16 µs).
 const FIRST_EXPONENT: usize = 4;
 /// The last bounded bucket ends at `2^LAST_EXPONENT` microseconds (16.8 s).
 const LAST_EXPONENT: usize = 24;
-/// Buckets with an upper bound: the first, then two in each doubling.
+/// Number of buckets with an upper bound: the first, then two for each doubling.
 const BOUNDED_BUCKETS: usize = 1 + 2 * (LAST_EXPONENT - FIRST_EXPONENT);
 
-/// How durations are spread. The upper bounds are 16, 24, 32, 48, 64, … microseconds: any quantile is known to within
-/// a half, at the cost of one addition to one bucket and one to the sum.
+/// A distribution of durations. The upper bounds are 16, 24, 32, 48, 64, … microseconds, so any quantile is known to
+/// within a half. Recording adds to one bucket and to the sum.
 #[derive(Debug)]
 pub struct Histogram {
-    /// Not cumulative; the last one holds all durations above every bound.
+    /// Not cumulative. The last bucket counts the durations above every bound.
     buckets: [AtomicU64; BOUNDED_BUCKETS + 1],
     sum_us: AtomicU64,
 }
@@ -32,7 +32,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration, in microseconds.
+    /// Records one duration, in microseconds.
     pub fn record(&self, duration_us: u64) {
         if let Some(bucket) = self.buckets.get(bucket_of(duration_us)) {
             bucket.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Histogram {
         self.sum_us.fetch_add(duration_us, Ordering::Relaxed);
     }
 
-    /// What was recorded up to now.
+    /// The durations recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut count = 0;
         let mut cumulative = Vec::with_capacity(BOUNDED_BUCKETS);
@@ -54,17 +54,18 @@ impl Histogram {
     }
 }
 
-/// A histogram at one moment.
+/// The content of a histogram at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// For each bound, ascending: the bound in microseconds, and how many durations were at most that.
+    /// For each bound, ascending: the bound in microseconds, and the number of durations that are at most the bound.
     pub cumulative: Vec<(u64, u64)>,
-    /// All durations, those above the last bound too.
+    /// Number of all durations, those above the last bound included.
     pub count: u64,
     pub sum_us: u64,
 }
 
-/// The index of the first bucket whose bound is not below the duration; `BOUNDED_BUCKETS` when there is none.
+/// The index of the first bucket whose bound is at least the duration; `BOUNDED_BUCKETS` when there is no such
+/// bucket.
 fn bucket_of(duration_us: u64) -> usize {
     // Bounds are inclusive, so 32 belongs below the bound 32: one less has the exponent of its bucket.
     let below = duration_us.saturating_sub(1);
@@ -86,33 +87,33 @@ fn upper_bound_us(index: usize) -> u64 {
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: processors fetch them in pairs.
 pub struct ShardMetrics {
-    /// Requests that arrived in a frame that could be read.
+    /// Requests received in a readable frame.
     pub requests: Counter,
-    /// Requests that were answered with an error.
+    /// Requests answered with an error.
     pub errors: Counter,
-    /// Reads that this shard coordinated.
+    /// Reads coordinated by this shard.
     pub reads: Counter,
     /// Mutations that this shard applied.
     pub writes: Counter,
-    /// Writes that a replica missed and that were kept for it.
+    /// Writes that a replica missed and that were stored as hints.
     pub hints_stored: Counter,
-    /// Hints that were given to their replica, or to the ones that have its partition now.
+    /// Hints delivered to their replica, or to the present replicas of the partition.
     pub hints_replayed: Counter,
-    /// Writes that a replica missed and that were not kept, or not long enough.
+    /// Writes that a replica missed and that were not stored as hints, or whose hints were dropped before delivery.
     pub hints_dropped: Counter,
-    /// Bytes of hints that wait.
+    /// Size of the stored hints, in bytes.
     pub hints_pending_bytes: Gauge,
-    /// Logged batches that their coordinator had left behind.
+    /// Logged batches replayed because their coordinator had died or given up.
     pub batches_replayed: Counter,
-    /// Reads whose replicas did not say the same.
+    /// Reads whose replicas returned different digests.
     pub digest_mismatches: Counter,
-    /// Further replicas that were asked because the first ones took long.
+    /// Additional replicas that were asked because the first ones were slow.
     pub speculative_reads: Counter,
-    /// Mutations written to replicas that lacked something that was read.
+    /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
-    /// Client connections that are open.
+    /// Open client connections.
     pub connections: Gauge,
-    /// From the arrival of a request to its answer.
+    /// Time from the arrival of a request to its answer.
     pub request_duration: Histogram,
     pub internode: Arc<InternodeMetrics>,
 }

@@ -1,4 +1,4 @@
-//! One attempt to fetch what a transition brings: its lanes, their units, and why it may fail.
+//! One attempt to stream the ranges of a transition: its stream sessions, their tasks, and the errors of an attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use helenus_ring::placement::TokenRange;
 
 use crate::streaming::progress::{UnitKey, UnitProgress};
 
-/// Why a transfer did not come to its end; it is to be tried again.
+/// The reason why a transfer did not complete. It must be retried.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransferError {
     #[error("{peer}: {error}")]
     Peer { peer: HostId, error: PeerError },
-    #[error("{peer} has sent a damaged piece of table {table}: {reason}")]
+    #[error("{peer} has sent a damaged chunk of table {table}: {reason}")]
     Damaged { peer: HostId, table: TableId, reason: String },
     #[error("too few replicas are alive for {0} ranges")]
     Blocked(usize),
-    /// All else is fetched.
+    /// Everything else was streamed.
     #[error("the only replica of {0} ranges is not alive")]
     Lost(usize),
-    #[error("table {0} was truncated while it was fetched")]
+    #[error("table {0} was truncated while it was streamed")]
     Truncated(TableId),
     #[error("the ring has changed")]
     RingChanged,
@@ -41,16 +41,16 @@ impl From<RequestError> for TransferError {
     }
 }
 
-/// One table's ranges on one shard of a holder.
+/// A stream task: the ranges of one table on one shard of one source.
 #[derive(Debug, Clone)]
 pub(super) struct Unit {
     pub key: UnitKey,
     pub table: TableId,
-    /// What is to be there in the end.
+    /// All tokens that the task has to stream.
     pub ranges: Vec<TokenRange>,
 }
 
-/// The units of one shard of a holder.
+/// A stream session: the tasks of one shard of a source.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     pub source: Arc<Member>,
@@ -58,12 +58,12 @@ pub(super) struct Lane {
     pub units: Vec<Unit>,
 }
 
-/// What all lanes of an attempt share.
+/// State shared by all stream sessions of an attempt.
 pub(super) struct Attempt {
     pub epoch: u64,
     pub progress: BTreeMap<UnitKey, UnitProgress>,
-    /// One lane has failed: the others stop, too.
+    /// Set when a session has failed: the others stop, too.
     pub is_cancelled: AtomicBool,
-    /// Bytes a second of one lane.
+    /// Rate limit of one session, in bytes per second.
     pub rate: Option<u64>,
 }

@@ -1,8 +1,7 @@
-//! Cleanup: this node removes the data of ranges that it has given up, as `nodetool cleanup` does.
+//! Cleanup: removes the data of ranges that this node does not own any more, as `nodetool cleanup` does.
 //!
-//! Invariant: nothing of a range is removed that this node owns, or is to own: the ranges are worked out, and the files
-//! that they are removed from are chosen, in one turn in which no member is in a transition. What comes later is in
-//! other files.
+//! Invariant: data of a range that this node owns, or is about to own, is never removed. The ranges are computed, and
+//! the files to clean are chosen, in one turn in which no member is in a transition. Later data is in other files.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use super::ranges::{complement, intervals};
 use super::replicated_tables;
 use crate::shard::context::ShardContext;
 
-/// Why a cleanup was not made.
+/// The reason why a cleanup was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
     #[error("keyspace '{0}' does not exist")]
@@ -26,10 +25,11 @@ pub enum CleanupError {
     Node(#[from] RequestError),
 }
 
-/// Before files are looked at again that a compaction was reading.
+/// Pause before files that a compaction was reading are tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Cleans all replicated keyspaces up, or one. From any shard. The number of files that were rewritten or removed.
+/// Cleans up one keyspace, or all replicated ones. Call from any shard. Returns the number of files that were
+/// rewritten or removed.
 pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>) -> Result<usize, CleanupError> {
     if let Some(name) = &keyspace
         && context.catalog().keyspace(name).is_none()
@@ -77,7 +77,7 @@ async fn clean_table(
             Err(helenus_engine::EngineError::UnknownTable(_)) => return Ok(files),
             Err(error) => return Err(failed(error)),
         }
-        // From here to the choice of the files nothing else has its turn.
+        // One turn from here to the choice of the files: nothing else of the shard runs.
         let ranges = given_up(context, keyspace)?;
         let dropped = context.shard.drop_ranges(table, &ranges).await.map_err(failed)?;
         files += dropped.rewritten_files;

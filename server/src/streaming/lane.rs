@@ -1,14 +1,14 @@
-//! One lane of a transfer: the units (tables) of one shard of a holder, piece by piece, on one of this node's shards. While a piece is
-//! applied the next one is on its way, and those before become durable.
+//! One stream session of a transfer: the tasks (tables) of one shard of a source, chunk by chunk, on one of this
+//! node's shards. While a chunk is applied, the next one is being requested, and earlier ones become durable.
 //!
-//! Pieces go past the commit log: the holder still has them, and what is written twice is written at the expense of the
-//! requests that are served meanwhile. They are durable when memtables have become files. Only what is one piece (a small table, or
-//! the rest of one) is logged: a file for each would cost more.
+//! Chunks bypass the commit log: the source still has the data, and writing it twice would slow down the requests
+//! served meanwhile. Chunks are durable when their memtables have been flushed. Only a single chunk (a small table,
+//! or the rest of one) is logged: a file for each would cost more.
 //!
 //! Invariants:
-//! * A piece whose checksum does not fit, or that has other rows than were asked for, is not applied.
+//! * A chunk with a wrong checksum, or with rows that were not requested, is not applied.
 //! * Progress is stored only after the rows are durable.
-//! * A piece that was asked for before its table was truncated here is not applied.
+//! * A chunk that was requested before its table was truncated here is not applied.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -31,15 +31,15 @@ use super::ranges;
 use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, Lane, TransferError, Unit};
 
-/// How long a piece may take.
+/// Timeout of the request for a chunk.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);
-/// Pauses before a piece is asked for again; then the lane gives up.
+/// Pauses before a chunk is requested again; after the last one the session fails.
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
-/// Applied in one turn of the thread.
+/// Bytes that are applied in one turn.
 const TURN_BYTES: usize = 32 << 10;
 
-/// Fetches all units of a lane, one after the other.
+/// Streams all tasks of a session, one after the other.
 pub(super) async fn run_lane(
     context: Rc<ShardContext>,
     lane: Lane,
@@ -97,9 +97,9 @@ async fn run_unit(
         };
         match Earlier::take_outcome(&mut earlier) {
             Some((durable, Ok(()))) => store(context, attempt, unit, &durable).await?,
-            // A flush has failed, maybe of another table: in the end this one's decides.
+            // A flush has failed, perhaps of another table. The flush at the end of this task decides.
             Some((_, Err(error))) => {
-                tracing::warn!(%error, "how far a table is fetched is not stored before its end");
+                tracing::warn!(%error, "the progress of a stream task could not be stored; it will be stored at the end of the task");
                 stores_progress = false;
             }
             None => {}
@@ -119,30 +119,30 @@ async fn run_unit(
     Ok(())
 }
 
-/// A piece as it came.
+/// A received chunk.
 struct Fetched {
     piece: Piece,
-    /// When (microseconds since the epoch) it was asked for.
+    /// When it was requested, in microseconds since the epoch.
     asked_micros: i64,
 }
 
-/// The shards of this node at which pieces were applied, with the last record in the commit log; `None`: it does not have all
-/// of them.
+/// The shards of this node on which chunks were applied, each with its last position in the commit log; `None`: the
+/// log does not have all of the chunks.
 type Applied = BTreeMap<usize, Option<LogPosition>>;
 
-/// How far the unit was some pieces ago, and that those become files.
+/// The progress of the task some chunks ago, and the flush of those chunks.
 struct Earlier<'a> {
     progress: UnitProgress,
     in_files: MaybeDone<LocalBoxFuture<'a, Result<(), TransferError>>>,
 }
 
 impl Earlier<'_> {
-    /// Does some work, and meanwhile waits for the files.
+    /// Runs some work, and polls the flush meanwhile.
     async fn beside<T>(earlier: &mut Option<Self>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         future::poll_fn(|task| {
             if let Some(earlier) = earlier {
-                // The outcome is kept in it.
+                // The outcome is stored in `earlier`.
                 let _ = earlier.in_files.poll_unpin(task);
             }
             work.as_mut().poll(task)
@@ -150,14 +150,14 @@ impl Earlier<'_> {
         .await
     }
 
-    /// Once: the progress, and whether all of it is in files.
+    /// Takes the progress, and whether all of it is in files. Returns `Some` once.
     fn take_outcome(earlier: &mut Option<Self>) -> Option<(UnitProgress, Result<(), TransferError>)> {
         let outcome = Pin::new(&mut earlier.as_mut()?.in_files).take_output()?;
         earlier.take().map(|known| (known.progress, outcome))
     }
 }
 
-/// Waits until what was applied at these shards of this node is in files.
+/// Waits until everything that was applied on these shards of this node is in files.
 async fn in_files(
     context: &Rc<ShardContext>,
     table: TableId,
@@ -169,7 +169,7 @@ async fn in_files(
     future::join_all(waits).await.into_iter().try_for_each(|outcome| unless_dropped(outcome?))
 }
 
-/// Makes all that was applied durable, in periodic mode too: who has it now may forget it.
+/// Makes everything that was applied durable, in periodic mode too: the source may delete the data afterwards.
 async fn make_durable(
     context: &Rc<ShardContext>,
     table: TableId,
@@ -188,7 +188,7 @@ async fn make_durable(
     future::join_all(waits).await.into_iter().try_for_each(|outcome| unless_dropped(outcome?))
 }
 
-/// A table that is dropped meanwhile needs nothing.
+/// A table that was dropped meanwhile needs nothing.
 fn unless_dropped(outcome: Result<(), EngineError>) -> Result<(), TransferError> {
     match outcome {
         Ok(()) | Err(EngineError::UnknownTable(_)) => Ok(()),
@@ -196,7 +196,7 @@ fn unless_dropped(outcome: Result<(), EngineError>) -> Result<(), TransferError>
     }
 }
 
-/// Asks for a piece until it is there; `None`: the table is gone.
+/// Requests a chunk until it arrives; `None`: the table was dropped.
 async fn fetch(
     context: &Rc<ShardContext>,
     lane: &Lane,
@@ -226,20 +226,20 @@ async fn fetch(
                 Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
             },
             Ok(_) => {
-                let reason = "not a piece".to_owned();
+                let reason = "not a chunk".to_owned();
                 TransferError::Damaged { peer, table: unit.table, reason }
             }
             Err(PeerError::Failed(Failure::StaleRing { epoch })) if epoch > attempt.epoch => {
                 return Err(TransferError::RingChanged);
             }
-            // Dropped everywhere. Where only the holder does not know it (yet), it is asked again.
+            // Dropped everywhere. If only the source does not know the table (yet), the request is repeated.
             Err(PeerError::Failed(Failure::UnknownTable { .. })) if !is_known(context, unit.table) => {
                 return Ok(None);
             }
             Err(error) => TransferError::Peer { peer, error },
         };
         let Some(pause) = pauses.next() else { return Err(error) };
-        tracing::warn!(%error, "a piece is asked for again");
+        tracing::warn!(%error, "a chunk will be requested again");
         context.clock.sleep(*pause).await;
         if !context.cluster_view().is_alive(&peer) {
             return Err(error);
@@ -253,17 +253,17 @@ fn is_known(context: &ShardContext, table: TableId) -> bool {
 
 fn check(piece: &Piece, request: &StreamRequest) -> Result<(), String> {
     if crc32fast::hash(&piece.mutations) != piece.crc32 {
-        return Err("the checksum does not fit".to_owned());
+        return Err("the checksum does not match".to_owned());
     }
     let StreamRequest::Fetch(request) = request else { return Ok(()) };
     match (&piece.resume, &request.resume_from) {
-        // Otherwise it would never end.
-        (Some(resume), Some(before)) if resume <= before => Err("it does not go on".to_owned()),
+        // Otherwise the stream would never end.
+        (Some(resume), Some(before)) if resume <= before => Err("it does not advance".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// Applies a piece at the shards that its tokens belong to.
+/// Applies a chunk on the shards that own its tokens.
 async fn apply_piece(
     context: &Rc<ShardContext>,
     lane: &Lane,
@@ -286,7 +286,7 @@ async fn apply_piece(
         let mutation = MutationRef::parse(&bytes).map_err(|error| damaged(error.to_string()))?;
         let token = mutation.token;
         if mutation.table != unit.table || !holds(intervals, token) {
-            return Err(damaged("it has other rows than were asked for".to_owned()));
+            return Err(damaged("it has rows that were not requested".to_owned()));
         }
         by_owner.entry(context.node.shard_of(token)).or_default().push(bytes);
     }
@@ -308,7 +308,7 @@ fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
     intervals.get(index).is_some_and(|interval| interval.contains(&token))
 }
 
-/// Returns the last record in the shard's commit log, if that has all of them.
+/// Applies mutations. Returns the last position in the shard's commit log, if the log has all of them.
 async fn apply(
     context: Rc<ShardContext>,
     table: TableId,

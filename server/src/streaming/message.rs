@@ -1,4 +1,4 @@
-//! Requests about streams: the receiver of data asks its holders for it, piece by piece.
+//! Requests about streams: the receiver requests data from its sources, chunk by chunk.
 
 use helenus_internode::byte_string;
 use helenus_internode::service::{Lane, ServiceRequest};
@@ -7,62 +7,62 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum StreamRequest {
-    /// The next piece of a table's ranges, as far as the asked shard has them.
+    /// Send the next chunk of a table's ranges, from the receiving shard's data.
     Fetch(FetchRequest),
-    /// How much there is, roughly, on the asked shard.
+    /// Estimate the size of the data on the receiving shard.
     Estimate {
         /// Table ids with ranges.
         parts: Vec<(u128, Vec<TokenRange>)>,
     },
-    /// How far the asked member is with fetching what it gains. Asked of the first shard.
+    /// Report the progress of the member in streaming the ranges that it gains. Sent to the first shard.
     Status { epoch: u64 },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchRequest {
-    /// The epoch at which the transition began: the holder must have applied it, so that whatever is written behind the
-    /// point that the piece was read at goes to the receiver as well.
+    /// The epoch at which the transition began. The source must have applied it, so that every write behind the
+    /// position at which the chunk was read also goes to the receiver.
     pub epoch: u64,
     pub table_id: u128,
-    /// In the order of their ends.
+    /// Sorted by their ends.
     pub ranges: Vec<TokenRange>,
-    /// The shard that is meant.
+    /// The shard that must answer.
     pub shard: u16,
-    /// What the piece before ended with; `None`: the first piece.
+    /// The `resume` of the previous chunk; `None`: the first chunk.
     pub resume_from: Option<Vec<u8>>,
-    /// Roughly how large the piece may be.
+    /// Approximate upper limit of the chunk's size, in bytes.
     pub max_bytes: u32,
 }
 
-/// A part of a table's ranges, in key order.
+/// A chunk: a part of a table's ranges, in key order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Piece {
-    /// Mutations, each with its length before it (u32, big endian).
+    /// Mutations, each preceded by its length (u32, big endian).
     #[serde(with = "byte_string")]
     pub mutations: Vec<u8>,
-    /// Of `mutations`.
+    /// Checksum of `mutations`.
     pub crc32: u32,
-    /// How many mutations there are.
+    /// Number of mutations.
     pub count: u32,
-    /// Where the next piece goes on: a full key. `None`: the ranges are done.
+    /// Where the next chunk continues, as a full key. `None`: the ranges are complete.
     pub resume: Option<Vec<u8>>,
 }
 
-/// How far a member is with fetching what it gains.
+/// The progress of a member in streaming the ranges that it gains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferStatus {
-    /// The epoch that it has applied.
+    /// The epoch that the member has applied.
     pub epoch: u64,
-    /// Whether it has everything that it gains at the epoch that was asked about.
+    /// Whether it has everything that it gains at the requested epoch.
     pub is_done: bool,
-    /// Not 0: it has everything but so many ranges whose only replica is dead.
+    /// If not 0, it has everything except this number of ranges whose only replica is dead.
     pub lost_ranges: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum StreamResponse {
     Piece(Piece),
-    /// Bytes by part.
+    /// Bytes of each part.
     Estimate {
         bytes: Vec<u64>,
     },

@@ -1,17 +1,18 @@
-//! Who fetches what from whom while a member joins or leaves. Pure.
+//! Computes which member streams which ranges from which sources while a member joins or leaves. Without I/O.
 //!
-//! For each range of tokens there are the replicas before the transition and those after it. A replica that *gains* the range
-//! is paired with one that *gives it up* (of the same data center) and takes exactly its place:
+//! For each range of tokens there are the replicas before the transition and those after it. A replica that *gains*
+//! the range is paired with one that *loses* it (of the same data center) and takes its replica slot:
 //!
-//! * It fetches from the one that gives the range up. Any quorum of the old replicas that has a write is then, place by place, a
-//!   quorum of the new ones that has it.
-//! * Is that one dead, it fetches from so many of the other old replicas that at least one of them has every write which a
-//!   quorum has acknowledged: of `n` old replicas with a quorum of `q`, from `n - q + 1` (and likewise within the data
-//!   center, for its local quorums).
-//! * Gains nobody's place (the keyspace has more replicas than the cluster had members): any two quorums of the old replicas and
-//!   itself meet among the old ones anyway; it fetches from one of them, so that it has the data.
-//! * A place that nobody takes (the cluster becomes smaller than the keyspace's replicas): what only that replica has goes
-//!   to one that stays.
+//! * It streams from the replica that loses the range. Then for any quorum of the old replicas that has a write, the
+//!   replicas in the same slots are a quorum of the new ones that has it.
+//! * If that replica is dead, it streams from enough of the other old replicas that at least one of them has every
+//!   write that a quorum has acknowledged: of `n` old replicas with a quorum of `q`, from `n - q + 1` (and likewise
+//!   within the data center, for its local quorums).
+//! * If it takes no other replica's slot (the keyspace has more replicas than the cluster had members), any two
+//!   quorums of the old replicas and itself intersect among the old ones anyway. It streams from one of them, so that
+//!   it has the data.
+//! * If no replica takes a slot (the cluster shrinks below the keyspace's replication factor), the data that only the
+//!   old replica has goes to a replica that stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,18 +23,18 @@ use helenus_ring::member::{Member, MemberState, Phase};
 use helenus_ring::placement::{Placement, TokenRange};
 use helenus_ring::topology::Topology;
 
-/// What one member has to fetch for the keyspaces of one replication.
+/// The ranges that one member has to stream for the keyspaces of one replication strategy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FetchPlan {
-    /// By the member that is asked. A range may be fetched from several: the union of what they have is needed.
+    /// Ranges by source. A range may be streamed from several sources: the union of their data is needed.
     pub sources: BTreeMap<HostId, Vec<TokenRange>>,
-    /// Ranges that cannot be fetched before more of their replicas are alive.
+    /// Ranges that cannot be streamed until more of their replicas are alive.
     pub blocked: Vec<TokenRange>,
-    /// Ranges of which no other replica than the dead one has ever had the data.
+    /// Ranges whose only replica that ever had the data is dead.
     pub lost: Vec<TokenRange>,
 }
 
-/// The members before and after the transition under way.
+/// The members before and after the present transition.
 #[derive(Debug, Clone)]
 pub struct Sides {
     pub before: Topology,
@@ -57,7 +58,7 @@ impl Sides {
         }
     }
 
-    /// What every member that gains something fetches, with these members alive.
+    /// The plan of every member that gains ranges, given the live members.
     pub fn plan(&self, replication: &Replication, alive: &BTreeSet<HostId>) -> BTreeMap<HostId, FetchPlan> {
         let before = Placement::new(&self.before, replication);
         let after = Placement::new(&self.after, replication);
@@ -84,7 +85,7 @@ fn common_ranges(before: &Placement, after: &Placement) -> Vec<TokenRange> {
     starts.zip(&ends).map(|(start, &end)| TokenRange { start, end }).collect()
 }
 
-/// Joins ranges that follow each other; they are in the order of their ends.
+/// Joins adjacent ranges. The ranges are sorted by their ends.
 fn join_neighbours(ranges: &mut Vec<TokenRange>) {
     let mut joined: Vec<TokenRange> = Vec::with_capacity(ranges.len());
     for range in ranges.drain(..) {
@@ -120,7 +121,7 @@ fn plan_range(
             Some(place) => plan.fetch_from_others(range, old, place, gaining, replication, alive),
             None => match nearest(old, gaining, alive) {
                 Some(source) => plan.fetch(range, source),
-                // Nobody has had it before: a keyspace that has no replica in the cluster.
+                // No replica had it before: the keyspace has no replica in the cluster.
                 None if old.is_empty() => {}
                 None => plan.blocked.push(range),
             },
@@ -134,7 +135,7 @@ fn plan_range(
     }
 }
 
-/// The living member that is nearest to `to`: of its rack, its data center, or any.
+/// The live member that is nearest to `to`: in its rack, its data center, or any.
 fn nearest<'a>(members: &'a [Arc<Member>], to: &Member, alive: &BTreeSet<HostId>) -> Option<&'a Arc<Member>> {
     members
         .iter()
@@ -147,7 +148,8 @@ impl FetchPlan {
         self.sources.entry(source.host_id).or_default().push(range);
     }
 
-    /// Fetches from so many old replicas besides `place`, which is dead, that what quorums have acknowledged is among them.
+    /// Plans to stream from enough old replicas other than `place`, which is dead, to cover every write that a quorum
+    /// has acknowledged.
     fn fetch_from_others(
         &mut self,
         range: TokenRange,
@@ -175,12 +177,13 @@ impl FetchPlan {
             self.lost.push(range);
             return;
         }
-        // A lone replica of its data center has acknowledged its local quorums alone: they are gone with it.
+        // A replica that was the only one of its data center acknowledged its local quorums alone: they are lost with
+        // it.
         wanted_local = wanted_local.min(others.iter().filter(|member| in_center(member)).count());
         let wanted = wanted.clamp(1, others.len());
         let mut living: Vec<_> =
             others.into_iter().filter(|member| alive.contains(&member.host_id)).collect();
-        // The sort is stable: among equals the order of the ring stays.
+        // The sort is stable: members that compare equal stay in the order of the ring.
         living.sort_by_key(|member| (!in_center(member), member.rack != gaining.rack));
         let living_local = living.iter().filter(|member| in_center(member)).count();
         if living.len() < wanted || living_local < wanted_local {
@@ -193,7 +196,7 @@ impl FetchPlan {
     }
 }
 
-/// How many of `count` replicas hold, between them, every write that a quorum of `factor` has acknowledged.
+/// How many of `count` replicas together have every write that a quorum of `factor` has acknowledged.
 fn enough(count: usize, factor: usize) -> usize {
     let quorum = factor / 2 + 1;
     (count + 1).saturating_sub(quorum)
@@ -288,7 +291,7 @@ mod tests {
             })
     }
 
-    /// Who has a write that these replicas have acknowledged, when all has been fetched.
+    /// The replicas that have a write, acknowledged by the given ones, after all streams have completed.
     fn holders(
         acknowledged: &BTreeSet<HostId>,
         token: i64,
@@ -308,8 +311,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Whatever a quorum of the old replicas has acknowledged, every quorum of the new ones reads: overall, and in each
-        /// data center.
+        /// A write acknowledged by any quorum of the old replicas is read by every quorum of the new ones: overall,
+        /// and in each data center.
         #[test]
         fn a_quorum_before_is_seen_by_every_quorum_after(case in case()) {
             let Some(sides) = Sides::of(&case.topology) else { return Ok(()) };
@@ -338,7 +341,7 @@ mod tests {
                         ids(members.filter(|m| center.as_ref().is_none_or(|name| m.data_center == *name)))
                     };
                     let (old, new) = (of(&before), of(&after));
-                    // The only replica of its data center has died: nobody else has its local quorums.
+                    // The only replica of its data center has died: no other replica has its local quorums.
                     let is_gone = center.is_some() && old.len() == 1 && old.iter().all(|id| case.dead.contains(id));
                     if stopped || is_gone || new.len() < *quorum {
                         continue;
@@ -356,8 +359,8 @@ mod tests {
             }
         }
 
-        /// With everyone alive nothing is blocked or lost, everyone who gains a range gets it from someone who had it, and
-        /// together the new replicas have all that the old ones had.
+        /// With all members alive no range is blocked or lost, every member that gains a range gets it from a former
+        /// replica, and together the new replicas have all data of the old ones.
         #[test]
         fn with_all_alive_nothing_is_missing(case in case()) {
             let Some(sides) = Sides::of(&case.topology) else { return Ok(()) };
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_joiner_fetches_from_those_who_give_up() {
+    fn a_joiner_streams_from_the_replicas_that_lose_ranges() {
         let normal = |number, token| member(number, MemberState::Normal, 0, 0, vec![token]);
         let joining = member(4, MemberState::Joining(Phase::WriteBoth), 0, 0, vec![15]);
         let topology = topology(vec![normal(1, 10), normal(2, 20), normal(3, 30), joining]);
@@ -411,7 +414,7 @@ mod tests {
         let replication = Replication::Simple { replication_factor: 3 };
         let alive: BTreeSet<_> = [2, 3, 4].map(Uuid::from_u128).into();
         let plans = sides.plan(&replication, &alive);
-        // Of the range that ends at 10, members 1, 2 and 3 were replicas; member 4 comes in.
+        // Of the range that ends at 10, members 1, 2 and 3 were replicas; member 4 becomes one.
         let fourth = &plans[&Uuid::from_u128(4)];
         let from: Vec<_> = fourth
             .sources

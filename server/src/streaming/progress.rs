@@ -1,9 +1,10 @@
-//! How far transfers are: for operators (in memory), and for the next start (in an engine table of the first shard).
+//! The progress of transfers: for operators (in memory), and for the next start (in an engine table of the first
+//! shard).
 //!
-//! A *unit* is what one table's ranges have on one shard of one holder. Which ranges those are depends on who is alive: progress
-//! names the tokens that it speaks of, and what was fetched from a holder stays fetched when an attempt wants more or less of
-//! it. Progress is stored after what it says is durable, so after a crash it says too little at most; pieces that are fetched
-//! twice change nothing.
+//! A *stream task* (unit) covers the ranges of one table on one shard of one source. Those ranges depend on which
+//! members are alive. So the progress names its tokens, and data that was streamed from a source is not streamed
+//! again when an attempt needs more or fewer ranges from it. Progress is stored after the data is durable, so after a
+//! crash it can only be too small; chunks that are streamed twice change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -22,15 +23,16 @@ use serde::{Deserialize, Serialize};
 use super::ranges::{before, difference, share, union};
 use crate::shard::context::{NodeShared, ShardContext};
 
-/// The engine's id of the table of stored progress.
+/// The engine's id of the table with the stored progress.
 pub const TABLE: TableId = TableId(*b"helenus-transfer");
 const COLUMN: u32 = 1;
-/// Present when everything of the partition's epoch is there.
+/// Key of a cell that is present when everything of the partition's epoch is there.
 const DONE: &[u8] = b"done";
-/// Before the key of a unit. What was stored without it, or with another one, is from another version: it is fetched anew.
+/// Prefix of the key of a task. A key without it, or with another one, is from another version: the data is streamed
+/// again.
 const UNIT_TAG: u8 = 2;
 
-/// Names a unit within the transition of an epoch.
+/// Identifies a stream task within the transition of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitKey([u8; 16]);
 
@@ -44,12 +46,12 @@ impl UnitKey {
     }
 }
 
-/// How far a unit is.
+/// The progress of a stream task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitProgress {
-    /// The tokens that are being fetched: sorted and disjoint, as are those of `fetched`.
+    /// The tokens that are being streamed: sorted and disjoint, like those of `fetched`.
     pub wanted: Vec<RangeInclusive<i64>>,
-    /// Where the next piece of them goes on; `None`: at the beginning (or, if it is done, nowhere).
+    /// Where the next chunk of them continues; `None`: at the beginning (or, if the task is done, nowhere).
     pub resume: Option<Vec<u8>>,
     /// All of `wanted` is there.
     pub is_done: bool,
@@ -59,7 +61,7 @@ pub struct UnitProgress {
 }
 
 impl UnitProgress {
-    /// How far the unit is when these tokens are what is to be there.
+    /// The progress of the task if these are all tokens that must be there in the end.
     #[must_use]
     pub fn towards(self, all: &[RangeInclusive<i64>]) -> Self {
         if difference(all, &self.fetched) == self.wanted {
@@ -70,7 +72,7 @@ impl UnitProgress {
         Self { is_done: wanted.is_empty(), wanted, resume: None, fetched, bytes: self.bytes }
     }
 
-    /// What is there of `wanted`.
+    /// The tokens of `wanted` that are there.
     fn passed(&self) -> Vec<RangeInclusive<i64>> {
         if self.is_done {
             return self.wanted.clone();
@@ -85,7 +87,7 @@ impl UnitProgress {
     }
 }
 
-/// What is stored about the transition of an epoch.
+/// The stored progress of the transition of an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredProgress {
     pub units: BTreeMap<UnitKey, UnitProgress>,
@@ -101,7 +103,7 @@ fn position(name: &[u8]) -> Vec<u8> {
     [&[REGULAR_TAG], name].concat()
 }
 
-/// Reads what is stored about an epoch. On the first shard.
+/// Loads the stored progress of an epoch. Call on the first shard.
 pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
     let key = |position: &[u8]| full_key(0, &epoch.to_be_bytes(), position).map_err(|error| damaged(&error));
     let mut stored = StoredProgress::default();
@@ -128,7 +130,8 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
     Ok(stored)
 }
 
-/// Stores how far a unit is. On the first shard; not awaited until durable: too little is no harm.
+/// Stores the progress of a task. Call on the first shard. Does not wait until it is durable: too little progress
+/// does no harm.
 pub async fn store_unit(
     context: &Rc<ShardContext>,
     epoch: u64,
@@ -139,7 +142,7 @@ pub async fn store_unit(
     write(context, epoch, &[&[UNIT_TAG], unit.0.as_slice()].concat(), &value).await.map(|_| ())
 }
 
-/// Stores that this node has everything, durably. On the first shard.
+/// Stores, durably, that this node has everything. Call on the first shard.
 pub async fn store_done(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
     let position = write(context, epoch, DONE, &[]).await?;
     Ok(context.shard.durable(position).await?)
@@ -169,7 +172,7 @@ async fn apply(context: &Rc<ShardContext>, builder: MutationBuilder) -> Result<h
     Ok(position)
 }
 
-/// Forgets what is stored about other epochs: their transitions are over. On the first shard.
+/// Removes the stored progress of other epochs: their transitions have ended. Call on the first shard.
 pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
     let mut epochs = Vec::new();
     {
@@ -197,60 +200,61 @@ pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()>
     Ok(())
 }
 
-/// What a transfer of this node came to so far.
+/// The present state of a transfer to this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferProgress {
-    /// Who joins or leaves.
+    /// The member that joins or leaves.
     pub member: HostId,
     pub epoch: u64,
     pub peers: Vec<PeerProgress>,
     pub bytes: u64,
     pub estimated_bytes: u64,
     pub percent: f64,
-    /// On average, in this run of the node.
+    /// The average in this run of the node.
     pub bytes_per_second: u64,
-    /// `None`: cannot be said yet.
+    /// `None`: unknown yet.
     pub seconds_left: Option<u64>,
     pub is_done: bool,
-    /// Why it does not go on, if it does not.
+    /// The reason why the transfer waits, if it does.
     pub waiting_for: Option<String>,
 }
 
-/// What comes from one member.
+/// The part of a transfer that comes from one member.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerProgress {
     pub peer: HostId,
     pub bytes: u64,
     pub estimated_bytes: u64,
-    /// Tables on shards of the peer.
+    /// Number of stream tasks: tables on shards of the peer.
     pub units: usize,
     pub units_done: usize,
 }
 
-/// All that an operator is told.
+/// The report for operators.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamingReport {
-    /// What this node does in the ring: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DRAINING`, `DRAINED` or `REMOVED`.
+    /// The state of this node in the ring: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DRAINING`, `DRAINED` or
+    /// `REMOVED`.
     pub mode: String,
     pub receiving: Option<TransferProgress>,
     /// Bytes sent to each member since the start of the node.
     pub sent_bytes: BTreeMap<HostId, u64>,
 }
 
-/// A unit as the board sees it.
+/// The state of a stream task in the report.
 #[derive(Debug, Clone, Copy)]
 pub struct UnitState {
     pub source: HostId,
     pub bytes: u64,
-    /// What its holder has said.
+    /// Size estimated by the source, in bytes.
     pub estimated_bytes: u64,
-    /// The share of its tokens that has been passed.
+    /// The share of its tokens that is complete, from 0 to 1.
     pub share_done: f64,
     pub is_done: bool,
 }
 
 impl UnitState {
-    /// What it will come to: the holder's word, later what the pieces so far promise.
+    /// The expected total size in bytes: first the source's estimate, later an extrapolation of the chunks received.
     fn expected_bytes(&self) -> u64 {
         if self.is_done {
             self.bytes
@@ -266,11 +270,11 @@ struct Receiving {
     member: HostId,
     epoch: u64,
     units: BTreeMap<UnitKey, UnitState>,
-    /// Bytes that earlier runs had brought.
+    /// Bytes that earlier runs had received.
     bytes_before: u64,
     began: Duration,
     is_done: bool,
-    /// Ranges whose only replica is dead, when all else is there.
+    /// Ranges whose only replica is dead, when everything else is there.
     lost_ranges: usize,
     waiting_for: Option<String>,
 }
@@ -290,7 +294,7 @@ struct Board {
 }
 
 impl NodeShared {
-    /// What this node fetches from others and sends to them because ranges change owners.
+    /// The transfers to and from this node because of ranges that change owners.
     pub fn transfers(&self) -> &Transfers {
         self.layers.get()
     }
@@ -298,11 +302,11 @@ impl NodeShared {
 
 impl Transfers {
     fn board(&self) -> MutexGuard<'_, Board> {
-        // Numbers for people: whoever panicked while holding it has left them whole.
+        // The values are for display: a panic of another holder of the lock leaves them usable.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transfer begins, or begins anew with other units.
+    /// Starts a transfer, or restarts it with other tasks.
     pub fn begin(&self, member: HostId, epoch: u64, units: BTreeMap<UnitKey, UnitState>, now: Duration) {
         let bytes_before = units.values().map(|unit| unit.bytes).sum();
         self.board().receiving = Some(Receiving {
@@ -331,12 +335,12 @@ impl Transfers {
         });
     }
 
-    /// Why the transfer waits, or that it does not.
+    /// Records the reason why the transfer waits, or that it does not wait.
     pub fn note_waiting(&self, epoch: u64, reason: Option<String>) {
         self.with_receiving(epoch, |receiving| receiving.waiting_for = reason);
     }
 
-    /// Everything is there but ranges whose only replica is dead.
+    /// Records that everything is there except ranges whose only replica is dead.
     pub fn note_lost(&self, epoch: u64, ranges: usize) {
         self.with_receiving(epoch, |receiving| receiving.lost_ranges = ranges);
     }
@@ -348,7 +352,7 @@ impl Transfers {
         });
     }
 
-    /// No transition is under way any more.
+    /// Ends the transfer: there is no transition any more.
     pub fn end(&self) {
         self.board().receiving = None;
     }
@@ -361,13 +365,13 @@ impl Transfers {
         self.board().receiving.as_ref().is_some_and(|known| known.epoch == epoch && known.is_done)
     }
 
-    /// Not 0: everything is there but so many ranges whose only replica is dead.
+    /// If not 0, everything is there except this number of ranges whose only replica is dead.
     pub fn lost_ranges(&self, epoch: u64) -> usize {
         let board = self.board();
         board.receiving.as_ref().filter(|known| known.epoch == epoch).map_or(0, |known| known.lost_ranges)
     }
 
-    /// An operator has asked this node to remove a dead member, whatever is lost with it.
+    /// Records that an operator has asked this node to remove a dead member, even if data is lost with it.
     pub fn ask_removal(&self, host_id: HostId) {
         self.board().asked_removals.insert(host_id);
     }
@@ -421,7 +425,7 @@ impl Receiving {
             percent: if self.is_done {
                 100.0
             } else {
-                // 100 is for what is done.
+                // 100 is reserved for completed transfers.
                 (100.0 * bytes as f64 / estimated_bytes.max(1) as f64).min(99.9)
             },
             bytes_per_second: speed as u64,
@@ -440,25 +444,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_fetched_is_not_fetched_again_when_other_ranges_are_wanted() {
+    fn streamed_ranges_are_not_streamed_again_when_other_ranges_are_wanted() {
         let at = |token| Some(helenus_engine::key::encode_token(token).to_vec());
         let begun = UnitProgress::default().towards(&[0..=9, 20..=29]);
         assert_eq!((&begun.wanted, begun.is_done), (&vec![0..=9, 20..=29], false));
         let halfway = UnitProgress { resume: at(25), bytes: 15, ..begun };
         assert!((halfway.share_done() - 0.75).abs() < 1e-9);
-        // The same again goes on within the partition.
+        // The same tokens continue within the partition.
         assert_eq!(halfway.clone().towards(&[0..=9, 20..=29]), halfway);
         let other = halfway.towards(&[5..=9, 20..=39]);
         assert_eq!((&other.wanted, &other.resume, other.bytes), (&vec![25..=39], &None, 15));
         let done = UnitProgress { is_done: true, ..other };
         assert_eq!(done.clone().towards(&[5..=9, 20..=39]), done);
-        // Back to the first: what it wanted is among what is there.
+        // Back to the first tokens: they are among those that are there.
         let back = done.towards(&[0..=9, 20..=29]);
         assert!(back.is_done && back.wanted.is_empty());
     }
 
     #[test]
-    fn a_report_says_how_much_is_left() {
+    fn a_report_shows_how_much_is_left() {
         let transfers = Transfers::default();
         let source = Uuid::from_u128(7);
         let key = |number: u16| UnitKey::new(source, number, TABLE);
@@ -469,7 +473,8 @@ mod tests {
         transfers.note_unit(2, key(1), 999, 1.0, true);
         let report = transfers.report("JOINING", Duration::from_secs(15));
         let receiving = report.receiving.unwrap();
-        // The first has a quarter: it will be 2,000; of the other one only the estimate is known.
+        // A quarter of the first task is there: it will have 2,000 bytes. For the other one only the estimate is
+        // known.
         assert_eq!((receiving.bytes, receiving.estimated_bytes), (500, 3_000));
         assert_eq!((receiving.bytes_per_second, receiving.seconds_left), (100, Some(25)));
         assert_eq!((receiving.peers.len(), receiving.peers[0].units), (1, 2));

@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 
 use helenus_ring::placement::TokenRange;
 
-/// The smallest token that data has.
+/// The smallest token that data can have.
 const FIRST_TOKEN: i64 = i64::MIN + 1;
 
-/// The same tokens as sorted, disjoint intervals: ranges are `(start, end]` and may wrap around.
-/// The one token that data never has is left out.
+/// The tokens of the ranges as sorted, disjoint intervals. Ranges are `(start, end]` and may wrap around. The one
+/// token that data never has is left out.
 pub fn intervals(ranges: &[TokenRange]) -> Vec<RangeInclusive<i64>> {
     let mut all: Vec<RangeInclusive<i64>> = Vec::with_capacity(ranges.len() + 1);
     for range in ranges {
@@ -26,7 +26,7 @@ pub fn intervals(ranges: &[TokenRange]) -> Vec<RangeInclusive<i64>> {
     joined(all)
 }
 
-/// Sorted, and joined where they meet.
+/// Sorts intervals and joins those that touch.
 fn joined(mut all: Vec<RangeInclusive<i64>>) -> Vec<RangeInclusive<i64>> {
     all.sort_by_key(|interval| *interval.start());
     let mut joined: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
@@ -41,7 +41,7 @@ fn joined(mut all: Vec<RangeInclusive<i64>>) -> Vec<RangeInclusive<i64>> {
     joined
 }
 
-/// Intervals, sorted and disjoint, as ranges.
+/// Converts sorted, disjoint intervals to ranges.
 pub fn ranges(intervals: &[RangeInclusive<i64>]) -> Vec<TokenRange> {
     let range = |interval: &RangeInclusive<i64>| TokenRange {
         start: interval.start().saturating_sub(1),
@@ -50,7 +50,7 @@ pub fn ranges(intervals: &[RangeInclusive<i64>]) -> Vec<TokenRange> {
     intervals.iter().map(range).collect()
 }
 
-/// The tokens of either.
+/// The tokens of either list.
 pub fn union(one: &[RangeInclusive<i64>], other: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
     joined(one.iter().chain(other).cloned().collect())
 }
@@ -76,7 +76,7 @@ pub fn before(intervals: &[RangeInclusive<i64>], token: i64) -> Vec<RangeInclusi
     begun.map(|interval| *interval.start()..=(*interval.end()).min(token - 1)).collect()
 }
 
-/// Every token of data that these sorted, disjoint intervals leave out.
+/// Every token of data outside of these sorted, disjoint intervals.
 pub fn complement(intervals: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
     let mut left = Vec::with_capacity(intervals.len() + 1);
     let mut next = Some(FIRST_TOKEN);
@@ -95,13 +95,13 @@ fn width(interval: &RangeInclusive<i64>) -> f64 {
     (i128::from(*interval.end()) - i128::from(*interval.start()) + 1) as f64
 }
 
-/// The share of the tokens of `all`, from 0 to 1, that `part` of it takes.
+/// The share of the tokens of `all`, from 0 to 1, that is in its subset `part`.
 pub fn share(part: &[RangeInclusive<i64>], all: &[RangeInclusive<i64>]) -> f64 {
     let total: f64 = all.iter().map(width).sum();
     if total > 0.0 { part.iter().map(width).sum::<f64>() / total } else { 1.0 }
 }
 
-/// The share of the ring, from 0 to 1, that these intervals take.
+/// The share of the ring, from 0 to 1, that is in these intervals.
 pub fn share_of_ring(intervals: &[RangeInclusive<i64>]) -> f64 {
     intervals.iter().map(width).sum::<f64>() / 2_f64.powi(64)
 }
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn unions_and_differences_hold_the_tokens_that_they_should(
+        fn unions_and_differences_have_the_expected_tokens(
             one in prop::collection::vec((-20_i64..20, -20_i64..20), 0..5),
             other in prop::collection::vec((-20_i64..20, -20_i64..20), 0..5),
             limit in -22_i64..22,

@@ -1,11 +1,11 @@
-//! The receiver's side: fetches what this node gains, piece by piece, and applies it where it belongs.
+//! The receiver: streams the ranges that this node gains, chunk by chunk, and applies them on the owning shards.
 //!
-//! Steps of a transfer, on the first shard: plan (who has it), read what earlier runs have stored, ask for estimates, then
-//! fetch from several *lanes* at a time ([`super::lane`]): a lane is one shard of one holder, its units (tables) follow each
-//! other. A lane runs on one of this node's shards.
+//! Steps of a transfer, on the first shard: plan (which source has what), load the progress of earlier runs, request
+//! estimates, then run several *stream sessions* concurrently (`super::lane`). A session covers one shard of one
+//! source; its tasks (tables) run one after the other. A session runs on one of this node's shards.
 //!
-//! Invariant: a transfer that fails has lost nothing. The next attempt plans anew, with whoever is alive then, and goes on with
-//! what is not there yet.
+//! Invariant: a failed transfer has lost nothing. The next attempt makes a new plan, with the members alive then, and
+//! continues with the missing data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,10 +28,11 @@ use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, Lane, TransferError, Unit};
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
-/// Lanes at a time for each shard of this node.
+/// Concurrent stream sessions for each shard of this node.
 const LANES_PER_SHARD: usize = 2;
 
-/// What holders have said that there is to fetch, kept from attempt to attempt: who does not answer any more has said it before.
+/// The estimates of sources, kept between attempts: a source that does not answer any more has sent its estimate
+/// before.
 #[derive(Debug, Default)]
 pub struct Estimates {
     epoch: u64,
@@ -46,7 +47,7 @@ struct Estimate {
 }
 
 impl Estimates {
-    /// Takes in what was said of an attempt's units.
+    /// Adds the estimates received for the tasks of an attempt.
     fn learn(&mut self, epoch: u64, lanes: &[Lane], said: &BTreeMap<UnitKey, u64>) {
         if self.epoch != epoch {
             *self = Self { epoch, units: BTreeMap::new() };
@@ -64,8 +65,9 @@ impl Estimates {
     }
 }
 
-/// Fetches everything that this node gains at the present epoch. On the first shard. `estimates`: of earlier attempts. Returns when all of it is durable and
-/// stored as done; at once when it was already, or there is nothing.
+/// Streams everything that this node gains at the present epoch. Call on the first shard. `estimates`: those of
+/// earlier attempts. Returns when everything is durable and stored as done: at once if it was done already, or if the
+/// node gains nothing.
 pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Result<(), TransferError> {
     let view = context.cluster();
     let topology = &view.topology;
@@ -93,7 +95,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
         states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
         units.insert(unit.key, known);
     }
-    // The plan leaves out what only a dead member has; it is to come still.
+    // The plan leaves out data that only a dead member has; it will be streamed later.
     let is_to_come = |known: &Estimate| waiting.contains(&known.table) && !view.is_alive(&known.source);
     for (key, estimate) in estimates.units.iter().filter(|(_, known)| is_to_come(known)) {
         states.entry(*key).or_insert_with(|| {
@@ -124,14 +126,14 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
     Ok(())
 }
 
-/// What an attempt has to do.
+/// The work of an attempt.
 struct Planned {
     lanes: Vec<Lane>,
-    /// Ranges that cannot be fetched now.
+    /// Number of ranges that cannot be streamed now.
     blocked: usize,
-    /// Ranges that nobody who is alive has ever had.
+    /// Number of ranges that no live member has ever had.
     lost: usize,
-    /// The tables that have such ranges.
+    /// The tables with blocked or lost ranges.
     waiting: BTreeSet<TableId>,
 }
 
@@ -169,8 +171,8 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
                     shard,
                     units: Vec::new(),
                 });
-                // What the holder knows of transactions goes before the data they are about: this node must not claim to know
-                // of a commit whose changes it was not given.
+                // The source's state of transactions is streamed before the data that it describes: this node must
+                // not claim to know a commit whose changes it lacks.
                 let state = UnitKey::new(source, shard, paxos::store::TABLE);
                 match lane.units.first_mut().filter(|unit| unit.key == state) {
                     Some(unit) => unit.ranges.extend(&ranges),
@@ -198,7 +200,7 @@ async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKe
         let answer = context.ask(&lane.source, lane.shard, &request, ESTIMATE_DEADLINE).await;
         let bytes = match answer {
             Ok(StreamResponse::Estimate { bytes }) => bytes,
-            // Only people miss it; whether the holder can be asked at all shows when pieces are fetched.
+            // Estimates are only for display. Whether the source can be reached shows when chunks are requested.
             _ => Vec::new(),
         };
         lane.units.iter().map(|unit| unit.key).zip(bytes).collect::<Vec<_>>()
@@ -239,13 +241,13 @@ async fn fetch_all(
             outcome
         }
     });
-    // All are awaited: none goes on behind the back of the next attempt.
+    // All are awaited: none may continue during the next attempt.
     let outcomes: Vec<_> = futures::stream::iter(running).buffer_unordered(at_a_time).collect().await;
     let mut failures = outcomes.into_iter().filter_map(Result::err);
     let first = failures.next();
     match first {
         None => Ok(()),
-        // Cancelled lanes say nothing of the reason.
+        // Cancelled sessions do not show the reason.
         Some(TransferError::Cancelled) => Err(failures
             .find(|error| !matches!(error, TransferError::Cancelled))
             .unwrap_or(TransferError::Cancelled)),

@@ -1,10 +1,10 @@
-//! The holder's side: pieces of a table's ranges, read as versions.
+//! The source: sends chunks of a table's ranges, read as versions.
 //!
 //! Invariants:
-//! * A piece is read only when this shard has applied the epoch of the transition. From then on every write that this shard
-//!   accepts was sent to the receiver too; what it accepted before is in the piece, or behind its end.
-//! * Deletions and expired cells travel as they are, also those past their grace period: a replica that takes another's place
-//!   forgets nothing that the other one knew.
+//! * A chunk is read only when this shard has applied the epoch of the transition. From then on every write that this
+//!   shard accepts was sent to the receiver too. Earlier writes are in the chunk, or behind its end.
+//! * Tombstones and expired cells are sent unchanged, also after their grace period: a replica that replaces another
+//!   one forgets nothing that the other one knew.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -23,15 +23,15 @@ use crate::config::STREAM_PIECE_BYTES_MAX;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// What is read in one turn of the thread: others must have theirs.
+/// Bytes that are read in one turn of the thread, so that other requests can run.
 const TURN_BYTES: u64 = 64 << 10;
-/// How long a holder that has not applied the epoch yet lets the receiver wait.
+/// Time for which the receiver waits if the source has not applied the epoch yet.
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
-/// A piece ends after so many turns, also when it has found little.
+/// A chunk ends after this number of turns, even if it has little data.
 const PIECE_TURNS_MAX: u32 = 256;
 
-/// Reads the next piece.
+/// Reads the next chunk.
 pub async fn fetch(
     context: &Rc<ShardContext>,
     from: HostId,
@@ -39,14 +39,14 @@ pub async fn fetch(
 ) -> Result<Piece, Failure> {
     if usize::from(request.shard) != context.index {
         return Err(Failure::Malformed(format!(
-            "shard {} was asked for shard {}",
+            "shard {} got a request for shard {}",
             context.index, request.shard
         )));
     }
     check_epoch(context, request.epoch).await?;
     let table = TableId(request.table_id.to_be_bytes());
     let limit = u64::from(request.max_bytes.min(STREAM_PIECE_BYTES_MAX));
-    // At once: growing step by step would copy it as often.
+    // Allocated at once: growing step by step would copy it as often.
     let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
     let mut piece = Piece { mutations, crc32: 0, count: 0, resume: None };
     let mut next = request.resume_from.unwrap_or_default();
@@ -71,7 +71,7 @@ pub async fn fetch(
     Ok(piece)
 }
 
-/// Appends what one turn reads; where the next one goes on in the range, if it does.
+/// Appends the data that is read in one turn. Returns where the next turn continues in the range, if it does.
 fn read_turn(
     context: &ShardContext,
     table: TableId,
@@ -107,7 +107,7 @@ fn read_turn(
     Ok(versions.resume)
 }
 
-/// Whether something of a partition was written in the last second.
+/// Whether any data of a partition was written in the last second.
 fn is_recent(context: &ShardContext, mutation: &Mutation) -> bool {
     let limit_micros = context.clock.now_micros() - 1_000_000;
     mutation.view().is_ok_and(|view| {
@@ -118,7 +118,7 @@ fn is_recent(context: &ShardContext, mutation: &Mutation) -> bool {
     })
 }
 
-/// Roughly how many bytes of these ranges are on this shard.
+/// The approximate size of these ranges on this shard, in bytes.
 pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Result<Vec<u64>, Failure> {
     let view = context.cluster();
     let catalog = context.catalog();
@@ -127,7 +127,7 @@ pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Re
         .map(|(table_id, ranges)| {
             let statistics = match context.shard.statistics(TableId(table_id.to_be_bytes())) {
                 Ok(statistics) => statistics,
-                // It will be asked for it, and say so.
+                // The request for its chunk will report it.
                 Err(EngineError::UnknownTable(_)) => return Ok(0),
                 Err(error) => return Err(failure(&error)),
             };
@@ -151,7 +151,7 @@ pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Re
         .collect()
 }
 
-/// Waits until this shard has applied the epoch; refuses one that is over.
+/// Waits until this shard has applied the epoch. Refuses an epoch that has passed.
 async fn check_epoch(context: &Rc<ShardContext>, epoch: u64) -> Result<(), Failure> {
     let deadline = context.clock.monotonic() + CATCH_UP;
     while context.cluster_view().topology.epoch < epoch && context.clock.monotonic() < deadline {

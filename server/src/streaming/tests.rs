@@ -1,4 +1,4 @@
-//! Transfers between nodes of one thread, over a network in memory: everything arrives, whoever dies on the way.
+//! Transfers between nodes of one thread, over a network in memory: all data arrives, whichever node dies on the way.
 
 mod cluster;
 
@@ -13,12 +13,12 @@ use crate::streaming::attempt::TransferError;
 const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
 const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);
 
-/// The joiner, or whoever gains something, fetches until it has everything.
+/// Lets a node that gains ranges stream until it has everything.
 async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {
     receiver::run(&cluster.first_shard(number), &mut Estimates::default()).await
 }
 
-/// The same where a dead member was the only replica of some system tables' ranges.
+/// Like [`fetch`], where a dead member was the only replica of some system tables' ranges.
 async fn fetch_rest(cluster: &Cluster, number: usize) {
     match fetch(cluster, number).await {
         Ok(()) | Err(TransferError::Lost(_)) => {}
@@ -47,7 +47,7 @@ fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
 }
 
 #[test]
-fn those_who_stay_get_what_a_leaving_member_has() {
+fn remaining_members_get_the_data_of_a_leaving_member() {
     run_local(async {
         let mut cluster = Cluster::new(8, 2);
         for shards in [2, 1, 2, 3] {
@@ -65,7 +65,7 @@ fn those_who_stay_get_what_a_leaving_member_has() {
 }
 
 #[test]
-fn a_dead_member_is_replaced_by_what_the_others_have() {
+fn a_dead_member_is_replaced_with_the_data_of_the_others() {
     run_local(async {
         let mut cluster = Cluster::new(9, 3);
         for shards in [1, 2, 1, 2] {
@@ -82,7 +82,7 @@ fn a_dead_member_is_replaced_by_what_the_others_have() {
 }
 
 #[test]
-fn with_one_replica_nobody_takes_a_dead_members_place() {
+fn with_one_replica_no_member_takes_a_dead_members_slot() {
     run_local(async {
         let mut cluster = Cluster::new(10, 1);
         for _ in 0..2 {
@@ -104,7 +104,7 @@ fn with_one_replica_nobody_takes_a_dead_members_place() {
 }
 
 #[test]
-fn what_a_dead_holder_was_to_send_is_still_to_come() {
+fn data_of_a_dead_source_counts_as_missing() {
     run_local(async {
         let mut cluster = Cluster::new(10, 1);
         for _ in 0..2 {
@@ -115,7 +115,7 @@ fn what_a_dead_holder_was_to_send_is_still_to_come() {
         let mut estimates = Estimates::default();
         let mut expected = Vec::new();
         cluster.stop(0);
-        // It says how much it has, and no more.
+        // It sends its estimate, and nothing more.
         cluster.network.fail_after(1, 1);
         for _ in 0..2 {
             receiver::run(&cluster.first_shard(joiner), &mut estimates).await.unwrap_err();
@@ -132,7 +132,7 @@ fn what_a_dead_holder_was_to_send_is_still_to_come() {
 }
 
 #[test]
-fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
+fn a_transfer_continues_after_the_source_died() {
     run_local(async {
         let mut cluster = Cluster::new(11, 1);
         cluster.add(2, MemberState::Normal).await;
@@ -154,7 +154,7 @@ fn a_transfer_goes_on_where_it_was_when_the_sender_died() {
 }
 
 #[test]
-fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
+fn a_transfer_continues_after_the_receiver_died() {
     run_local(async {
         for style in CrashStyle::ALL {
             let mut cluster = Cluster::new(12, 1);
@@ -176,7 +176,7 @@ fn a_transfer_goes_on_where_it_was_when_the_receiver_died() {
 }
 
 #[test]
-fn a_receiver_that_dies_between_pieces_has_stored_only_what_is_in_files() {
+fn a_receiver_that_dies_between_chunks_has_stored_only_progress_that_is_in_files() {
     const ENOUGH: u64 = 5 << 20;
     run_local(async {
         for style in CrashStyle::ALL {
@@ -191,7 +191,7 @@ fn a_receiver_that_dies_between_pieces_has_stored_only_what_is_in_files() {
                     }
                 };
                 tokio::select! {
-                    outcome = fetch(&cluster, joiner) => panic!("{outcome:?}: there is not more to fetch"),
+                    outcome = fetch(&cluster, joiner) => panic!("{outcome:?}: there is nothing more to stream"),
                     () = enough => {}
                 }
             }
@@ -207,7 +207,7 @@ fn a_receiver_that_dies_between_pieces_has_stored_only_what_is_in_files() {
 }
 
 #[test]
-fn a_damaged_piece_is_not_applied_but_fetched_again() {
+fn a_damaged_chunk_is_not_applied_but_requested_again() {
     run_local(async {
         let mut cluster = Cluster::new(13, 1);
         cluster.add(1, MemberState::Normal).await;
@@ -220,7 +220,7 @@ fn a_damaged_piece_is_not_applied_but_fetched_again() {
 }
 
 #[test]
-fn another_holder_is_asked_when_one_dies_on_the_way() {
+fn another_source_is_asked_when_one_dies_on_the_way() {
     run_local(async {
         let mut cluster = Cluster::new(14, 3);
         for _ in 0..4 {
@@ -237,7 +237,7 @@ fn another_holder_is_asked_when_one_dies_on_the_way() {
 }
 
 #[test]
-fn what_was_fetched_stays_fetched_when_a_dead_holder_comes_back() {
+fn streamed_ranges_are_not_streamed_again_when_a_dead_source_comes_back() {
     run_local(async {
         let mut cluster = Cluster::new(18, 2);
         for _ in 0..3 {
@@ -257,7 +257,7 @@ fn what_was_fetched_stays_fetched_when_a_dead_holder_comes_back() {
 }
 
 #[test]
-fn what_is_written_meanwhile_to_both_sides_stays() {
+fn writes_during_a_transfer_are_kept() {
     run_local(async {
         let mut cluster = Cluster::new(15, 1);
         cluster.add(1, MemberState::Normal).await;
@@ -270,13 +270,13 @@ fn what_is_written_meanwhile_to_both_sides_stays() {
 }
 
 #[test]
-fn a_holder_that_has_another_epoch_sends_nothing() {
+fn a_source_with_another_epoch_sends_nothing() {
     run_local(async {
         let mut cluster = Cluster::new(16, 1);
         cluster.add(1, MemberState::Normal).await;
         cluster.write(50, 10).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
-        // The holder has applied the next step, or the one before.
+        // The source has applied the next step, or the one before.
         cluster.install_on(0, 1_000);
         assert!(matches!(fetch(&cluster, joiner).await, Err(TransferError::RingChanged)));
         cluster.install_on(0, 1);

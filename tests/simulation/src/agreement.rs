@@ -1,4 +1,4 @@
-//! Whether all members agree on what they are to agree on: members and schema, version by version.
+//! Checks that all members agree on members and schema, version by version.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,17 +9,17 @@ use helenus_ring::topology::Topology;
 
 use crate::world::{World, pause_ms};
 
-/// How often all nodes are looked at, in virtual milliseconds.
+/// Interval between checks of all nodes, in virtual milliseconds.
 const PERIOD_MS: u64 = 500;
 
-/// The state that the first node seen at a version had.
+/// The state of the first node that was seen at a version.
 struct Known {
     node: usize,
     topology: Arc<Topology>,
     catalog: Arc<Catalog>,
 }
 
-/// Looks at all shards of all nodes until the load is over: whoever is at the same version has the same members and schema.
+/// Checks all shards of all nodes until the load is over: nodes at one version must have equal members and schema.
 pub async fn watch(world: Rc<World>) {
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
     while !world.is_load_over.get() {
@@ -53,7 +53,7 @@ fn look(world: &World, known: &mut BTreeMap<u64, Known>) {
     }
 }
 
-/// The first difference between what members have, in words; `None`: they agree.
+/// A description of the first difference between members; `None`: they agree.
 pub fn difference(world: &World) -> Option<String> {
     let members = world.members();
     let views: Vec<_> = members
@@ -67,7 +67,7 @@ pub fn difference(world: &World) -> Option<String> {
             return Some(format!("n{one} and n{other} have other members: {topology:?}, {other_topology:?}"));
         }
         if format!("{catalog:?}") != format!("{other_catalog:?}") {
-            return Some(format!("n{one} and n{other} have other schemas"));
+            return Some(format!("n{one} and n{other} have different schemas"));
         }
     }
     None

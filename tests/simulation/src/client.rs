@@ -1,4 +1,4 @@
-//! Clients: statements executed at a node, with a timeout, and what became of them.
+//! Clients: execute statements on a node, with a timeout, and report the outcome.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use tokio::sync::oneshot;
 
 use crate::machine::Machine;
 
-/// How long a client waits; longer than any timeout of the server.
+/// Timeout of a client; longer than any timeout of the server.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Values in wire encoding; `None` is null.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// What a statement came to.
+/// The answer to a statement.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     pub rows: Vec<Row>,
-    /// State of the next page.
+    /// Paging state of the next page.
     pub next_page: Option<Vec<u8>>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AskError {
-    /// It was refused before anything was done.
+    /// The statement was refused before anything was done.
     #[error("refused: {0}")]
     Refused(String),
-    /// It may have been carried out, or be carried out later.
+    /// The statement may have been executed, or may be executed later.
     #[error("unknown: {0}")]
     Unknown(String),
 }
 
-/// A statement with values in its text.
+/// A statement with its values in its text.
 #[derive(Debug, Clone)]
 pub struct Question {
     pub text: String,
@@ -57,17 +57,17 @@ impl Question {
     }
 }
 
-/// Has a statement carried out by a shard of a node.
+/// Executes a statement on a shard of a node.
 pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<Answer, AskError> {
     let context = machine.context(shard).filter(|_| machine.is_serving());
     let Some(context) = context else { return Err(AskError::Refused("the node is down".to_owned())) };
     if context.node.board.state() > ServingState::Serving {
-        return Err(AskError::Refused("the node takes no clients".to_owned()));
+        return Err(AskError::Refused("the node accepts no clients".to_owned()));
     }
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
     machine.spawn(async move {
-        // The client may have given up.
+        // The client may have timed out.
         let _ = sender.send(execute(&context, &question).await);
         drop(coordinating);
     });
@@ -118,7 +118,7 @@ async fn execute(context: &Rc<ShardContext>, question: &Question) -> Result<Answ
     })
 }
 
-/// Rows of `[bytes]` cells.
+/// Decodes rows of `[bytes]` cells.
 fn rows(mut bytes: &[u8], row_count: usize, column_count: usize) -> Vec<Row> {
     let mut rows = Vec::with_capacity(row_count);
     for _ in 0..row_count {
@@ -150,7 +150,7 @@ pub fn integer(row: &Row, column: usize) -> Option<i64> {
     }
 }
 
-/// Whether a conditional statement was applied: its answer's first column.
+/// Whether a conditional statement was applied: the first column of its answer.
 pub fn applied(answer: &Answer) -> Option<bool> {
     answer.rows.first()?.first()?.as_deref().map(|bytes| bytes == [1])
 }

@@ -1,4 +1,4 @@
-//! Time of a simulated node: virtual time, and a wall clock that runs fast or slow and jumps.
+//! The clock of a simulated node: virtual time, and a wall clock that runs fast or slow and jumps.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 /// The wall clock of every node at the start of a simulation, in microseconds since the epoch.
 pub const START_MICROS: i64 = 1_700_000_000_000_000;
 
-/// How a node's wall clock differs from the true time; it outlives restarts.
+/// The difference between a node's wall clock and the true time; it survives restarts.
 #[derive(Debug, Default)]
 pub struct Skew {
     pub offset_micros: Cell<i64>,
-    /// Millionths by which it runs too fast.
+    /// By how much the clock runs too fast, in parts per million.
     pub drift_ppm: Cell<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the replicas of every partition hold the same, as their own engines see it.
+//! Checks that the replicas of every partition hold equal data, read from their own engines.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,17 +12,17 @@ use crate::world::World;
 /// The keyspace of the load.
 const KEYSPACE: &str = "sim";
 
-/// A row's bytes by the nodes that hold it.
+/// The bytes of a row, by node.
 type Copies = BTreeMap<usize, Vec<u8>>;
 
-/// The tables of the load that are there.
+/// The existing tables of the load.
 pub fn tables(world: &World) -> Vec<String> {
     let context = world.members().iter().find_map(|machine| machine.context(0));
     let keyspace = context.and_then(|context| context.catalog().keyspaces.get(KEYSPACE).cloned());
     keyspace.map_or_else(Vec::new, |keyspace| keyspace.tables.keys().cloned().collect())
 }
 
-/// The first difference between replicas in these tables, in words; `None`: there is none.
+/// A description of the first difference between replicas in these tables; `None`: there is none.
 pub fn difference(world: &World, tables: &[String]) -> Option<String> {
     for table in tables {
         let mut rows: BTreeMap<(i64, Vec<u8>), Copies> = BTreeMap::new();

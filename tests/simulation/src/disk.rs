@@ -1,5 +1,5 @@
-//! The disk of a simulated node: the engine's simulated file system with time: calls take a while, and a slow disk takes
-//! long.
+//! The disk of a simulated node: the engine's simulated file system with time: calls take a while, and a slow disk
+//! takes long.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use helenus_engine::io::{
 
 use crate::trace::{Event, Trace};
 
-/// How long a node's disk takes.
+/// The latency of a node's disk.
 pub struct Pace {
-    /// The most that a sync takes, in microseconds; the least is a fifth of it.
+    /// Longest duration of a sync, in microseconds; the shortest is a fifth of it.
     sync_micros_max: AtomicU64,
     random: Mutex<SplitMix64>,
 }
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// Makes every sync take up to this long; `None`: as usual.
+    /// Makes every sync take up to this long; `None`: the usual time.
     pub fn set_slow(&self, sync_max: Option<Duration>) {
         let micros = sync_max.map_or(Self::USUAL_SYNC_MICROS, |duration| duration.as_micros() as u64);
         self.sync_micros_max.store(micros, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// A [`SimulatedDisk`] whose calls take time and are noted.
+/// A [`SimulatedDisk`] whose calls take time and are recorded in the trace.
 #[derive(Clone)]
 pub struct PacedDisk {
     node: usize,

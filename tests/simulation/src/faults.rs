@@ -11,22 +11,22 @@ use crate::plan::FaultKind;
 use crate::transitions;
 use crate::world::{World, pause_ms};
 
-/// How long a node may take to come up once everything is well.
+/// Time limit for a node to come up after healing.
 const START_MAX: Duration = Duration::from_mins(1);
-/// The same where members come and go: each waits for its turn and for its data.
+/// Time limit for a node to come up if members join and leave: each waits for its turn and for its data.
 const TRANSITIONS_MAX: Duration = Duration::from_mins(4);
-/// Between two looks whether all is well.
+/// Interval between checks after healing.
 const LOOK_MS: u64 = 200;
-/// Before a node is started again whose join was taken back.
+/// Pause before a node whose join was cancelled is restarted.
 const RESTART_MS: u64 = 5_000;
-/// How long it takes to set a clock right.
+/// Time until a wrong clock is corrected.
 const CLOCK_MS: u64 = 500;
-/// What a full disk still has room for, in bytes at most.
+/// Most bytes for which a full disk still has room.
 const LAST_BYTES: u64 = 20_000;
-/// The longest sync of a slow disk.
+/// Longest sync of a slow disk.
 const SLOW_MAX: Duration = Duration::from_secs(1);
 
-/// Does what the plan says until the load is over.
+/// Injects the faults of the plan until the load is over.
 pub async fn inject(world: Rc<World>) {
     let mut random = world.random();
     if world.plan.faults.is_empty() {
@@ -65,7 +65,7 @@ fn begin(
     match kind {
         FaultKind::Crash => crash_and_restart(world, machine, style(random), duration_ms),
         FaultKind::PowerLoss => {
-            // Power that is about to fail may slow the disks down first: more is on its way to them then.
+            // A failing power supply may slow the disks down first: then more writes are in flight at the power loss.
             let warning_ms = if random.chance(1, 3) { 50 + random.below(500) } else { 0 };
             let style = random.chance(1, 2).then(|| style(random));
             if warning_ms > 0 {
@@ -120,7 +120,7 @@ fn begin(
             }
         }
         FaultKind::SlowDisk => {
-            // They may share what makes them slow.
+            // Machines may share the cause of being slow.
             let machines = if random.chance(1, 3) { world.members() } else { vec![machine] };
             let sync_max = Duration::from_millis(20 + random.below(SLOW_MAX.as_millis() as u64));
             for machine in &machines {
@@ -153,7 +153,7 @@ fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..nodes).flat_map(move |from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to)
 }
 
-/// Does something later, unless the load is over then: the end undoes everything itself.
+/// Runs an action later, unless the load is over by then: healing undoes everything itself.
 fn later(world: &Rc<World>, after_ms: u64, action: impl FnOnce(&Rc<World>) + 'static) {
     let shared = world.clone();
     world.spawn(async move {
@@ -190,7 +190,7 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
     }
 }
 
-/// Switches a machine on, if it is a member or to become one.
+/// Switches a machine on, if it is a member or about to become one.
 pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
     if machine.is_running() || !machine.is_member() {
         return;
@@ -205,17 +205,17 @@ pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
 
 fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
     world.trace.note(format!("n{} does not start: {error}", machine.index));
-    // It may know before others that are up.
+    // The node itself may know it before other running nodes.
     let says_so = machine.is_leaving.get() && error.contains("was removed from the cluster");
     if transitions::note_if_left(world, &machine, says_so) {
         return;
     }
     let is_excused =
         world.plan.faults.iter().any(|kind| matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync));
-    // A crash on the way has taken the node down already.
+    // A crash during the start has stopped the node already.
     if machine.is_running() {
         if error.contains("the clocks are") {
-            // As an operator would, when the log says so.
+            // As an operator would do after reading the log.
             world.trace.note(format!("the clock of n{} is set right", machine.index));
             machine.set_clock_right();
             machine.crash(CrashStyle::KeepAll);
@@ -232,13 +232,13 @@ fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
     }
 }
 
-/// Ends all faults and brings every node up.
+/// Ends all faults and starts every node.
 pub async fn heal(world: &Rc<World>) {
     world.trace.note("all faults end");
     world.network.heal();
     for machine in &world.machines {
         if world.plan.changes_members() {
-            // Clocks that are far apart keep nodes from joining.
+            // Nodes whose clocks differ too much cannot join.
             machine.set_clock_right();
         }
         machine.set_paused(false);
@@ -255,7 +255,7 @@ pub async fn heal(world: &Rc<World>) {
             boot(world, machine.clone());
             all_serve &= machine.is_serving();
         }
-        // First: it takes note of those that have left, who serve no more.
+        // First, because it records the members that have left and serve no more.
         if transitions::are_over(world) && all_serve && all_see_all(world) {
             return;
         }
@@ -273,7 +273,7 @@ pub async fn heal(world: &Rc<World>) {
     }
 }
 
-/// Whether every member takes every member for alive.
+/// Whether every member counts every member as alive.
 pub fn all_see_all(world: &World) -> bool {
     let members = world.members();
     members.iter().all(|machine| {

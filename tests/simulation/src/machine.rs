@@ -1,9 +1,9 @@
-//! A machine with a node on it: the node's tasks live in a set of their own, and dropping the set is the crash.
+//! A machine with a node on it: the node's tasks are in a set of their own, which is dropped to simulate a crash.
 //!
 //! Invariants:
-//! * Disk, clock skew and identity outlive a crash; nothing else does.
-//! * A node's tasks are polled by one task of the simulation. What crashes, pauses or starts a node must not be a task of
-//!   that node.
+//! * Disk, clock skew and identity survive a crash; nothing else does.
+//! * A node's tasks are polled by one task of the simulation. A task that crashes, pauses or starts a node must not
+//!   be a task of that node.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -35,26 +35,26 @@ use crate::network::{Network, SimulatedTransport};
 use crate::trace::Trace;
 use crate::uuids::{SEEDED_UUIDS, random_uuid};
 
-/// What stays the same over all lives of a machine's node.
+/// The properties of a machine that do not change with restarts of its node.
 pub struct Hardware {
     pub index: usize,
     pub host_id: HostId,
     pub address: SocketAddr,
     pub config: Config,
     pub planted_bug: Option<PlantedBug>,
-    /// At the beginning.
+    /// The part at the beginning.
     pub part: Part,
     pub seed: u64,
 }
 
-/// What a machine is to the cluster.
+/// The part of a machine in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// It may join later.
     Spare,
-    /// It is a member, or is to become one.
+    /// It is a member, or is joining.
     Member,
-    /// It was a member, or died on the way there; it is none any more.
+    /// It was a member, or died while joining; it is not a member any more.
     Gone,
 }
 
@@ -62,7 +62,7 @@ pub enum Part {
 pub struct Machine {
     pub index: usize,
     pub host_id: HostId,
-    /// For other nodes.
+    /// The address for other nodes.
     pub address: SocketAddr,
     pub config: Config,
     planted_bug: Option<PlantedBug>,
@@ -78,7 +78,7 @@ pub struct Machine {
     poller: RefCell<Option<AbortHandle>>,
     contexts: RefCell<Vec<Rc<ShardContext>>>,
     pub part: Cell<Part>,
-    /// It was asked to leave.
+    /// Whether it was asked to leave.
     pub is_leaving: Cell<bool>,
     is_serving: Cell<bool>,
     is_paused: Cell<bool>,
@@ -135,12 +135,12 @@ impl Machine {
         self.is_serving.get()
     }
 
-    /// Why a shard takes no more writes, if one does not.
+    /// The reason why a shard accepts no more writes, if one has failed.
     pub fn failure(&self) -> Option<String> {
         self.contexts.borrow().iter().find_map(|context| failure::reason(context))
     }
 
-    /// A shard of the node, taken modulo their number; `None` while it is down.
+    /// A shard of the node, taken modulo the number of shards; `None` while the node is down.
     pub fn context(&self, shard: usize) -> Option<Rc<ShardContext>> {
         let contexts = self.contexts.borrow();
         contexts.get(shard % contexts.len().max(1)).cloned()
@@ -156,29 +156,29 @@ impl Machine {
         Arc::new(PacedDisk::new(self.index, self.disk.clone(), self.pace.clone(), self.trace.clone()))
     }
 
-    /// Whether it is a member, or is to become one.
+    /// Whether the machine is a member, or is joining.
     pub fn is_member(&self) -> bool {
         self.part.get() == Part::Member
     }
 
-    /// Has the node do something, and waits for what it comes to; an error when the node is down or dies meanwhile.
+    /// Runs a future on the node and returns its result. An error if the node is down or crashes meanwhile.
     pub async fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Result<T, String> {
         let (sender, receiver) = oneshot::channel();
         self.spawn(async move {
-            // Whoever asked may be gone.
+            // The caller may have ended.
             let _ = sender.send(future.await);
         });
         receiver.await.map_err(|_| "the node has died".to_owned())
     }
 
-    /// Adds a task to the node; it is dropped when the node is down or crashes.
+    /// Adds a task to the node; the task is dropped when the node is down or crashes.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         if let Some(tasks) = &*self.tasks.borrow() {
             tasks.spawn_local(future);
         }
     }
 
-    /// Switches it on and returns when clients may come; an error when it crashed or refused to start.
+    /// Switches the machine on and returns when the node serves clients. An error if it crashed or refused to start.
     pub async fn boot(self: &Rc<Self>) -> Result<(), String> {
         let Some(simulation) = self.simulation.upgrade() else {
             return Err("the simulation is over".to_owned());
@@ -187,7 +187,7 @@ impl Machine {
         let (sender, receiver) = oneshot::channel();
         let machine = self.clone();
         tasks.spawn_local(async move {
-            // Nobody waits any more when the simulation ends meanwhile.
+            // The simulation may have ended meanwhile.
             let _ = sender.send(machine.start().await);
         });
         *self.tasks.borrow_mut() = Some(tasks);
@@ -199,7 +199,7 @@ impl Machine {
             }
             match &mut *machine.tasks.borrow_mut() {
                 Some(tasks) => {
-                    // Without tasks it is ready, and has more to do when one is added.
+                    // A set without tasks is ready at once, and has more to do when a task is added.
                     let _ = tasks.as_mut().poll(context);
                     Poll::Pending
                 }
@@ -270,7 +270,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the node at once. `style` says what of the disk's un-synced contents is there at the next start.
+    /// Crashes the node. `style` decides which un-synced contents of the disk survive.
     pub fn crash(&self, style: CrashStyle) {
         self.trace.note(format!("n{} crashes ({style:?})", self.index));
         self.disk.crash();
@@ -288,13 +288,13 @@ impl Machine {
         self.disk.restart(style, self.random.borrow_mut().next_u64());
     }
 
-    /// Makes its clock show the time of the others.
+    /// Sets its clock to the time of the others.
     pub fn set_clock_right(&self) {
         self.skew.offset_micros.set(0);
         self.skew.drift_ppm.set(0);
     }
 
-    /// Stops the node's tasks where they are, as SIGSTOP does, or lets them go on.
+    /// Pauses the node's tasks, as SIGSTOP does, or resumes them.
     pub fn set_paused(&self, is_paused: bool) {
         self.is_paused.set(is_paused);
         if !is_paused && let Some(waker) = self.paused.take() {

@@ -1,7 +1,7 @@
 //! Simulates clusters of Helenus: many nodes in one thread, virtual time, everything from one seed.
 //!
-//! A seed stands for a cluster, a load and a schedule of faults. The verdict is that of the checkers: what was promised to
-//! clients was kept, and the replicas are equal once everything is well again. The same seed gives the same events.
+//! A seed determines a cluster, a load and a schedule of faults. The checkers decide: all guarantees to clients were
+//! kept, and the replicas are equal after healing. Every run of a seed gives the same events.
 
 mod agreement;
 mod client;
@@ -42,16 +42,16 @@ struct Options {
     /// The seeds to run: one, or FIRST..LAST (both of them included).
     #[arg(long, default_value = "1..20", value_parser = parse_seeds)]
     seeds: (u64, u64),
-    /// Runs every seed twice and compares what happened.
+    /// Runs every seed twice and compares the events.
     #[arg(long)]
     twice: bool,
-    /// Prints what happens as it happens.
+    /// Prints rare events as they happen.
     #[arg(long)]
     echo: bool,
-    /// Prints every message and disk call too, each with the digest up to it.
+    /// Prints every message and disk call too, each with the digest so far.
     #[arg(long)]
     everything: bool,
-    /// Nodes of every cluster (default: the seed says).
+    /// Nodes of every cluster (default: chosen by the seed).
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=100))]
     nodes: Option<u16>,
     /// Kinds of load to choose from (default: all).
@@ -63,13 +63,13 @@ struct Options {
     /// Plants a bug in every node: the checkers have to find it.
     #[arg(long)]
     plant: Option<String>,
-    /// Seeds at a time.
+    /// Seeds to run concurrently.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Goes on after a failing seed.
+    /// Continues after a failing seed.
     #[arg(long)]
     keep_going: bool,
-    /// What the nodes log: a `tracing` filter such as `helenus=debug`.
+    /// Logs of the nodes: a `tracing` filter such as `helenus=debug`.
     #[arg(long)]
     log: Option<String>,
 }
@@ -92,7 +92,7 @@ fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
     }
 }
 
-/// Those of all kinds that are named; all when none is.
+/// The named ones of all kinds; all if no name is given.
 fn named<T: Copy + std::fmt::Debug>(all: &[T], names: &[String]) -> Result<Vec<T>, String> {
     if names.is_empty() {
         return Ok(all.to_vec());
@@ -105,7 +105,7 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], names: &[String]) -> Result<Vec<T
     Ok(found)
 }
 
-/// Runs a plan on a thread of its own: what the program keeps for each thread begins anew.
+/// Runs a plan on a thread of its own, because the program keeps state for each thread.
 fn run(plan: &Plan, echo: Echo) -> Result<Verdict, String> {
     let plan = plan.clone();
     std::thread::Builder::new()
@@ -118,7 +118,7 @@ fn run(plan: &Plan, echo: Echo) -> Result<Verdict, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Runs a seed; false when it fails.
+/// Runs a seed. Returns false if it fails.
 fn judge(seed: u64, options: &Options, choice: &Choice) -> bool {
     let plan = Plan::new(seed, choice);
     let verdict = run(&plan, options.echo()).and_then(|verdict| {

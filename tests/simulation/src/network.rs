@@ -1,10 +1,10 @@
-//! The network between simulated nodes: messages take a while, overtake each other, and get lost where links are cut.
+//! The network between simulated nodes: messages take a while, overtake each other, and get lost on cut links.
 //!
 //! Invariants:
-//! * A message is lost if its link is cut when it leaves or when it would arrive; nothing reaches a node that is down, and
-//!   nothing that an earlier life of a node was waiting for reaches the next one.
-//! * Messages on their way belong to the network: they outlive their sender.
-//! * A call is never carried out twice; a message without an answer may be.
+//! * A message is lost if its link is cut when it leaves or when it would arrive. Nothing reaches a node that is
+//!   down. Answers to requests of an earlier run of a node do not reach the next run.
+//! * Messages in flight belong to the network: they survive their sender.
+//! * A call is never executed twice; a message without an answer may be.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,11 +30,11 @@ use crate::trace::{Event, Trace};
 /// One direction between two nodes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Link {
-    /// Nothing gets through.
+    /// No message gets through.
     pub is_cut: bool,
-    /// On top of the usual latency.
+    /// Added to the usual latency.
     pub delay: Duration,
-    /// Of 1000 messages, how many get lost.
+    /// How many of 1000 messages get lost.
     pub loss_per_mille: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Network {
     random: RefCell<SplitMix64>,
     links: RefCell<BTreeMap<(usize, usize), Link>>,
     machines: RefCell<Vec<Weak<Machine>>>,
-    /// Of 1000 messages without an answer, how many come twice.
+    /// How many of 1000 messages without an answer arrive twice.
     pub duplicates_per_mille: Cell<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Network {
         }
     }
 
-    /// Connects a machine; its place is its number.
+    /// Connects a machine. Its index is its number.
     pub fn connect(&self, machine: &Rc<Machine>) {
         self.machines.borrow_mut().push(Rc::downgrade(machine));
     }
@@ -79,7 +79,7 @@ impl Network {
         self.links.borrow().get(&(from, to)).copied().unwrap_or_default()
     }
 
-    /// Makes all links whole and fast.
+    /// Makes all links reliable and fast.
     pub fn heal(&self) {
         self.links.borrow_mut().clear();
         self.duplicates_per_mille.set(0);
@@ -89,7 +89,7 @@ impl Network {
         self.machines.borrow().iter().filter_map(Weak::upgrade).find(|machine| machine.address == address)
     }
 
-    /// How long a message takes; `None`: it gets lost.
+    /// The latency of a message; `None`: it gets lost.
     fn latency(&self, from: usize, to: usize) -> Option<Duration> {
         let link = self.link(from, to);
         let mut random = self.random.borrow_mut();
@@ -131,7 +131,7 @@ impl Network {
         }
         if !target.is_up() {
             self.trace.record(lost, &[]);
-            // The machine refuses the connection, unless it is dead as a whole.
+            // The machine refuses the connection, unless the whole machine is down.
             if let Some(answer) = answer
                 && self.chance(1, 2)
             {
@@ -180,7 +180,7 @@ impl Network {
                 return network.trace.record(lost, &[]);
             }
             network.trace.record(Event::Delivered { from, to: asker.node }, &[]);
-            // The asker has given up, or is no more.
+            // The caller has timed out, or its node has crashed.
             let _ = answer.send(Ok(response));
         });
     }
@@ -192,7 +192,7 @@ struct Sender {
     host_id: HostId,
 }
 
-/// A shard's way into the network.
+/// The transport of one shard in the network.
 pub struct SimulatedTransport {
     network: Rc<Network>,
     sender: Sender,
@@ -220,7 +220,7 @@ impl Transport for SimulatedTransport {
             let answer = async {
                 match answered.await {
                     Ok(answer) => answer,
-                    // Lost, or the other side died: either the connection breaks, or nothing is ever heard again.
+                    // Lost, or the other node crashed: either the connection breaks, or no answer ever arrives.
                     Err(_) if network.chance(1, 2) => {
                         tokio::time::sleep(Duration::from_millis(2)).await;
                         let reason = "connection reset".to_owned();

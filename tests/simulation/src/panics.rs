@@ -1,4 +1,4 @@
-//! Panics of nodes: a node catches them task by task, so they are looked for where they begin.
+//! Panics of nodes: the runtime of a node catches them task by task, so they are recorded in the panic hook.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ thread_local! {
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has every panic of every thread remembered by the thread.
+/// Records every panic of a thread with the thread.
 pub fn watch() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or(String::new(), |place| format!(" at {place}"));

@@ -1,6 +1,7 @@
-//! What a seed stands for: the cluster, the load and the faults.
+//! The plan of a seed: the cluster, the load and the faults.
 //!
-//! Each seed has only some kinds of faults and load: what two kinds do together is not hidden by all the others.
+//! Each seed has only some kinds of faults and load, so that interactions of two kinds are not hidden by all the
+//! others.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,20 +9,20 @@ use std::time::Duration;
 use helenus::planted::PlantedBug;
 use helenus_engine::io::SplitMix64;
 
-/// Something that goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A node dies and comes back; what was not synced is lost in some way.
+    /// A node crashes and comes back; data that was not synced is lost in some way.
     Crash,
-    /// All nodes die at once.
+    /// All nodes crash at once.
     PowerLoss,
-    /// Two groups of nodes do not hear each other.
+    /// Two groups of nodes do not receive messages of each other.
     Partition,
     /// Messages of one direction are lost.
     OneWay,
     /// A link is slow and loses messages.
     BadLink,
-    /// A node stands still and goes on.
+    /// A node is paused and resumed.
     Pause,
     /// A wall clock jumps or drifts.
     Clock,
@@ -54,7 +55,7 @@ impl FaultKind {
         Self::Remove,
     ];
 
-    /// Whether a node may forget what it had not made durable: hints of writes that nobody was told of, for example.
+    /// Whether a node may lose data that was not durable: hints of unacknowledged writes, for example.
     pub fn kills_nodes(self) -> bool {
         matches!(self, Self::Crash | Self::PowerLoss | Self::FullDisk | Self::FailedSync | Self::Remove)
     }
@@ -76,7 +77,7 @@ impl LoadKind {
         [Self::Registers, Self::Transactions, Self::Pages, Self::Counters, Self::Batches, Self::Schema];
 }
 
-/// What a seed may choose from.
+/// The options from which a seed chooses.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// `None`: the seed chooses.
@@ -86,27 +87,28 @@ pub struct Choice {
     pub planted_bug: Option<PlantedBug>,
 }
 
-/// Everything that a seed decides in advance.
+/// All decisions of a seed that are made in advance.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
-    /// Nodes at the beginning.
+    /// Number of nodes at the beginning.
     pub nodes: usize,
-    /// Machines that may join.
+    /// Number of machines that may join.
     pub spares: usize,
-    /// Shards of each node, the spares' behind the others'.
+    /// Number of shards of each node; those of spares come last.
     pub shards: Vec<usize>,
-    /// Tokens of each node. Few: to share many out evenly would take most of the time of a seed.
+    /// Number of tokens of each node. There are few, because computing many even ones would take most of the time of
+    /// a seed.
     pub tokens: usize,
     pub load: Vec<LoadKind>,
     pub clients: usize,
     pub faults: Vec<FaultKind>,
-    /// How long load and faults last.
+    /// Duration of load and faults.
     pub duration: Duration,
-    /// How fast ranges change their owners; 0: as fast as they can. There is so little data that a transition would be over before
-    /// anything can happen to it.
+    /// Rate of streams; 0: no limit. There is so little data that without a limit a transition would be over before
+    /// any fault could affect it.
     pub stream_bytes_per_second: u64,
-    /// In every node.
+    /// Planted in every node.
     pub planted_bug: Option<PlantedBug>,
 }
 
@@ -119,7 +121,7 @@ impl Plan {
         let load = choose(&mut random, &choice.load, 2, 3);
         let faults =
             if random.chance(1, 12) { Vec::new() } else { choose(&mut random, &choice.faults, 1, 3) };
-        // Somebody must be able to do without who goes.
+        // Enough members must remain to do without those that leave.
         let goes = faults.iter().any(|fault| matches!(fault, FaultKind::Leave | FaultKind::Remove));
         let nodes =
             if goes && choice.nodes.is_none() { nodes.max(4 + random.below(2) as usize) } else { nodes };
@@ -140,17 +142,17 @@ impl Plan {
         }
     }
 
-    /// Whether nodes die, if only for a while.
+    /// Whether nodes crash, even if they come back.
     pub fn kills_nodes(&self) -> bool {
         self.faults.iter().any(|fault| fault.kills_nodes())
     }
 
-    /// Whether a disk may be lost: what only one node has is lost with it.
+    /// Whether a disk may be lost: data that only one node has is lost with it.
     pub fn loses_disks(&self) -> bool {
         self.faults.contains(&FaultKind::Remove)
     }
 
-    /// Whether members come and go.
+    /// Whether members join and leave.
     pub fn changes_members(&self) -> bool {
         self.faults
             .iter()
@@ -158,7 +160,7 @@ impl Plan {
     }
 }
 
-/// Each with that probability, and at least one.
+/// Chooses each with that probability, and at least one.
 fn choose<T: Copy>(random: &mut SplitMix64, from: &[T], numerator: u64, denominator: u64) -> Vec<T> {
     let mut chosen: Vec<T> = from.iter().copied().filter(|_| random.chance(numerator, denominator)).collect();
     if chosen.is_empty()

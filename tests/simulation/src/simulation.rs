@@ -1,4 +1,4 @@
-//! One seed from its first event to its verdict.
+//! Runs one seed from its first event to its verdict.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -26,34 +26,34 @@ use crate::uuids::{SeededUuids, random_uuid};
 use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
 
-/// How long replicas may take to become equal once everything is well.
+/// Time limit for replicas to become equal after healing.
 const CONVERGENCE_MAX: Duration = Duration::from_mins(1);
 
-/// How long one step of the founding of the cluster may take.
+/// Time limit for one step of founding the cluster.
 const FOUNDING_MAX: Duration = Duration::from_secs(30);
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Debug, Clone)]
 pub struct Verdict {
     pub violations: Vec<String>,
-    /// Of everything that happened.
+    /// Digest of all events.
     pub digest: u64,
     pub events: u64,
     pub virtual_time: Duration,
-    /// Histories that were too long to be judged.
+    /// Number of histories that were too long to be judged.
     pub unjudged: usize,
     pub last_events: Vec<String>,
 }
 
-/// Whether this program was built so that a seed gives the same events each time (`make simulate` does).
+/// Whether this program was built so that every run of a seed gives the same events (as `make simulate` does).
 pub const REPLAYS: bool = cfg!(tokio_unstable);
 
-/// Runs a plan on this thread, which must not have run another one: what the program keeps for each thread would carry
-/// over.
+/// Runs a plan on this thread, which must not have run another one: the program keeps state for each thread, which
+/// would affect the next run.
 pub fn run(plan: &Plan, echo: Echo) -> std::io::Result<Verdict> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Which of several waiters is woken first, and `select!` without an order, are the runtime's choice.
+    // The runtime chooses which of several waiters is woken first, and the order in `select!`.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_be_bytes()));
     let runtime = builder.build()?;
@@ -125,7 +125,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         num_tokens: plan.tokens,
         internode: Some(address(index).into()),
         seeds: seeds(plan, index),
-        // Small, so that memtables are flushed, tables merged and the log's segments reused within seconds.
+        // Small, so that memtables are flushed, tables compacted and log segments reused within seconds.
         memtable_bytes: 256 << 10,
         commit_log_segment_bytes: 64 << 10,
         commit_log_total_bytes: 256 << 10,
@@ -137,13 +137,13 @@ fn config(plan: &Plan, index: usize) -> Config {
     }
 }
 
-/// Those that found the cluster look at the first, who joins later at all of them.
+/// The founding nodes have the first one as their seed, nodes that join later have all of them.
 fn seeds(plan: &Plan, index: usize) -> Vec<Endpoint> {
     let known = if index < plan.nodes { 1 } else { plan.nodes };
     (0..known).map(|index| address(index).into()).collect()
 }
 
-/// Brings all nodes up as one cluster with the schema of the load.
+/// Starts all nodes as one cluster with the schema of the load.
 async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
     let first = &world.machines[0];
     first.boot().await?;
@@ -189,14 +189,14 @@ async fn run_load(world: &Rc<World>) {
         world.violation(format!("the faults ended early: {error}"));
     }
     if let Err(error) = agreement.await {
-        world.violation(format!("the look at what all agree on ended early: {error}"));
+        world.violation(format!("the agreement checker ended early: {error}"));
     }
     if !world.violations().is_empty() {
         return;
     }
     agree(world).await;
-    // Where no node has died, hints alone bring every write to every replica, but what became of a transaction whose
-    // coordinator gave up is for the next one on its partition to find out.
+    // If no node has crashed, hints alone bring every write to every replica. But a transaction whose coordinator
+    // gave up is only finished by the next one on its partition.
     if !world.plan.kills_nodes() {
         let mut hinted = convergence::tables(world);
         hinted.retain(|table| table != "transactions");
@@ -210,7 +210,7 @@ async fn run_load(world: &Rc<World>) {
     converge(world, &convergence::tables(world), "reads at ALL").await;
 }
 
-/// Reads every table at ALL, so that replicas that differ are repaired.
+/// Reads every table at ALL, so that differing replicas are repaired.
 async fn read_everything(world: &World) {
     let mut random = world.random();
     for table in convergence::tables(world) {
@@ -221,7 +221,7 @@ async fn read_everything(world: &World) {
     }
 }
 
-/// Waits until all members have the same members and schema.
+/// Waits until all members agree on members and schema.
 async fn agree(world: &World) {
     let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
     while let Some(difference) = agreement::difference(world) {
@@ -232,7 +232,7 @@ async fn agree(world: &World) {
     }
 }
 
-/// Waits until nobody keeps a hint any more: it may be all there is of a write that was acknowledged at ANY.
+/// Waits until no node keeps hints any more: a hint may be the only copy of a write that was acknowledged at ANY.
 async fn deliver_hints(world: &World) {
     let deadline = world.trace.now_micros() + CONVERGENCE_MAX.as_micros() as u64;
     let pending = || {

@@ -1,6 +1,6 @@
-//! Everything that happens in a simulation, in order: a digest of all of it, and the last events for people.
+//! Records everything that happens in a simulation, in order: a digest of all events, and the last events for people.
 //!
-//! Invariant: two runs of one seed have the same digest; an event that is not noted here is one whose order nobody checks.
+//! Invariant: two runs of one seed have equal digests. The order of events that are not recorded here is not checked.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,19 +8,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// Events kept for the report of a failure.
+/// Number of events kept for the report of a failure.
 const KEPT: usize = 400;
 
-/// What happened; numbers are nodes unless said otherwise.
+/// An event; numbers are nodes unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A message on its way: sender, receiver, length in bytes.
+    /// A message was sent: sender, receiver, length in bytes.
     Sent {
         from: usize,
         to: usize,
         bytes: usize,
     },
-    /// A message that came too late, into a partition, or to a dead node.
+    /// A message arrived too late, in a partition, or at a node that is down.
     Lost {
         from: usize,
         to: usize,
@@ -40,7 +40,7 @@ pub enum Event {
         operation: &'static str,
         bytes: usize,
     },
-    /// Anything rare, in words.
+    /// A rare event, in words.
     Note(String),
 }
 
@@ -57,12 +57,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// What is printed as it happens.
+/// The events to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
     Nothing,
     Notes,
-    /// With the digest after each event: where two runs differ is seen by `diff`.
+    /// With the digest after each event, so that `diff` shows where two runs differ.
     Everything,
 }
 
@@ -80,7 +80,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A record that starts now (virtual time).
+    /// A trace that starts now (virtual time).
     pub fn new(echo: Echo) -> Self {
         let state = State { digest: 0, events: 0, last: VecDeque::with_capacity(KEPT), echo };
         Self { start: Instant::now(), state: Mutex::new(state) }
@@ -95,7 +95,7 @@ impl Trace {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Takes an event up; `contents` go into the digest only.
+    /// Records an event; `contents` only goes into the digest.
     pub fn record(&self, event: Event, contents: &[u8]) {
         let now = self.now_micros();
         let mut state = self.state();
@@ -129,12 +129,12 @@ impl Trace {
         state.last.push_back((now, event));
     }
 
-    /// Takes a rare event up, in words.
+    /// Records a rare event, in words.
     pub fn note(&self, text: impl Into<String>) {
         self.record(Event::Note(text.into()), &[]);
     }
 
-    /// A digest of everything so far.
+    /// A digest of all events so far.
     pub fn digest(&self) -> u64 {
         self.state().digest
     }
@@ -144,7 +144,7 @@ impl Trace {
         self.state().events
     }
 
-    /// The last events, a line each.
+    /// The last events, one on each line.
     pub fn last_events(&self) -> Vec<String> {
         self.state().last.iter().map(|(at, event)| format!("{:>10.3} s  {event}", *at as f64 / 1e6)).collect()
     }

@@ -1,9 +1,9 @@
-//! Members that come and go under load: joins, leaves and removals of dead members, and what becomes of those that are none
-//! any more.
+//! Members that join and leave under load: joins, leavings and removals of dead members, and the end of former
+//! members.
 //!
 //! Invariants:
 //! * No more members leave than the keyspace can do without: as many stay as it has replicas.
-//! * Of the members whose disks are lost one at a time is not removed yet: a second loss could take a quorum's last copy.
+//! * At most one member whose disk is lost is not removed yet: a second loss could destroy the last copy of a quorum.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::faults;
 use crate::machine::{Machine, Part};
 use crate::world::{World, pause_ms};
 
-/// Members that always stay: the replicas of the keyspace.
+/// Number of members that always stay: the replicas of the keyspace.
 const MEMBERS_MIN: usize = 3;
-/// How long a removal may take before something that it waits for is taken back.
+/// Time limit of a removal, after which the transition that it waits for is cancelled.
 const REMOVAL_MAX: Duration = Duration::from_secs(20);
-/// How long a node that was removed may not know of it, in tries of a second.
+/// Time within which a removed node must learn of its removal, in attempts of a second.
 const AWARENESS_TRIES: usize = 30;
 
 /// A spare machine joins, if there is one.
@@ -36,7 +36,7 @@ pub fn join(world: &Rc<World>) {
     faults::boot(world, machine.clone());
 }
 
-/// Members that neither were asked to leave nor are on their way in.
+/// Members that were not asked to leave and are not joining.
 fn settled(world: &World) -> Vec<Rc<Machine>> {
     let has_joined = |machine: &Rc<Machine>| {
         newest_topology(world)
@@ -48,14 +48,14 @@ fn settled(world: &World) -> Vec<Rc<Machine>> {
     members
 }
 
-/// The newest topology that a node has.
+/// The newest topology of any node.
 pub fn newest_topology(world: &World) -> Option<Arc<Topology>> {
     let views =
         world.machines.iter().filter_map(|machine| machine.context(0)).map(|context| context.cluster());
     views.map(|view| view.topology.clone()).max_by_key(|topology| topology.version)
 }
 
-/// A member is asked to leave, if there are enough others.
+/// Asks a member to leave, if there are enough others.
 pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
     let members = settled(world);
     if members.len() <= MEMBERS_MIN {
@@ -82,7 +82,7 @@ pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
                     come_back(&shared, &machine).await;
                 }
             }
-            // What has begun goes on by itself; the end sees to it.
+            // A leaving that has begun continues by itself; healing waits for its end.
             Ok(Err(error)) => {
                 shared.trace.note(format!("n{} has not left: {error}", machine.index));
                 machine.is_leaving.set(false);
@@ -92,7 +92,7 @@ pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
     });
 }
 
-/// A member, or one that is joining, dies for good and is removed, if there are enough others.
+/// Destroys a member, or a joining node, and removes it, if there are enough others.
 pub fn remove(world: &Rc<World>, random: &mut SplitMix64) {
     if world.removals.get() > 0 {
         return;
@@ -107,7 +107,7 @@ pub fn remove(world: &Rc<World>, random: &mut SplitMix64) {
             !machine.is_serving() && !machine.is_leaving.get()
         }
     });
-    // A founder whose join is not known to be over could be needed yet.
+    // A founder whose join may not be over could still be needed.
     dying.retain(|machine| members.len() > MEMBERS_MIN || machine.index >= world.plan.nodes);
     if dying.is_empty() {
         return;
@@ -134,13 +134,13 @@ pub fn remove(world: &Rc<World>, random: &mut SplitMix64) {
     });
 }
 
-/// Asks some member to remove a dead one; whether it is done.
+/// Asks some member to remove a dead one. Returns whether it is removed.
 async fn removed_by_someone(world: &World, dead: &Machine, random: &mut SplitMix64) -> bool {
     let members = world.members();
     let asked = &members[random.below(members.len() as u64) as usize];
     let Some(context) = asked.context(0).filter(|_| asked.is_serving()) else { return false };
     if context.cluster().topology.member(&dead.host_id).is_none() {
-        // The one asked may not know of a join that has just begun: the leader does.
+        // The asked member may not know of a join that has just begun; the leader does.
         let is_known = newest_topology(world).is_some_and(|newest| newest.member(&dead.host_id).is_some());
         return !is_known;
     }
@@ -157,21 +157,22 @@ async fn removed_by_someone(world: &World, dead: &Machine, random: &mut SplitMix
     false
 }
 
-/// Another transition may wait for the dead member, while its removal waits for that one: an operator takes the other one back.
+/// Cancels another transition, as an operator would: it may wait for the dead member, while that member's removal
+/// waits for it.
 async fn abort_other(world: &World, asked: &Machine, dead: &Machine) {
     let Some(context) = asked.context(0) else { return };
     let other = context.cluster().topology.in_transition().cloned();
     let Some(other) = other.filter(|member| member.host_id != dead.host_id) else { return };
     let host_id = other.host_id;
     let aborted = asked.run(async move { membership::abort_join(&context, host_id).await }).await;
-    world.trace.note(format!("{:?} of {} is taken back: {aborted:?}", other.state, other.internode_address));
+    world.trace.note(format!("{:?} of {} is cancelled: {aborted:?}", other.state, other.internode_address));
 }
 
-/// A machine that is no member any more is switched on again with its old disk: its node must not serve.
+/// Switches a former member's machine on again with its old disk: its node must not serve.
 async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
     let is_removed =
         newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
-    // Who died before it was a member may become one with another try.
+    // A node that died before it was a member may become one with another attempt.
     if !is_removed || world.is_load_over.get() {
         return;
     }
@@ -185,7 +186,7 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
         };
         let mut tries = AWARENESS_TRIES;
         while !knows() && tries > 0 {
-            // In a partition nobody tells it.
+            // In a partition no other node can notify it.
             tries -= usize::from(world.is_load_over.get());
             pause_ms(1_000).await;
         }
@@ -198,7 +199,8 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
     }
 }
 
-/// Takes note of it when a machine is no member any more, by its own word or by that of others; whether it is none.
+/// Records that a machine is not a member any more, according to its own node or to others. Returns whether it is one
+/// no more.
 pub fn note_if_left(world: &World, machine: &Rc<Machine>, says_so: bool) -> bool {
     let has_left =
         says_so || newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
@@ -212,9 +214,9 @@ pub fn note_if_left(world: &World, machine: &Rc<Machine>, says_so: bool) -> bool
     has_left
 }
 
-/// What transitions wait for.
+/// Describes what transitions wait for.
 pub fn describe(world: &World) -> String {
-    let Some(topology) = newest_topology(world) else { return "nobody knows the members".to_owned() };
+    let Some(topology) = newest_topology(world) else { return "no node knows the members".to_owned() };
     let members = world.members();
     let versions = members
         .iter()
@@ -228,8 +230,8 @@ pub fn describe(world: &World) -> String {
     )
 }
 
-/// Whether all transitions are over: members are those of the cluster, and nobody is on the way in or out. Takes note of those that
-/// have left without being there to say so.
+/// Whether all transitions are over: the machines that are members are the members of the cluster, and none is
+/// joining or leaving. Records the members that have left while they were down.
 pub fn are_over(world: &World) -> bool {
     let Some(topology) = newest_topology(world) else { return false };
     for machine in world.members() {

@@ -1,4 +1,4 @@
-//! The UUIDs that CQL functions make, from the seed.
+//! The UUIDs of CQL functions, generated from the seed.
 
 use std::cell::RefCell;
 

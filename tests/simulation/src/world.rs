@@ -1,4 +1,4 @@
-//! A simulated cluster: its machines, its network, and what all tasks of the simulation share.
+//! A simulated cluster: its machines, its network, and the state that all tasks of the simulation share.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -15,21 +15,21 @@ use crate::network::Network;
 use crate::plan::Plan;
 use crate::trace::Trace;
 
-/// Broken promises that are reported.
+/// Most violations that are reported.
 const VIOLATIONS_MAX: usize = 10;
 
-/// What the tasks of a simulation share.
+/// The state that the tasks of a simulation share.
 pub struct World {
     pub plan: Plan,
-    /// All there are, also those that are no members yet or any more.
+    /// All machines, including those that are not members yet or any more.
     pub machines: Vec<Rc<Machine>>,
     pub network: Rc<Network>,
     pub trace: Arc<Trace>,
-    /// True once faults and clients are to end.
+    /// True once faults and clients must end.
     pub is_load_over: Cell<bool>,
-    /// Members that have died for good and are still to be removed.
+    /// Number of members that have died for good and are not removed yet.
     pub removals: Cell<usize>,
-    /// Histories that were too long to be judged.
+    /// Number of histories that were too long to be judged.
     pub unjudged: Cell<usize>,
     violations: RefCell<Vec<String>>,
     random: RefCell<SplitMix64>,
@@ -59,28 +59,28 @@ impl World {
         }
     }
 
-    /// The machines that are members or are to become members; never none.
+    /// The machines that are members or are joining; never empty.
     pub fn members(&self) -> Vec<Rc<Machine>> {
         self.machines.iter().filter(|machine| machine.is_member()).cloned().collect()
     }
 
-    /// A generator of its own for a task.
+    /// A random generator for a task.
     pub fn random(&self) -> SplitMix64 {
         SplitMix64::new(self.random.borrow_mut().next_u64())
     }
 
-    /// Notes that a promise was broken.
+    /// Records a violation of a guarantee.
     pub fn violation(&self, text: String) {
         self.trace.note(format!("VIOLATION: {text}"));
         let mut violations = self.violations.borrow_mut();
         if violations.len() < VIOLATIONS_MAX {
             violations.push(text);
         }
-        // More load would only bury what happened under its consequences.
+        // More load would only hide the violation behind its consequences.
         self.is_load_over.set(true);
     }
 
-    /// The promises that were broken so far.
+    /// The violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.violations.borrow().clone()
     }
@@ -92,14 +92,14 @@ impl World {
         }
     }
 
-    /// Has a statement carried out by some shard of some node.
+    /// Executes a statement on some shard of some node.
     pub async fn ask_any(&self, random: &mut SplitMix64, question: Question) -> Result<Answer, AskError> {
         let members = self.members();
         let machine = &members[random.below(members.len() as u64) as usize];
         ask(machine, random.below(16) as usize, question).await
     }
 
-    /// The same until it succeeds, for at most `tries` times, two seconds apart.
+    /// Executes a statement repeatedly until it succeeds, at most `tries` times, two seconds apart.
     pub async fn insist(
         &self,
         random: &mut SplitMix64,
@@ -118,7 +118,7 @@ impl World {
     }
 }
 
-/// Virtual milliseconds.
+/// Sleeps; in virtual milliseconds.
 pub async fn pause_ms(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }

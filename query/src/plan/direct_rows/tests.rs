@@ -1,4 +1,4 @@
-//! Rows written directly and through slots.
+//! Rows written directly, compared with rows written through slots.
 
 use helenus_engine::key::{REGULAR_START, STATIC_POSITION};
 use helenus_engine::{Cell, CellKind, Expiry, Liveness, RowBuilder, RowRef};
@@ -18,7 +18,7 @@ use crate::stored_key::SourceRow;
 
 const NOW_SECONDS: u32 = 1_000;
 
-/// In `later` the id of `a` is the last, and a row may hold cells of a dropped column in `dropped`.
+/// In `later` the id of `a` is the last, and a row may have cells of a dropped column in `dropped`.
 const SCHEMA: [&str; 10] = [
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE k.plain (p int, q text, x int, y text, a text, b text, c text, PRIMARY KEY ((p, q), x, y)) \
@@ -45,8 +45,8 @@ struct StoredRow {
     row: Vec<u8>,
 }
 
-/// Rows of three partitions: whole, with an empty value, with cells that expire, are deleted or missing, with nothing but a
-/// liveness, and with a liveness that has expired; of the third, only what is static.
+/// Rows of three partitions: complete, with an empty value, with cells that are expired, deleted or missing, with
+/// only a liveness, and with an expired liveness. The third partition has only static content.
 fn rows(table: &Table) -> Vec<StoredRow> {
     let column = |name: &str| table.column(name).unwrap().id;
     let expiry = |expires_at| Expiry { ttl: 10, expires_at };
@@ -100,7 +100,7 @@ fn rows(table: &Table) -> Vec<StoredRow> {
     rows
 }
 
-/// The page that a run makes of the rows, one after the other. `cursor`: where the page before ended.
+/// The page that a run makes of the rows. `cursor`: the end of the page before.
 fn page(
     plan: &SelectPlan,
     layout: &RowLayout,
@@ -134,7 +134,7 @@ fn plan(catalog: &CatalogView, text: &str) -> (SelectPlan, RowLayout) {
 }
 
 #[test]
-fn rows_written_directly_are_those_that_go_through_slots() {
+fn rows_written_directly_equal_those_written_through_slots() {
     let catalog = catalog_of(&SCHEMA);
     for (table, selection, is_direct) in [
         ("plain", "*", true),
@@ -189,7 +189,7 @@ fn rows_written_directly_are_those_that_go_through_slots() {
 }
 
 #[test]
-fn what_needs_a_look_at_each_row_or_more_than_one_value_goes_through_slots() {
+fn statements_with_filters_or_collections_go_through_slots() {
     let catalog = catalog_of(&SCHEMA);
     for text in [
         "SELECT DISTINCT p, q FROM k.plain",

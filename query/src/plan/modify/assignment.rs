@@ -1,6 +1,6 @@
-//! What UPDATE sets and DELETE names: operations on columns and on parts of them.
+//! The assignments of UPDATE and the deletions of DELETE: operations on columns and on their elements.
 //!
-//! Invariant: an operation fits the type of its column; no column is changed in two ways by one statement.
+//! Invariant: an operation fits the type of its column; no statement changes a column in two ways.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;

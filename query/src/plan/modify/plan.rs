@@ -21,22 +21,22 @@ pub enum ModifyKind {
 pub struct ModifyPlan {
     pub table: Arc<Table>,
     pub kind: ModifyKind,
-    /// One set of values a partition key column.
+    /// One set of values for each partition key column.
     pub partition: Vec<Values>,
-    /// A prefix of the clustering key; all of it except for deletions of ranges and changes of static columns.
+    /// A prefix of the clustering key: all of it, except for deletions of ranges and changes of static columns.
     pub clustering: Vec<ClusteringRestriction>,
     pub operations: Vec<ColumnOperation>,
     pub timestamp: Option<Term>,
     pub time_to_live: Option<Term>,
     pub conditions: Option<Conditions>,
-    /// The document of INSERT JSON: keys and operations are then made when it is run.
+    /// The document of INSERT JSON: keys and operations are made at execution.
     pub json: Option<JsonInsert>,
 }
 
 #[derive(Debug, Clone)]
 pub struct JsonInsert {
     pub document: Term,
-    /// Columns that the document lacks are left alone instead of deleted.
+    /// Columns that are missing in the document are left unchanged instead of deleted.
     pub default_unset: bool,
 }
 
@@ -50,15 +50,15 @@ pub struct ColumnOperation {
 
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// The whole value; null deletes.
+    /// The whole value; null deletes it.
     Set(Term),
-    /// Elements after a list's last, or into a set or map.
+    /// Appends elements to a list, or adds them to a set or map.
     Add(Term),
-    /// Elements before a list's first.
+    /// Prepends elements to a list.
     Prepend(Term),
-    /// Elements out of a list (by value), set or map (by key).
+    /// Removes elements from a list (by value), set or map (by key).
     Subtract(Term),
-    /// The value at a key of a map or an index of a list.
+    /// Sets the value at a key of a map or an index of a list.
     SetElement {
         key: Term,
         value: Term,
@@ -68,7 +68,7 @@ pub enum Operation {
         value: Term,
     },
     Delete,
-    /// The value at a key of a map, an element of a set, an index of a list.
+    /// Deletes the value at a key of a map, an element of a set, an index of a list.
     DeleteElement(Term),
     DeleteField(u16),
     CounterAdd(Term),
@@ -88,7 +88,7 @@ impl ModifyPlan {
         })
     }
 
-    /// Whether nothing but static columns (and the partition key) is touched.
+    /// Whether only static columns (and the partition key) are named.
     pub fn touches_only_static(&self) -> bool {
         !self.operations.is_empty()
             && self.operations.iter().all(|change| self.table.columns[change.column].is_static())
@@ -98,13 +98,13 @@ impl ModifyPlan {
         self.table.is_counter
     }
 
-    /// Whether a condition looks at columns of a row.
+    /// Whether a condition reads columns of a row.
     pub fn has_regular_conditions(&self) -> bool {
         let Some(Conditions::Columns(conditions)) = &self.conditions else { return false };
         conditions.iter().any(|condition| !self.table.columns[condition.column].is_static())
     }
 
-    /// Whether all clustering columns have values (not slices).
+    /// Whether all clustering columns have values (and not slices).
     pub fn has_full_clustering(&self) -> bool {
         let covered: usize = self
             .clustering

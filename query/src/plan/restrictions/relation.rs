@@ -1,6 +1,6 @@
-//! One relation of a WHERE clause: its names and terms resolved.
+//! One relation of a WHERE clause: resolves its names and terms.
 //!
-//! Invariant: what comes out compares values of the types of the columns named; nothing is null.
+//! Invariant: a resolved relation compares values of the types of its columns; no value is null.
 
 use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
@@ -206,7 +206,7 @@ fn resolve_in(
             let column = &table.columns[index];
             check_comparable(column, "IN")?;
             let test = match resolve_values(values, &receiver_of(column), scope, markers)? {
-                // One value that may be is the value that must be.
+                // A list with one value is an equality.
                 Values::Many(mut terms) if terms.len() == 1 => {
                     FilterTest::Compare(Comparison::Equal, terms.remove(0))
                 }

@@ -10,7 +10,7 @@ pub(super) struct Resolved {
     pub(super) is_slice: bool,
 }
 
-/// What a relation is about.
+/// The subject of a relation.
 pub(super) enum ResolvedSubject {
     Column(usize),
     Columns(Vec<usize>),

@@ -1,4 +1,4 @@
-//! What a WHERE clause restricts, resolved: values of keys, slices of clustering columns, filters.
+//! The resolved restrictions of a WHERE clause: values of keys, slices of clustering columns, filters.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use cql_lite::syntax::ast::Comparison;
 use crate::error::RequestError;
 use crate::plan::term::Term;
 
-/// What Cassandra says of a query that would have to filter.
+/// Cassandra's error for a query that needs filtering.
 pub const REQUIRES_ALLOW_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may \
     have unpredictable performance. If you want to execute this query despite the performance unpredictability, use \
     ALLOW FILTERING";
 
-/// The values that a column may have: one (`=`) or several (`IN`).
+/// The permitted values of a column: one (`=`) or several (`IN`).
 #[derive(Debug, Clone)]
 pub enum Values {
     One(Term),
     Many(Vec<Term>),
-    /// A term for the whole list (`IN ?`).
+    /// One term for the whole list (`IN ?`).
     List(Term),
 }
 
@@ -38,7 +38,7 @@ pub enum TupleTerm {
     Tuple(Term),
 }
 
-/// The values that several columns may have together.
+/// The permitted combined values of several columns.
 #[derive(Debug, Clone)]
 pub enum TupleValues {
     One(TupleTerm),
@@ -46,11 +46,11 @@ pub enum TupleValues {
     List(Term),
 }
 
-/// Which partitions.
+/// The partitions of a statement.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
 pub enum PartitionRestriction {
-    /// One set of values a partition key column: each combination is a partition.
+    /// One set of values for each partition key column: each combination is a partition.
     Keys(Vec<Values>),
     /// All partitions with a token between the bounds.
     Range(TokenRange),
@@ -62,7 +62,7 @@ pub struct TokenBound {
     pub inclusive: bool,
 }
 
-/// What holds of one or more clustering columns, from position `first` of the clustering key.
+/// A restriction of one or more clustering columns, from index `first` of the clustering key.
 #[derive(Debug, Clone)]
 pub enum ClusteringRestriction {
     Values { first: usize, values: Values },
@@ -73,7 +73,7 @@ pub enum ClusteringRestriction {
 /// One end of a slice of clustering columns.
 #[derive(Debug, Clone)]
 pub struct SliceBound {
-    /// How many columns it spans.
+    /// The number of columns that it spans.
     pub count: usize,
     pub value: TupleTerm,
     pub is_lower: bool,
@@ -117,18 +117,18 @@ impl FilterSubject {
     }
 }
 
-/// Bounds of the tokens of partitions.
+/// Bounds for the tokens of partitions.
 #[derive(Debug, Clone, Default)]
 pub struct TokenRange {
     pub lower: Option<TokenBound>,
     pub upper: Option<TokenBound>,
 }
 
-/// A WHERE clause taken apart.
+/// The parts of a WHERE clause.
 #[derive(Debug, Clone)]
 pub struct Restrictions {
     pub partition: PartitionRestriction,
-    /// What the tokens of the partitions that [`PartitionRestriction::Keys`] names must satisfy as well.
+    /// The token range that the partitions of [`PartitionRestriction::Keys`] must be in as well.
     pub key_tokens: Option<TokenRange>,
     pub clustering: Vec<ClusteringRestriction>,
     pub filters: Vec<Filter>,
@@ -143,12 +143,12 @@ impl Restrictions {
     }
 }
 
-/// What is said of a null where a value is needed.
+/// The error for a null where a value is needed.
 pub fn null_value(column: &str) -> RequestError {
     RequestError::invalid(format!("Invalid null value in condition for column {column}"))
 }
 
-/// What is said of an unset value where a value is needed.
+/// The error for an unset value where a value is needed.
 pub fn unset_value(column: &str) -> RequestError {
     RequestError::invalid(format!("Invalid unset value for column {column}"))
 }

@@ -1,4 +1,5 @@
-//! The relations of a WHERE clause sorted: what they say of partitions, of clustering columns, and what is left to filter.
+//! Sorts the relations of a WHERE clause into restrictions of partitions, restrictions of clustering columns, and
+//! filters.
 //!
 //! Invariant: no relation is lost or counted twice; combinations that Cassandra refuses are refused.
 
@@ -89,7 +90,7 @@ pub(super) fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<
     Ok(())
 }
 
-/// What the relations say of partitions, and the relations left over.
+/// The restrictions of partitions, and the remaining relations.
 pub(super) struct PartitionPart {
     pub(super) partition: PartitionRestriction,
     pub(super) key_tokens: Option<TokenRange>,
@@ -154,7 +155,7 @@ fn token_range(tokens: Vec<Resolved>, table: &Table) -> Result<TokenRange> {
     Ok(TokenRange { lower, upper })
 }
 
-/// Takes the relations that form a prefix of the clustering key; the others are left to filter.
+/// Takes the relations that form a prefix of the clustering key; the others remain as filters.
 pub(super) fn clustering_restrictions(
     mut rest: Vec<Resolved>,
     table: &Table,
@@ -244,12 +245,12 @@ pub(super) fn into_filter(relation: Resolved) -> Result<Filter> {
     Ok(Filter { subject, test: relation.test })
 }
 
-/// Refuses relations on clustering columns that do not lead on from each other, and CONTAINS on them: what is left would
-/// have to filter, and these are the words for it.
+/// Refuses relations on clustering columns that do not form a prefix, and CONTAINS on them: they would need
+/// filtering, and Cassandra has these error texts for it.
 pub fn check_clustering(restrictions: &Restrictions, table: &Table) -> Result<()> {
     let offset = table.partition_key_count;
     let name = |position: usize| table.clustering_key()[position].name.as_str();
-    // First columns of the relations by position in the clustering key, and all the columns that are restricted.
+    // First columns of the relations by index in the clustering key, and all restricted columns.
     let (mut slices, mut starts, mut restricted) = (Vec::new(), Vec::new(), BTreeSet::new());
     for restriction in &restrictions.clustering {
         let (first, count) = match restriction {

@@ -1,4 +1,4 @@
-//! Calls: functions, casts, operators and `token`, resolved with their arguments.
+//! Resolves calls: functions, casts, operators and `token`, with their arguments.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
@@ -11,7 +11,7 @@ use crate::functions;
 use crate::plan::names::display_name;
 
 impl<R: Row> Resolver<'_, R> {
-    /// Resolves a call. `hint` is the type that its result should have.
+    /// Resolves a call. `hint` is the expected type of its result.
     pub(super) fn call(
         &mut self,
         expression: &ast::Expression,

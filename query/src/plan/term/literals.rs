@@ -1,6 +1,6 @@
 //! Literals: their natural types, and their values for a receiver.
 //!
-//! Invariant: a literal becomes bytes valid for the type of its receiver, or an error that names both.
+//! Invariant: a literal becomes bytes that are valid for the type of its receiver, or an error that names both.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::literal::LiteralKind;
@@ -9,8 +9,8 @@ use cql_lite::types::{CqlType, codec, literal};
 use super::{Expression, Receiver};
 use crate::error::{RequestError, Result};
 
-/// Whether an expression is made of literals and operators alone: it can take the type of its receiver, as a literal
-/// can.
+/// Whether an expression consists of literals and operators only: it can take the type of its receiver, like a
+/// literal.
 pub(super) fn is_literal_arithmetic(expression: &ast::Expression) -> bool {
     match expression {
         ast::Expression::Literal(_) => true,
@@ -23,7 +23,7 @@ pub(super) fn is_literal_arithmetic(expression: &ast::Expression) -> bool {
     }
 }
 
-/// Whether an expression has no type of its own: it takes that of its receiver.
+/// Whether an expression has no type of its own and takes its receiver's.
 pub(super) fn is_open(expression: &ast::Expression) -> bool {
     match expression {
         ast::Expression::Literal(_) | ast::Expression::Marker(_) => true,
@@ -40,7 +40,7 @@ pub(super) fn is_open(expression: &ast::Expression) -> bool {
     }
 }
 
-/// The type that Cassandra gives a constant for which nothing asks for another; text is `text` also where it could be `ascii`.
+/// The type that Cassandra gives a constant if no other type is expected. Text is `text` even if it could be `ascii`.
 pub(super) fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
     match literal.kind()? {
         LiteralKind::String => Some(CqlType::Text),
@@ -48,7 +48,7 @@ pub(super) fn literal_type(literal: &ast::Literal) -> Option<CqlType> {
     }
 }
 
-/// Whether bytes of type `actual` are valid and mean the same where `expected` is asked for.
+/// Whether bytes of type `actual` are valid as `expected`, with equal meaning.
 pub fn is_assignable(expected: &CqlType, actual: &CqlType) -> bool {
     let (expected, actual) = (expected.freeze(), actual.freeze());
     expected == actual
@@ -83,7 +83,7 @@ pub(super) fn resolve_literal<R>(value: &ast::Literal, receiver: &Receiver) -> R
     Ok(Expression::Constant(Some(bytes)))
 }
 
-/// A tuple as its text form gives it: fields separated by `:`, null as `@`, both escaped by `\`.
+/// Parses the text form of a tuple: fields separated by `:`, null as `@`, both escaped by `\`.
 fn tuple_from_text<R>(text: &str, types: &[CqlType], receiver: &Receiver) -> Result<Expression<R>> {
     let mut fields = vec![String::new()];
     let mut characters = text.chars().peekable();
@@ -132,7 +132,7 @@ pub(super) fn wrong_literal(kind: &str, receiver: &Receiver) -> RequestError {
     ))
 }
 
-/// Names the component in the message where its own type was the trouble.
+/// Names the component in the message if its type caused the error.
 pub(super) fn wrong_component(
     error: RequestError,
     kind: &str,

@@ -1,9 +1,9 @@
-//! Expressions as they are written, resolved against their receivers.
+//! Resolves expressions of the syntax tree against their receivers.
 //!
 //! Invariants:
-//! * Every part of an expression is resolved once: calls and reads of a row from the inside out, then the literals and
-//!   markers that take their types from what was found.
-//! * What does not depend on bind values or a row is evaluated here, once.
+//! * Every part of an expression is resolved once: calls and reads from a row from the inside out, then the literals
+//!   and markers, which take their types from them.
+//! * Parts that do not depend on bind values or a row are evaluated here, once.
 
 use std::collections::HashMap;
 
@@ -22,18 +22,18 @@ use crate::plan::names::{Scope, resolve_type};
 /// An expression with its type.
 pub type Typed<R> = (Expression<R>, CqlType);
 
-/// The row that the expressions of one place of a statement can read.
+/// The row that the expressions at one place of a statement can read.
 pub trait Row: Sized {
-    /// A resolved read of the row.
+    /// A resolved read from the row.
     type Read;
 
     /// Whether there is a row at all.
     const IS_READ: bool;
 
-    /// The name of every bind marker in this place; `None`: markers are named after their receivers.
+    /// The name of every bind marker at this place; `None`: markers are named after their receivers.
     const MARKER_NAME: Option<&'static str>;
 
-    /// Resolves an expression that reads the row: a column, something inside it, or a function of rows.
+    /// Resolves an expression that reads the row: a column, an element of it, or a function of rows.
     fn read(resolver: &mut Resolver<'_, Self>, expression: &ast::Expression) -> Result<Typed<Self::Read>>;
 
     /// Resolves the call of an aggregate; `None`: the function is no aggregate.
@@ -43,14 +43,14 @@ pub trait Row: Sized {
         arguments: &[&ast::Expression],
     ) -> Result<Option<Typed<Self::Read>>>;
 
-    /// The error for an expression whose type nothing determines.
+    /// The error for an expression whose type is not determined.
     fn cannot_infer(expression: &ast::Expression) -> RequestError;
 
     /// The error for a function that does not exist.
     fn unknown_function(name: &str) -> RequestError;
 }
 
-/// The place of a value: there is no row.
+/// A place without a row: only values.
 struct NoRow;
 
 impl Row for NoRow {
@@ -83,7 +83,7 @@ impl Row for NoRow {
     }
 }
 
-/// Resolves an expression that reads nothing of a row.
+/// Resolves an expression that reads nothing from a row.
 pub fn resolve(
     expression: &ast::Expression,
     receiver: &Receiver,
@@ -93,12 +93,13 @@ pub fn resolve(
     Resolver::new(*scope, markers, NoRow).resolve(expression, receiver)
 }
 
-/// Resolves the expressions of one place of a statement.
+/// Resolves the expressions at one place of a statement.
 pub struct Resolver<'r, R> {
     pub scope: Scope<'r>,
     pub markers: &'r mut Markers,
     pub row: R,
-    /// The natural types of arithmetic on literals, by the place of the expression in the tree: each is found once.
+    /// The natural types of arithmetic on literals, by the address of the expression in the tree: each is computed
+    /// once.
     natural_types: HashMap<*const ast::Expression, Option<CqlType>>,
 }
 
@@ -165,7 +166,7 @@ impl<R: Row> Resolver<'_, R> {
         }
     }
 
-    /// Resolves an expression that has no receiver: its own type or its natural one is taken.
+    /// Resolves an expression without a receiver: it gets its own type or its natural one.
     pub fn resolve_untyped(&mut self, expression: &ast::Expression) -> Result<Typed<R::Read>> {
         match expression {
             ast::Expression::Literal(_) | ast::Expression::Marker(_) => {
@@ -220,7 +221,7 @@ impl<R: Row> Resolver<'_, R> {
         }
     }
 
-    /// The type that a literal, or an expression made of literals, has when nothing asks for another.
+    /// The type of a literal, or of an expression made of literals, if no other type is expected.
     pub(super) fn natural_type(&mut self, expression: &ast::Expression) -> Option<CqlType> {
         match expression {
             ast::Expression::Literal(literal) => literal_type(literal),
@@ -258,17 +259,18 @@ impl<R: Row> Resolver<'_, R> {
         }
     }
 
-    /// A receiver; where all markers share a name, it has that one.
+    /// Creates a receiver; it has the shared marker name if there is one.
     pub(super) fn receiver(name: impl Into<String>, value_type: CqlType) -> Receiver {
         Receiver { name: R::MARKER_NAME.map_or_else(|| name.into(), str::to_owned), value_type }
     }
 
-    /// A part of a receiver, named as Cassandra names it: `value(m)`, `key(m)`.
+    /// A part of a receiver, with Cassandra's name for it: `value(m)`, `key(m)`.
     fn part(kind: &str, receiver: &Receiver, value_type: &CqlType) -> Receiver {
         Self::receiver(format!("{kind}({})", receiver.name), value_type.clone())
     }
 
-    /// Elements of one type, which the first that has one determines. `whole` is what they are the elements of.
+    /// Resolves elements of one type, which the first element with a type determines. `whole` is the expression that
+    /// contains them.
     fn items(
         &mut self,
         items: Vec<&ast::Expression>,

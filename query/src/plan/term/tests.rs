@@ -1,4 +1,4 @@
-//! Expressions in the places of a statement.
+//! Expressions at the places of a statement.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ fn select(text: &str) -> Result<(Selection, Vec<MarkerSpec>), String> {
     })
 }
 
-/// The value of an expression that is selected, of no columns.
+/// The value of a selected expression without columns.
 fn selected(text: &str) -> Result<Option<Vec<u8>>, String> {
     let (selection, _) = select(text)?;
     let columns = Vec::new();
@@ -107,7 +107,7 @@ fn an_expression_has_the_same_value_in_every_place() {
 }
 
 #[test]
-fn what_is_selected_has_a_type() {
+fn selected_expressions_have_a_type() {
     let parsed = |text: &str| CqlType::parse(text, &|_| None).unwrap();
     for (text, value_type) in [
         ("i", "int"),
@@ -193,7 +193,7 @@ fn errors_have_cassandras_texts() {
     assert_eq!(wrong, [""; 0]);
 }
 
-/// Each part of an expression is resolved once: with two tries a level, these would never end.
+/// Each part of an expression is resolved once: with two attempts at each level, these tests would never end.
 #[test]
 fn deep_expressions_are_resolved() {
     let sum = format!("(1{})", " + 1".repeat(200));

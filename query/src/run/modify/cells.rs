@@ -1,6 +1,7 @@
 //! The cells that a statement writes into one row: simple columns, collections, user types, lists.
 //!
-//! Invariant: elements that are put at one end of a list in one moment keep their order, over all statements of a batch.
+//! Invariant: elements that are added to one end of a list with one write context keep their order, over all
+//! statements of a batch.
 
 use std::cell::Cell as LastValue;
 use std::collections::BTreeMap;
@@ -14,31 +15,32 @@ use crate::plan::term::Bound;
 use crate::run::keys::encode_path;
 use crate::schema::catalog::Column;
 
-/// How many elements the statements so far put at the ends of lists: keeps those of one moment apart and in order.
+/// The number of elements that the statements so far added to the ends of lists: keeps those of one write context
+/// distinct and in order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ListPlaces {
     pub(super) appended: u32,
     pub(super) prepended: u32,
 }
 
-/// A list as the operations of one statement find it: what is stored, and what the operations before did.
+/// A list as the operations of one statement see it: the stored elements, changed by the earlier operations.
 #[derive(Debug, Default)]
 pub(super) struct ListState {
     pub(super) is_loaded: bool,
-    /// Paths with elements, in order.
+    /// Elements by path, in order.
     pub(super) elements: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What the operations of one statement on one row share.
+/// The state shared by the operations of one statement on one row.
 pub(super) struct RowWork<'s> {
     pub(super) row: RowBuilder,
     pub(super) places: &'s mut ListPlaces,
-    /// By column id; only kept for statements that read lists.
+    /// By column id; only present for statements that read lists.
     pub(super) lists: BTreeMap<u32, ListState>,
 }
 
 impl RowWork<'_> {
-    /// The place of the next element at the end (or before the first of the statements so far) of a list.
+    /// The paths of the next elements at the end of a list (or before those of the statements so far).
     pub(super) fn next_places(&mut self, clock_micros: i64, count: usize) -> Vec<[u8; 12]> {
         let count = count as u32;
         let first = if clock_micros < 0 {
@@ -53,19 +55,19 @@ impl RowWork<'_> {
     }
 }
 
-/// What all cells of a statement share.
+/// The values shared by all cells of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CellStamp {
-    /// Microseconds.
+    /// In microseconds.
     pub(super) timestamp: i64,
     pub(super) expiry: Option<Expiry>,
     pub(super) now_seconds: u32,
-    /// Whether the statement changes lists by what is in them.
+    /// Whether the statement changes lists depending on their content.
     pub(super) reads_lists: bool,
 }
 
 impl CellStamp {
-    /// A deletion by the statement.
+    /// A deletion with the timestamp of the statement.
     pub(super) fn deletion(&self) -> Deletion {
         Deletion { timestamp: self.timestamp, local_deletion_time: self.now_seconds }
     }
@@ -96,7 +98,7 @@ impl CellWriter<'_> {
         row.cell(self.tombstone_cell(path));
     }
 
-    /// The cell that gives a simple column this value, if it changes it.
+    /// The cell that sets a simple column to this value, if the value changes it.
     pub(super) fn simple_cell<'v>(&self, value: &'v Bound<'_>) -> Option<Cell<'v>> {
         match value {
             Bound::Unset => None,
@@ -105,7 +107,7 @@ impl CellWriter<'_> {
         }
     }
 
-    /// Changes an element of a collection.
+    /// Replaces an element of a collection.
     pub(super) fn replace(&self, work: &mut RowWork<'_>, path: &[u8], value: &[u8]) {
         self.value(&mut work.row, path, value);
         if let Some(list) = work.lists.get_mut(&self.column.id) {
@@ -113,7 +115,7 @@ impl CellWriter<'_> {
         }
     }
 
-    /// Takes an element out of a collection.
+    /// Removes an element from a collection.
     pub(super) fn remove(&self, work: &mut RowWork<'_>, path: &[u8]) {
         self.tombstone(&mut work.row, path);
         if let Some(list) = work.lists.get_mut(&self.column.id) {
@@ -129,8 +131,8 @@ impl CellWriter<'_> {
         }
     }
 
-    /// A cell for each element of a collection or field of a user type. Lists: `clock_micros` (negative to come before all
-    /// earlier ones) makes the places of the elements.
+    /// Writes a cell for each element of a collection or field of a user type. For lists, `clock_micros` (negative to
+    /// precede all earlier elements) gives the paths of the elements.
     pub(super) fn write_elements(
         &self,
         work: &mut RowWork<'_>,
@@ -182,8 +184,8 @@ thread_local! {
     static LIST_CLOCK_MICROS: LastValue<i64> = const { LastValue::new(0) };
 }
 
-/// The clock value of a list operation: now, but never the same twice on a thread, so that operations of one microsecond
-/// (or one batch) keep their order.
+/// The clock value of a list operation: the present time, but never the same value twice on a thread, so that
+/// operations of one microsecond (or one batch) keep their order.
 pub(super) fn next_list_clock(moment: &WriteMoment) -> i64 {
     if moment.is_exact {
         return moment.now_micros;
@@ -195,7 +197,7 @@ pub(super) fn next_list_clock(moment: &WriteMoment) -> i64 {
     })
 }
 
-/// The place of a list element: appended ones after, prepended ones (negative clock) before all earlier ones.
+/// The path of a list element: appended elements sort last, prepended ones (negative clock) before all earlier ones.
 fn list_path(clock_micros: i64, index: u32) -> [u8; 12] {
     let mut path = [0; 12];
     path[..8].copy_from_slice(&((clock_micros as u64) ^ (1 << 63)).to_be_bytes());

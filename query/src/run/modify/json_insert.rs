@@ -1,4 +1,4 @@
-//! INSERT JSON: the document read as an INSERT of constants.
+//! INSERT JSON: converts the document to an INSERT of constants.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::error::{RequestError, Result};
 use crate::plan::modify::{ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
 
-/// An INSERT JSON with its document read: an INSERT of constants.
+/// Reads the document of an INSERT JSON. Returns an INSERT of constants.
 pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyPlan> {
     let Some(insert) = &plan.json else { return Ok(plan.clone()) };
     let document = match insert.document.evaluate(bindings)? {

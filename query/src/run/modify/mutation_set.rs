@@ -1,6 +1,6 @@
-//! What statements change, collected: one mutation a partition and table.
+//! Collects the changes of statements: one mutation for each partition and table.
 //!
-//! Invariant: the changes of a partition are the current ones or among the others, never in both places.
+//! Invariant: the changes of a partition are either the current ones or among the others, never both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::run::keys::partition_keys;
 use crate::schema::catalog::Table;
 use crate::stored_key::PartitionKey;
 
-/// What changes in one partition of one table.
+/// The changes of one partition of one table.
 #[derive(Debug, Clone)]
 pub struct PartitionMutation {
     pub token: i64,
@@ -27,10 +27,10 @@ pub struct PartitionMutation {
     pub mutation: Mutation,
 }
 
-/// Mutations in the making, one a partition and table.
+/// Mutations under construction, one for each partition and table.
 #[derive(Default)]
 pub struct MutationSet {
-    /// Tokens of the partitions that are meant; `None`: all.
+    /// Selects partitions by token; `None`: all.
     is_meant: Option<Box<dyn Fn(i64) -> bool>>,
     /// The partition that is being changed, often the only one.
     current: Option<PartitionChange>,
@@ -39,12 +39,12 @@ pub struct MutationSet {
 }
 
 impl MutationSet {
-    /// Only what changes in partitions with these tokens: nothing is read in others.
+    /// A set for changes of partitions with the selected tokens only. Nothing is read in other partitions.
     pub fn limited_to(is_meant: Box<dyn Fn(i64) -> bool>) -> Self {
         Self { is_meant: Some(is_meant), ..Self::default() }
     }
 
-    /// Adds what a statement changes.
+    /// Adds the changes of a statement.
     pub fn add(
         &mut self,
         plan: &ModifyPlan,
@@ -71,7 +71,7 @@ impl MutationSet {
         Ok(())
     }
 
-    /// The changes of a partition; where there are none yet, with room for so many bytes.
+    /// The changes of a partition; created with capacity for `expected_bytes` if there are none yet.
     fn partition(
         &mut self,
         table: &Arc<Table>,
@@ -98,7 +98,7 @@ impl MutationSet {
         }
     }
 
-    /// The finished mutations in order of tables and keys; partitions without changes are left out.
+    /// The finished mutations in the order of tables and keys, without partitions that have no changes.
     pub fn finish(
         mut self,
         moment: &WriteMoment,
@@ -143,7 +143,7 @@ fn write_counters(
                 .filter(|cell| cell.kind == CellKind::Counter)
                 .and_then(|cell| counter::find(cell.value, moment.counter_id))
                 .unwrap_or((0, 0));
-            // A clock that starts from the moment outranks the ones from before a deletion of the counter.
+            // A clock that starts from the write time outranks the clocks from before a deletion of the counter.
             let clock = (clock + 1).max(moment.timestamp);
             let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
             row.cell(Cell {

@@ -1,4 +1,4 @@
-//! The changes of one partition of one table in the making.
+//! The changes of one partition of one table under construction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct PartitionChange {
 }
 
 impl PartitionChange {
-    /// None yet, with room for so many bytes of them.
+    /// An empty set of changes, with capacity for `expected_bytes`.
     pub(super) fn new(table: &Arc<Table>, key: PartitionKey, expected_bytes: usize) -> Result<Self> {
         let id = table.engine_id();
         let builder = MutationBuilder::with_capacity(id, key.token, &key.bytes, expected_bytes)

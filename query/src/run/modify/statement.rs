@@ -1,4 +1,4 @@
-//! One statement carried out on partitions: rows, cells and deletions of a planned INSERT, UPDATE or DELETE.
+//! Executes one statement on partitions: rows, cells and deletions of a planned INSERT, UPDATE or DELETE.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,14 @@ use crate::run::keys::{Slice, clustering_slices, encode_path, list_elements, pos
 use crate::schema::catalog::Column;
 use crate::stored_key::PartitionKey;
 
-/// What a statement does to static rows, or to regular ones.
+/// The kinds of changes that a statement makes to static rows, or to regular ones.
 #[derive(Clone, Copy)]
 struct RowChanges {
     is_static: bool,
     /// The id of the last column that is changed, if any is.
     last_id: Option<u32>,
-    /// Nothing but values for simple columns, in the order of their ids: such a row is written as its cells come.
+    /// The statement only sets simple columns, in the order of their ids: such a row is written directly, cell by
+    /// cell.
     sets_in_order: bool,
 }
 
@@ -32,7 +33,7 @@ impl RowChanges {
         Self { is_static, last_id: None, sets_in_order: true }
     }
 
-    /// What the plan does to the static row and to regular rows.
+    /// The changes that the plan makes to the static row and to regular rows.
     fn of(plan: &ModifyPlan) -> (Self, Self) {
         let (mut of_static, mut of_regular) = (Self::none(true), Self::none(false));
         for ColumnOperation { column, operation } in &plan.operations {
@@ -47,7 +48,7 @@ impl RowChanges {
     }
 }
 
-/// One statement with everything that does not depend on the partition evaluated.
+/// One statement with all parts evaluated that do not depend on the partition.
 pub(super) struct StatementWriter<'a> {
     plan: &'a ModifyPlan,
     bindings: &'a Bindings<'a>,
@@ -56,7 +57,7 @@ pub(super) struct StatementWriter<'a> {
     stamp: CellStamp,
     of_static: RowChanges,
     of_regular: RowChanges,
-    /// Bytes of the values that it sets, as far as they are known without evaluating them.
+    /// Size of the values that it sets in bytes, as far as it is known without evaluation.
     value_bytes: usize,
 }
 
@@ -83,7 +84,7 @@ impl<'a> StatementWriter<'a> {
         Ok(Self { plan, bindings, moment, existing, stamp, of_static, of_regular, value_bytes })
     }
 
-    /// About how many bytes the statement's changes of one partition take: room for most.
+    /// The approximate size of the statement's changes of one partition, in bytes; enough for most.
     pub(super) fn expected_bytes(&self) -> usize {
         const BESIDES_VALUES_BYTES: usize = 64;
         const CELL_HEAD_BYTES: usize = 4;
@@ -97,7 +98,7 @@ impl<'a> StatementWriter<'a> {
             return self.delete_rows(change);
         }
         if self.of_static.last_id.is_some() {
-            // Never with a liveness: readers count on it (`RowLayout::simple_columns`).
+            // Never with a liveness: readers depend on that (`RowLayout::simple_columns`).
             self.write_row(change, places, STATIC_POSITION, self.of_static, None)?;
         }
         let is_insert = plan.kind == ModifyKind::Insert;
@@ -289,7 +290,7 @@ impl<'a> StatementWriter<'a> {
         }
     }
 
-    /// The path of the cell that holds an element.
+    /// The path of the cell of an element.
     fn element_path(
         &self,
         work: &mut RowWork<'_>,
@@ -370,7 +371,7 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
-    /// A list as it is after the operations so far.
+    /// The state of a list after the operations so far.
     fn list<'w>(
         &self,
         work: &'w mut RowWork<'_>,

@@ -1,4 +1,4 @@
-//! Statements and the mutations that they become.
+//! Statements and their mutations.
 
 use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{CellKind, Liveness, Operation as EngineOperation};
@@ -20,7 +20,7 @@ const MOMENT: WriteMoment = WriteMoment {
     counter_id: [0; 16],
 };
 
-/// In `in_order` the ids of the columns ascend with their names; in `added_later` that of `a` is the last.
+/// In `in_order` the ids of the columns ascend with their names; in `added_later` the id of `a` is the last.
 const SCHEMA: [&str; 5] = [
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE k.in_order (k int PRIMARY KEY, a text, b text, c text)",
@@ -69,7 +69,7 @@ fn rows_of(change: &PartitionMutation) -> Vec<WrittenRow> {
 }
 
 #[test]
-fn the_order_in_which_columns_were_made_does_not_show_in_what_is_written() {
+fn the_order_in_which_columns_were_created_does_not_affect_mutations() {
     let catalog = catalog();
     let values = [BindValue::Bytes(b"given"), BindValue::Unset, BindValue::Null];
     for (text, values, cells) in [
@@ -98,7 +98,7 @@ fn the_order_in_which_columns_were_made_does_not_show_in_what_is_written() {
 }
 
 #[test]
-fn an_update_of_nothing_but_unset_values_writes_nothing() {
+fn an_update_with_only_unset_values_writes_nothing() {
     let catalog = catalog();
     for table in ["in_order", "added_later"] {
         let text = format!("UPDATE k.{table} SET a = ?, b = ? WHERE k = 1");

@@ -1,4 +1,4 @@
-//! USING TIMESTAMP and TTL: their values checked.
+//! Checks the values of USING TIMESTAMP and TTL.
 
 use helenus_engine::Expiry;
 

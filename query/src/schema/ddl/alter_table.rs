@@ -1,7 +1,7 @@
-//! ALTER TABLE: columns come, go and are renamed; options change. Keys stay what they are.
+//! ALTER TABLE: columns are added, dropped and renamed; options change. Keys do not change.
 //!
-//! Invariant: a column that is added again after a drop has the id that it had, so that its cells newer than the drop come back;
-//! the drop stays on record and hides the older ones ([`Table::hidden_until`]).
+//! Invariant: a column that is added again after a drop keeps its id, so that its cells newer than the drop become
+//! visible again. The drop stays on record and hides the older ones ([`Table::hidden_until`]).
 
 use cql_lite::syntax::ast::{AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
 use cql_lite::types::CqlType;
@@ -142,7 +142,7 @@ fn check_added_again(table: &Table, column: &Column, dropped: &DroppedColumn) ->
     Ok(())
 }
 
-/// Whether the paths of cells that were written as elements of one collection are those of the other.
+/// Whether the paths of cells that were written as elements of one collection are valid for the other.
 fn has_compatible_paths(now: &CqlType, before: &CqlType) -> bool {
     match (now, before) {
         (CqlType::Set { element: now, .. }, CqlType::Set { element: before, .. })
@@ -197,7 +197,7 @@ fn drop_columns(
     Ok(is_changed)
 }
 
-/// The type with user types written out as tuples: a dropped column does not keep a user type from being dropped.
+/// The type with user types replaced by tuples: a dropped column does not prevent a user type from being dropped.
 fn without_user_types(column_type: &CqlType) -> CqlType {
     match column_type {
         CqlType::UserType { definition, .. } => {

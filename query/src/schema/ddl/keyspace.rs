@@ -21,7 +21,7 @@ impl Ddl<'_> {
     pub(super) fn create_keyspace(&self, create: &CreateKeyspace) -> Result<Change> {
         let name = create.keyspace.as_str();
         if system_keyspaces::is_system(name) {
-            // Not a matter of rights, as it is for a keyspace that is there.
+            // Cassandra's text differs from the permission error for an existing keyspace.
             return invalid(format!("System keyspace '{name}' is not user-modifiable"));
         }
         let properties = Properties::from_ast(&create.properties)?;

@@ -1,4 +1,4 @@
-//! CREATE TABLE and DROP TABLE, and the rules that every table keeps.
+//! CREATE TABLE and DROP TABLE, and the rules for all tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ fn check_names(create: &CreateTable) -> Result<()> {
     Ok(())
 }
 
-/// The columns with their kinds, not yet arranged, all with the id 0.
+/// The columns with their kinds, not yet sorted, all with the id 0.
 fn columns(create: &CreateTable, primary_key: &PrimaryKey, keyspace: &Keyspace) -> Result<Vec<Column>> {
     let table = create.table.name.as_str();
     let mut columns = Vec::with_capacity(create.columns.len());
@@ -183,7 +183,7 @@ fn columns(create: &CreateTable, primary_key: &PrimaryKey, keyspace: &Keyspace) 
 pub(super) const STATIC_WITHOUT_CLUSTERING: &str =
     "Static columns are only useful (and thus allowed) if the table has at least one clustering column";
 
-/// A static or regular column as defined in CREATE TABLE or ALTER TABLE ADD; its id is yet to be given.
+/// A static or regular column defined by CREATE TABLE or ALTER TABLE ADD. Its id is assigned later.
 pub(super) fn new_column(definition: &ColumnDefinition, keyspace: &Keyspace) -> Result<Column> {
     if definition.mask.is_some() {
         return invalid("Dynamic data masking is not supported by Helenus yet");

@@ -1,4 +1,4 @@
-//! Statements against a catalog: what they make of it and what they refuse.
+//! Statements against a catalog: their effects and their refusals.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use cql_lite::syntax::parse;
 use super::*;
 use crate::schema::catalog::{ColumnKind, Replication};
 
-/// A catalog that statements are run against one after the other.
+/// A catalog on which statements are executed one after the other.
 pub(crate) struct Session {
     pub catalog: Arc<Catalog>,
     keyspace: Option<&'static str>,
@@ -24,7 +24,7 @@ impl Session {
         }
     }
 
-    /// A node with the keyspace `ks`, in use, and the tables and types that are given.
+    /// A node with the keyspace `ks`, in use, and the given tables and types.
     pub fn with(statements: &[&str]) -> Self {
         let mut session = Self::new();
         session.run(
@@ -66,7 +66,7 @@ impl Session {
         self.catalog.table("ks", name).unwrap()
     }
 
-    /// Every statement is refused with a text that contains the one beside it.
+    /// Asserts that every statement is refused with a text that contains the given one.
     fn refuses(&mut self, cases: &[(&str, &str)]) {
         for (statement, expected) in cases {
             let error = self.error(statement);
@@ -80,7 +80,7 @@ fn column_names(table: &Table) -> Vec<&str> {
 }
 
 #[test]
-fn a_keyspace_comes_changes_and_goes() {
+fn a_keyspace_is_created_altered_and_dropped() {
     let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY)"]);
     let altered = session.run(
         "ALTER KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3} AND durable_writes = false",
@@ -301,7 +301,7 @@ fn types_are_resolved_and_impossible_ones_refused() {
     ];
     for (written, expected) in bad {
         let statement = format!("CREATE TABLE t (k int PRIMARY KEY, v {written})");
-        // The parser refuses some of these before.
+        // The parser already refuses some of these.
         let Ok(parsed) = parse(&statement) else { continue };
         let error = match execute(&session.catalog, &parsed, Some("ks"), &context()) {
             Ok(_) => panic!("{written} was accepted"),
@@ -321,7 +321,7 @@ fn context() -> DdlContext {
 }
 
 #[test]
-fn columns_come_and_go_and_come_back_with_their_ids() {
+fn columns_are_dropped_and_added_again_with_their_ids() {
     let mut session = Session::with(&["CREATE TABLE t (k int, c int, v text, PRIMARY KEY (k, c))"]);
     session.run("ALTER TABLE t ADD (b list<int>, a int STATIC)");
     assert_eq!(column_names(session.table("t")), ["k", "c", "a", "b", "v"]);
@@ -476,7 +476,7 @@ fn indexes_are_refused() {
 }
 
 #[test]
-fn features_that_are_not_there_are_named() {
+fn unsupported_features_are_named() {
     let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)"]);
     session.refuses(&[
         (

@@ -1,4 +1,4 @@
-//! Types as written to types as meant: user types resolved, freezing applied, impossible nestings refused.
+//! Resolves the type names of statements: looks up user types, applies freezing, refuses impossible nestings.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use super::{configuration, invalid};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Keyspace;
 
-/// The type that a name means within a keyspace.
+/// Resolves a type name within a keyspace.
 pub fn resolve(name: &CqlTypeName, keyspace: &Keyspace) -> Result<CqlType> {
     resolve_in(name, keyspace, false)
 }
 
-/// `frozen`: whether the type stands inside `frozen<…>`, which freezes all that is inside.
+/// `frozen`: whether the type is inside `frozen<…>`, which freezes everything inside.
 fn resolve_in(name: &CqlTypeName, keyspace: &Keyspace, frozen: bool) -> Result<CqlType> {
     match name {
         CqlTypeName::Native(native) => CqlType::native(native.name())
@@ -129,7 +129,7 @@ fn is_native(name: &CqlTypeName, native: &str) -> bool {
     matches!(name, CqlTypeName::Native(candidate) if candidate.name() == native)
 }
 
-/// A type in an error message, with the `frozen<…>` that was around it.
+/// A type in an error message, with the `frozen<…>` around it.
 struct Shown<'a> {
     name: &'a CqlTypeName,
     frozen: bool,

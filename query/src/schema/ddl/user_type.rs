@@ -1,7 +1,7 @@
 //! CREATE, ALTER and DROP TYPE.
 //!
-//! The columns and types of a keyspace hold the definitions of the user types that they use, so a changed type is
-//! put into all of them.
+//! The columns and types of a keyspace contain the definitions of the user types that they use, so a changed type is
+//! replaced in all of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -236,7 +236,7 @@ fn rename_fields(
     Ok(after)
 }
 
-/// The keyspace with a type replaced wherever it is used, and the tables that use it in their new form.
+/// The keyspace with a type replaced everywhere, and the changed tables.
 fn with_user_type(keyspace: &Keyspace, definition: &Arc<UserType>) -> Result<(Keyspace, Vec<Arc<Table>>)> {
     let mut changed = keyspace.clone();
     for user_type in changed.types.values_mut() {

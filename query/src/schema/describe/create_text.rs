@@ -1,7 +1,7 @@
-//! The CREATE statements of what is in the catalog, in the form of Cassandra 5.0's DESCRIBE.
+//! The CREATE statements of the elements of the catalog, in the format of Cassandra 5.0's DESCRIBE.
 //!
-//! Run in the order keyspace, types, tables, they make the same schema again. Names are quoted where they need
-//! it. A virtual keyspace cannot be created: it and its tables are shown in a comment.
+//! Executed in the order keyspace, types, tables, they create an equal schema. Names are quoted if necessary. A
+//! virtual keyspace cannot be created: it and its tables are shown in a comment.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::schema::options::TableOptions;
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
 const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";
 
-/// A name, quoted if it needs it.
+/// A name, quoted if necessary.
 pub fn quoted(name: &str) -> String {
     Identifier::quoted(name).to_string()
 }
@@ -57,7 +57,7 @@ pub fn user_type(user_type: &UserType) -> String {
     )
 }
 
-/// `CREATE TABLE …`. `with_internals`: with its id, and with what makes its dropped columns known again.
+/// `CREATE TABLE …`. `with_internals`: with its id, and with statements that restore its dropped columns.
 pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
     let name = table_name(table);
     let is_virtual = keyspace.is_virtual;
@@ -83,7 +83,7 @@ fn table_name(table: &Table) -> String {
     format!("{}.{}", quoted(&table.keyspace), quoted(&table.name))
 }
 
-/// What stands in the parentheses of CREATE TABLE.
+/// The lines in the parentheses of CREATE TABLE.
 fn column_lines(table: &Table, with_dropped: bool) -> String {
     let is_dropped =
         |name: &str| with_dropped && table.dropped_columns.iter().any(|column| column.name == name);
@@ -91,12 +91,12 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
     let has_inline_key = key.len() == 1;
 
     let mut ordered: Vec<&Column> = values.iter().collect();
-    // Columns of several cells come last, among the static ones and among the others.
+    // Columns with many cells come last, among the static ones and among the others.
     ordered.sort_by_key(|column| (!column.is_static(), column.column_type.is_multi_cell()));
 
     let mut lines: Vec<String> = Vec::with_capacity(table.columns.len() + 1);
     for column in key.iter().chain(ordered) {
-        // A column that came back is created as it was, dropped and added again.
+        // A column that was added again is created as it was first, then dropped and added again.
         if is_dropped(&column.name) {
             continue;
         }
@@ -134,7 +134,7 @@ fn primary_key(table: &Table) -> String {
     format!("PRIMARY KEY ({})", parts.join(", "))
 }
 
-/// What AND joins after WITH.
+/// The options after WITH, to be joined by AND.
 fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if with_internals {
@@ -192,7 +192,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     .collect()
 }
 
-/// The statements that drop columns again, and add those that came back; each after a new line.
+/// The statements that drop columns again, and add those that came back; each on a new line.
 fn drop_statements(table: &Table) -> String {
     let alter = format!("\nALTER TABLE {}", table_name(table));
     let statements = table.dropped_columns.iter().map(|dropped| {
@@ -210,7 +210,7 @@ fn string(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// With a point, as a double is written.
+/// A number in the format of a double, with a decimal point.
 fn double(value: f64) -> String {
     format!("{value:?}")
 }

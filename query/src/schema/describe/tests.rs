@@ -1,4 +1,4 @@
-//! What DESCRIBE answers, and that what it answers makes the same schema again.
+//! The answers of DESCRIBE, and that they create an equal schema.
 
 use cql_lite::syntax::ast::Statement;
 use cql_lite::syntax::parse;
@@ -24,7 +24,7 @@ fn run(catalog: &Catalog, statement: &str, number: u128) -> Catalog {
     Catalog::clone(&change.unwrap_or_else(|error| panic!("{statement}: {error}")).catalog)
 }
 
-/// A node with the keyspace `ks` and what the statements make.
+/// A node with the keyspace `ks` and the elements that the statements create.
 fn catalog(statements: &[&str]) -> Catalog {
     let keyspace =
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -51,7 +51,7 @@ fn value_text(value: &Value) -> &str {
     }
 }
 
-/// The rows, each with blanks between its texts.
+/// The rows, with blanks between their texts.
 fn lines(catalog: &Catalog, current: Option<&str>, statement: &str) -> Vec<String> {
     let description = answer(catalog, current, statement).unwrap();
     let line = |row: Vec<Value>| row.iter().map(value_text).collect::<Vec<_>>().join(" ");
@@ -90,7 +90,7 @@ const DEFAULT_OPTIONS: &str = "additional_write_policy = '99p'
     AND speculative_retry = '99p';";
 
 #[test]
-fn a_keyspace_reads_as_in_cassandra() {
+fn a_keyspace_is_described_as_in_cassandra() {
     let catalog = run(
         &catalog(&[]),
         "CREATE KEYSPACE \"Two\" WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1} AND \
@@ -117,7 +117,7 @@ fn a_keyspace_reads_as_in_cassandra() {
 }
 
 #[test]
-fn a_table_reads_as_in_cassandra() {
+fn a_table_is_described_as_in_cassandra() {
     let catalog = catalog(&[
         "CREATE TABLE users (userid text PRIMARY KEY, \"Age\" int, email set<text>, name text)",
         "CREATE TABLE \"Events\" (a int, b int, c timeuuid, d int, s map<int, text> static, t int static, v text,
@@ -183,7 +183,7 @@ ALTER TABLE ks.t DROP b USING TIMESTAMP 1500000000000002;";
 }
 
 #[test]
-fn types_read_as_in_cassandra() {
+fn types_are_described_as_in_cassandra() {
     let catalog = catalog(&[
         "CREATE TYPE zone (name text, \"Id\" int)",
         "CREATE TYPE address (street text, zones list<frozen<zone>>, pair tuple<int, text>)",
@@ -245,7 +245,7 @@ fn lists_are_of_the_keyspace_in_use_or_of_all() {
 }
 
 #[test]
-fn the_cluster_tells_of_ranges_where_a_keyspace_of_users_is_in_use() {
+fn the_cluster_shows_ranges_if_a_keyspace_of_users_is_in_use() {
     let catalog = catalog(&[]);
     let facts = ["Test Cluster Murmur3Partitioner SimpleSnitch"];
     assert_eq!(lines(&catalog, None, "DESCRIBE CLUSTER"), facts);
@@ -261,7 +261,7 @@ fn the_cluster_tells_of_ranges_where_a_keyspace_of_users_is_in_use() {
 }
 
 #[test]
-fn what_is_not_there_is_named_as_in_cassandra() {
+fn unknown_elements_are_named_as_in_cassandra() {
     let catalog = catalog(&[]);
     for (statement, message) in [
         ("DESCRIBE KEYSPACE x", "'x' not found in keyspaces"),
@@ -292,7 +292,7 @@ fn the_schema_leaves_system_keyspaces_out_unless_asked_for() {
 }
 
 #[test]
-fn what_is_described_makes_the_same_schema_again() {
+fn described_statements_create_an_equal_schema() {
     let original = catalog(&[
         "CREATE TYPE \"a.b\" (x int, \"select\" text)",
         "CREATE TYPE aa (f frozen<\"a.b\">, l list<frozen<map<text, frozen<tuple<int, blob>>>>>)",

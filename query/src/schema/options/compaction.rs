@@ -1,7 +1,7 @@
-//! The `compaction` option of a table: which strategy, with which sub-options.
+//! The `compaction` option of a table: the strategy and its sub-options.
 //!
-//! Invariant: the sub-options of a [`Compaction`] have been checked twice: as the strategy checks them in Cassandra, with
-//! its error texts, and by the engine, which says what it does not obey.
+//! Invariant: the sub-options of a [`Compaction`] have been checked twice: as in Cassandra, with its error texts, and
+//! by the engine, which refuses those that it does not support.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,14 +16,15 @@ const DEFAULT_MIN_THRESHOLD: u32 = 4;
 const DEFAULT_MAX_THRESHOLD: u32 = 32;
 const MIN_UNIFIED_TARGET_SIZE_BYTES: f64 = 1_048_576.0;
 
-/// Sub-options that are checked to have the only value that Helenus has; how often expired tables are looked for only advises.
+/// Sub-options that are accepted only with the value that Helenus implements. The interval of the search for expired
+/// tables only advises.
 const NO_EFFECT: [&str; 4] = [
     "expired_sstable_check_frequency_seconds",
     "provide_overlapping_tombstones",
     "single_sstable_uplevel",
     "unsafe_aggressive_sstable_expiration",
 ];
-/// Sub-options of size tiers. Leveled compaction has none in Helenus: its level 0 is compacted as a whole.
+/// Sub-options of size tiers. Helenus has none for leveled compaction: its level 0 is compacted as a whole.
 const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
 
 /// A compaction strategy.
@@ -39,7 +40,7 @@ pub enum CompactionClass {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
     pub class: CompactionClass,
-    /// Every sub-option besides `class`, as written or filled in with a default.
+    /// All sub-options except `class`, as written or filled in with a default.
     pub options: BTreeMap<String, String>,
 }
 
@@ -69,7 +70,7 @@ impl CompactionClass {
         })
     }
 
-    /// Whether `min_threshold` and `max_threshold` mean something to the strategy.
+    /// Whether the strategy uses `min_threshold` and `max_threshold`.
     fn has_thresholds(self) -> bool {
         matches!(self, Self::SizeTiered | Self::TimeWindow)
     }
@@ -99,7 +100,7 @@ impl Compaction {
         map
     }
 
-    /// The options as the engine takes them.
+    /// The options for the engine.
     pub fn to_engine(&self) -> Result<CompactionOptions> {
         let mut map = self.to_map();
         map.retain(|name, _| !NO_EFFECT.contains(&name.as_str()));
@@ -118,7 +119,7 @@ fn with_thresholds(mut options: BTreeMap<String, String>) -> BTreeMap<String, St
     options
 }
 
-/// Checks sub-options and remembers the names it was asked about, so that the rest can be refused.
+/// Checks sub-options and records the checked names, so that all others can be refused.
 struct Check<'a> {
     options: &'a BTreeMap<String, String>,
     understood: Vec<&'static str>,
@@ -273,7 +274,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Level 0 is compacted as a whole: its size tiers have Cassandra's defaults, or are refused.
+    /// Level 0 is compacted as a whole: its size tiers must have Cassandra's defaults.
     fn size_tiers_of_level_0(&self) -> Result<()> {
         const DEFAULTS: [f64; 3] = [1.5, 0.5, 52_428_800.0];
         for (name, default) in SIZE_TIERED.into_iter().zip(DEFAULTS) {
@@ -377,7 +378,7 @@ fn is_scaling_parameter(text: &str) -> bool {
     text.parse::<i32>().is_ok()
 }
 
-/// A size such as `100MiB`, `1 GB`, `4096` in bytes; nothing if it is none or negative.
+/// A size such as `100MiB`, `1 GB`, `4096` in bytes; `None` if it is not a size or negative.
 fn data_size_bytes(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 12] = [
         ("KiB", 1024.0),
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_filled_in_where_the_strategy_has_them() {
+    fn thresholds_are_filled_in_if_the_strategy_has_them() {
         let compaction = with("SizeTieredCompactionStrategy", &[("min_threshold", "7")]).unwrap();
         let expected = [
             ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),

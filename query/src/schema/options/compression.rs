@@ -1,7 +1,7 @@
-//! The `compression` option of a table: which compressor, with blocks of which length.
+//! The `compression` option of a table: the compressor and the length of blocks.
 //!
-//! Supported are LZ4, Zstandard and none. Everything about an option is checked before an unsupported class is
-//! refused, so that a wrong option is reported as Cassandra reports it.
+//! Supported are LZ4, Zstandard and none. All parts of an option are checked before an unsupported class is refused,
+//! so that a wrong option is reported as in Cassandra.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const ZSTD_DEFAULT_LEVEL: i32 = 3;
 pub enum Compressor {
     /// Compression is disabled.
     None,
-    /// `NoopCompressor`: the same as none for the engine, yet shown as written.
+    /// `NoopCompressor`: for the engine equal to none, but shown as written.
     Noop,
     Lz4,
     Zstd {
@@ -33,9 +33,9 @@ pub struct Compression {
     pub compressor: Compressor,
     /// A power of two.
     pub chunk_length_bytes: u32,
-    /// A block that shrinks by less than this factor is stored as it is; 0: never mind.
+    /// A block that shrinks by less than this factor is stored uncompressed; 0: no such check.
     pub min_compress_ratio: f64,
-    /// Options of the compressor as written, shown again by `DESCRIBE`.
+    /// Options of the compressor as written, for `DESCRIBE`.
     pub compressor_options: BTreeMap<String, String>,
 }
 

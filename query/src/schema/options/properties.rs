@@ -1,4 +1,4 @@
-//! The `WITH` clause as names and texts, and the reading of one text as a boolean, a number or a map.
+//! The `WITH` clause as names and texts, and the parsing of a text as a boolean, a number or a map.
 //!
 //! Invariant: a name occurs once. Error texts are Cassandra's (`PropertyDefinitions`).
 
@@ -143,7 +143,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn values_are_read_as_the_type_that_is_asked_for() {
+    fn values_are_parsed_as_the_requested_type() {
         let properties = texts(&[("a", "yes"), ("b", "-4"), ("c", "0.25"), ("d", "maybe")]);
         assert_eq!(properties.boolean("a").unwrap(), Some(true));
         assert_eq!(properties.integer("b").unwrap(), Some(-4));

@@ -1,7 +1,7 @@
 //! The options of a keyspace: its replication map and `durable_writes`.
 //!
-//! Error texts are Cassandra's. A `NetworkTopologyStrategy` with `replication_factor` is spread over the known data
-//! centers when the statement is executed, so that the catalog holds data centers only.
+//! Error texts are Cassandra's. A `NetworkTopologyStrategy` with `replication_factor` is expanded to the known data
+//! centers when the statement is executed, so that the catalog has data centers only.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::schema::catalog::Replication;
 
 const PACKAGE: &str = "org.apache.cassandra.locator.";
 const FACTOR: &str = "replication_factor";
-/// `default_keyspace_rf` of Cassandra: what a strategy without options gets.
+/// Cassandra's `default_keyspace_rf`: the replication factor of a strategy without options.
 const DEFAULT_FACTOR: u32 = 1;
 
 /// Known data centers and the number of nodes in each.
 pub type DataCenters = BTreeMap<String, usize>;
 
-/// What a CREATE or ALTER KEYSPACE asks for; nothing where it is silent.
+/// The options in a CREATE or ALTER KEYSPACE; `None` for those that are not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     pub replication: Option<Replication>,
@@ -105,7 +105,7 @@ fn network_topology(
         replicas.insert(name.clone(), factor(text)?);
     }
     if let Some(spread) = spread {
-        // Data centers that the keyspace is in already keep what they have, as in Cassandra.
+        // Data centers that the keyspace is in already keep their factor, as in Cassandra.
         if let Some(Replication::NetworkTopology { data_centers: before }) = previous {
             for (name, count) in before {
                 replicas.entry(name.clone()).or_insert(*count);
@@ -144,7 +144,7 @@ fn configuration<T>(message: impl Into<String>) -> Result<T> {
     Err(RequestError::Configuration(message.into()))
 }
 
-/// What Cassandra warns of when more replicas are asked for than there are nodes.
+/// Cassandra's warnings if more replicas are requested than there are nodes.
 pub fn replication_warnings(
     replication: &Replication,
     keyspace: &str,

@@ -1,6 +1,7 @@
-//! When a coordinator asks a further replica: the values of `speculative_retry` and `additional_write_policy`.
+//! The values of `speculative_retry` and `additional_write_policy`: when a coordinator asks another replica.
 //!
-//! A hint between replicas. The text is normalised as Cassandra does, so that it reads the same in the schema tables.
+//! The option only affects speed. The text is normalised as in Cassandra, so that the schema tables show an equal
+//! text.
 
 use std::fmt;
 
@@ -8,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{RequestError, Result};
 
-/// When to ask a further replica.
+/// When to ask another replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SpeculativeRetry {
     Never,
     Always,
     /// After this percentile of the latencies seen; in (0, 100).
     Percentile(f64),
-    /// After so many milliseconds.
+    /// After this number of milliseconds.
     FixedMs(u32),
     Min(Box<SpeculativeRetry>, Box<SpeculativeRetry>),
     Max(Box<SpeculativeRetry>, Box<SpeculativeRetry>),

@@ -1,4 +1,4 @@
-//! The system keyspaces against what Cassandra has.
+//! The system keyspaces compared with Cassandra's.
 
 use super::*;
 

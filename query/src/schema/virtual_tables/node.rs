@@ -1,4 +1,4 @@
-//! What the node says of itself, of its peers and of its clients.
+//! Rows about the node, its peers and its clients.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub fn local(writer: &mut RowWriter, catalog: &Catalog, node: &NodeInformation, 
 
 /// `system.peers`.
 pub fn peers(writer: &mut RowWriter, state: &NodeState) {
-    // Nodes that share an address share the row: it has no port in its key.
+    // Nodes that share an address share the row, because its key has no port.
     let by_address: BTreeMap<IpAddr, &Peer> = state.peers.iter().map(|peer| (peer.address, peer)).collect();
     for peer in by_address.into_values() {
         writer

@@ -1,4 +1,4 @@
-//! Rows by column name, values by Rust type.
+//! Writes rows by column name, from values of Rust types.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub struct RowFields<'a> {
 }
 
 impl RowFields<'_> {
-    /// Sets a column. A name that the table lacks is a mistake in the table's definition.
+    /// Sets a column. A name that the table lacks is a bug in the table's definition.
     pub fn set(&mut self, column: &str, value: impl IntoWire) -> &mut Self {
         let index = self.table.column_index(column);
         debug_assert!(index.is_some(), "{} has no column {column}", self.table.full_name());

@@ -59,7 +59,7 @@ fn options(row: &mut RowFields, options: &TableOptions) {
         .set("read_repair", options.read_repair.name())
         .set("read_repair_chance", 0.0)
         .set("speculative_retry", options.speculative_retry.to_string());
-    // As in Cassandra, these are null where they have their default.
+    // As in Cassandra, these are null if they have their default.
     if !options.allow_auto_snapshot {
         row.set("allow_auto_snapshot", false);
     }

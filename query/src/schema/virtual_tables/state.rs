@@ -1,11 +1,11 @@
-//! What the rows of virtual tables are made from: the node, its cluster and its clients at the moment of a read.
+//! The input for the rows of virtual tables: the node, its cluster and its clients at the moment of a read.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use uuid::Uuid;
 
-/// The version of Cassandra whose schema tables, options and statements these are; drivers go by it.
+/// The version of Cassandra that these schema tables, options and statements follow; drivers depend on it.
 pub const RELEASE_VERSION: &str = "5.0.0";
 
 /// The version of CQL.
@@ -14,35 +14,35 @@ pub const CQL_VERSION: &str = "3.4.7";
 /// The highest version of the native protocol.
 pub const NATIVE_PROTOCOL_VERSION: &str = "5";
 
-/// The class name by which drivers know how tokens are computed.
+/// The class name by which drivers identify the computation of tokens.
 pub const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
-/// The snitch whose settings the node has: data center and rack are settings of each node.
+/// The snitch with equivalent settings: data center and rack are settings of each node.
 pub const SNITCH: &str = "GossipingPropertyFileSnitch";
 
-/// One row: a value a column, in wire encoding; nothing for null.
+/// One row: a value for each column, in wire encoding; `None` for null.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// What is true of the node from its start to its stop.
+/// Values that do not change while the node runs.
 ///
-/// Drivers skip a node whose row lacks the host id, an address, the data center, the rack or tokens, and they connect
-/// to `rpc_address`, so that must be an address that clients reach (never 0.0.0.0).
+/// Drivers skip a node whose row lacks the host id, an address, the data center, the rack or tokens. They connect to
+/// `rpc_address`, so that must be an address that clients reach (never 0.0.0.0).
 pub struct NodeInformation {
     pub cluster_name: String,
     pub data_center: String,
     pub rack: String,
     pub host_id: Uuid,
-    /// Where the node listens for other nodes.
+    /// The address on which the node listens for other nodes.
     pub listen_address: IpAddr,
-    /// Where other nodes reach it.
+    /// The address at which other nodes reach it.
     pub broadcast_address: IpAddr,
-    /// Where clients reach it.
+    /// The address at which clients reach it.
     pub rpc_address: IpAddr,
     /// The port for other nodes.
     pub storage_port: u16,
     /// The port for clients.
     pub native_port: u16,
-    /// The node's places in the ring of a cluster that it founds; what it has is in [`NodeState::tokens`].
+    /// The tokens of the node if it founds a cluster; its present tokens are in [`NodeState::tokens`].
     pub initial_tokens: Vec<i64>,
     /// Seconds since the epoch at which the node was started.
     pub generation: i32,
@@ -50,12 +50,12 @@ pub struct NodeInformation {
     pub settings: Vec<(String, String)>,
 }
 
-/// What changes while the node runs. A read fills in what the table in question shows.
+/// Values that change while the node runs. A read fills in those that its table shows.
 #[derive(Debug, Clone, Default)]
 pub struct NodeState {
-    /// The node's places in the ring; at least one.
+    /// The tokens of the node; at least one.
     pub tokens: Vec<i64>,
-    /// The node takes ranges over and owns none yet.
+    /// The node is joining and owns no ranges yet.
     pub is_joining: bool,
     /// The other nodes that own tokens, never this one.
     pub peers: Vec<Peer>,
@@ -65,7 +65,7 @@ pub struct NodeState {
     pub estimates: BTreeMap<Uuid, Vec<SizeEstimate>>,
 }
 
-/// Another node of the cluster. Drivers skip one whose row lacks anything of this.
+/// Another node of the cluster. Drivers skip a node whose row lacks any of these values.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: IpAddr,
@@ -79,17 +79,17 @@ pub struct Peer {
     pub tokens: Vec<i64>,
 }
 
-/// Which of the ranges that a node holds are meant, so that every range is somebody's once.
+/// Selects among the ranges that a node replicates, so that every range is counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RangeKind {
-    /// It is the first of all replicas.
+    /// The node is the first of all replicas.
     Primary,
-    /// It is the first of the replicas in its data center.
+    /// The node is the first of the replicas in its data center.
     LocalPrimary,
 }
 
 impl RangeKind {
-    /// As `system.table_estimates` says it.
+    /// The name in `system.table_estimates`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -98,7 +98,7 @@ impl RangeKind {
     }
 }
 
-/// How much of a table lies in a range of tokens.
+/// The size of a table in a range of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeEstimate {
     pub kind: RangeKind,
@@ -115,7 +115,7 @@ pub struct SizeEstimate {
 pub struct ConnectedClient {
     pub address: IpAddr,
     pub port: u16,
-    /// What the client sent in STARTUP.
+    /// The options that the client sent in STARTUP.
     pub options: BTreeMap<String, String>,
     pub driver_name: Option<String>,
     pub driver_version: Option<String>,

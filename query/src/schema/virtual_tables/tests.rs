@@ -1,4 +1,4 @@
-//! Rows as a client would decode them.
+//! Rows, decoded like a client does.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -141,7 +141,7 @@ fn peers_are_in_both_tables() {
         schema_version: session.catalog.version,
         tokens: vec![7],
     };
-    // Two nodes behind one address have one row where the key has no port.
+    // Two nodes with one address have one row if the key has no port.
     state.peers = vec![peer(7000), peer(7001)];
     for (name, count) in [("peers", 1), ("peers_v2", 2)] {
         let table = session.catalog.table("system", name).unwrap();

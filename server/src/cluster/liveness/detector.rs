@@ -1,17 +1,18 @@
-//! Who answers: SWIM (`foca`) without I/O. Bytes and the time go in, bytes and the set of those that answer come out.
+//! The failure detector: SWIM (`foca`) without I/O. It takes bytes and the time, and returns bytes and the set of
+//! members that answer.
 //!
 //! Invariants:
-//! * Everything follows from the seed, the times and the bytes that are handed in.
-//! * Members are those that the caller names ([`Detector::set_members`]): one that is named is announced to until it answers, one
-//!   that is named no longer counts as down.
-//! * A node that was declared down although it runs (paused, cut off) comes back by itself under a higher generation. So does one
-//!   whose clock, and with it its first generation, went back while it was stopped.
-//! * A node that itself stood still blames nobody for it: timers that are late move all others by as much.
+//! * The result depends only on the seed, the times and the bytes passed in.
+//! * The caller names the members ([`Detector::set_members`]): a newly named one is announced to until it answers,
+//!   one that is not named any more counts as down.
+//! * A node that was declared down although it runs (paused, cut off) comes back by itself under a higher generation.
+//!   So does a node whose clock, and with it its first generation, went back while it was stopped.
+//! * A node that was paused itself blames no other node for that: late timers delay all others by as much.
 //!
-//! The way of a failure, with the default settings: a member is probed about every second by somebody; without an answer within
-//! `probe_timeout` others are asked to probe it; at the end of `probe_period` it is suspected, and `suspicion` later,
-//! unless it says otherwise, it is down. So a killed node is found within 5 to 8 seconds, and one that pauses for less than
-//! `suspicion` is never down.
+//! The course of a failure, with the default settings: a member is probed about every second by some other member.
+//! Without an answer within `probe_timeout`, other members are asked to probe it. At the end of `probe_period` it is
+//! suspected, and after `suspicion`, unless it refutes that, it is down. So a killed node is detected within 5 to 8
+//! seconds, and one that pauses for less than `suspicion` is never down.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,14 +31,14 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
-/// How soon a silent member is suspected and given up.
+/// How soon a silent member is suspected and declared down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Every node probes one other in each such period.
+    /// In each period, every node probes one other node.
     pub probe_period: Duration,
-    /// How long an answer may take before others are asked to probe; less than half of the period.
+    /// The time to wait for an answer before others are asked to probe; less than half of the period.
     pub probe_timeout: Duration,
-    /// How long a suspect has to say that it is alive.
+    /// The time that a suspect has to refute the suspicion.
     pub suspicion: Duration,
 }
 
@@ -51,22 +52,22 @@ impl Default for Settings {
     }
 }
 
-/// Others that are asked to probe a member that does not answer.
+/// Number of members that are asked to probe a member that does not answer.
 const INDIRECT_PROBES: usize = 3;
-/// News is also sent on by itself, to so many, so often.
+/// Interval at which updates are also sent on their own, and the number of receivers.
 const GOSSIP_PERIOD: Duration = Duration::from_millis(250);
 const GOSSIP_MEMBERS: usize = 2;
-/// A message holds what is known of hundreds of members; links are streams, so nothing is gained by less.
+/// A message holds the state of hundreds of members. Links are streams, so a smaller limit gains nothing.
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
-/// How long it is remembered that a run of a node is over.
+/// Time for which a generation that is down is remembered.
 const DOWN_REMEMBERED: Duration = Duration::from_hours(24);
-/// So often, members that do not answer are greeted, so many at a time.
+/// Interval at which members that do not answer are announced to, and the most at a time.
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
 const ANNOUNCED_AT_ONCE: usize = 5;
-/// A timer that is later than this says that the node stood still.
+/// A timer that is later than this shows that the node was paused.
 const STALL: Duration = Duration::from_millis(500);
 
-/// A run of a node.
+/// A generation of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeIdentity {
     pub host_id: HostId,
@@ -91,7 +92,7 @@ impl Identity for NodeIdentity {
     }
 }
 
-/// Reads messages as they are, and notes the highest generation under which others know this node.
+/// Decodes messages unchanged, and records the highest generation under which others know this node.
 struct ObservingCodec {
     host_id: HostId,
     known_generation: Rc<Cell<u64>>,
@@ -137,12 +138,12 @@ impl Codec<NodeIdentity> for ObservingCodec {
     }
 }
 
-/// What the protocol wants done.
+/// The actions that the protocol has requested.
 #[derive(Default)]
 struct Wishes {
     now: Duration,
     sends: Vec<(NodeIdentity, Bytes)>,
-    /// By the time they are due and the order in which they were asked for.
+    /// Ordered by the time at which they are due, then by the order of the requests.
     timers: BTreeMap<(Duration, u64), Timer<NodeIdentity>>,
     timers_set: u64,
     has_rejoined: bool,
@@ -171,16 +172,16 @@ pub struct Detector {
     settings: Settings,
     wishes: Wishes,
     known_generation: Rc<Cell<u64>>,
-    /// The others, whether they answer or not.
+    /// The other members, whether they answer or not.
     members: BTreeMap<HostId, SocketAddr>,
     next_announcement: Duration,
-    /// The last that was greeted: the next in order are the next to be.
+    /// The last member that was announced to: the next ones in order follow.
     announced: Option<HostId>,
     has_left: bool,
 }
 
 impl Detector {
-    /// `now` is of a clock that only goes forward, as all times that are handed in.
+    /// `now` is from a monotonic clock, like all times passed in.
     pub fn new(identity: NodeIdentity, settings: Settings, seed: u64, now: Duration) -> Self {
         let known_generation = Rc::new(Cell::new(identity.generation));
         let codec = ObservingCodec { host_id: identity.host_id, known_generation: known_generation.clone() };
@@ -197,12 +198,12 @@ impl Detector {
         }
     }
 
-    /// The present run of this node.
+    /// The present identity of this node.
     pub fn identity(&self) -> &NodeIdentity {
         self.foca.identity()
     }
 
-    /// Names the other members. New ones are greeted at once; those that are gone are declared down.
+    /// Sets the other members. New ones are announced to at once; those no longer named are declared down.
     pub fn set_members(
         &mut self,
         members: BTreeMap<HostId, SocketAddr>,
@@ -230,7 +231,7 @@ impl Detector {
         self.announce()
     }
 
-    /// Takes what another node's detector has sent.
+    /// Takes a message from another node's detector.
     pub fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<(), foca::Error> {
         self.wishes.now = now;
         if self.has_left {
@@ -242,7 +243,7 @@ impl Detector {
         if known > own.generation
             && let Some(generation) = known.checked_add(1)
         {
-            // An earlier run had a later clock: others believe this run to be the older one.
+            // An earlier run had a later clock: others take this run for the older one.
             let identity = NodeIdentity { generation, ..own.clone() };
             self.known_generation.set(generation);
             self.foca.change_identity(identity, &mut self.wishes)?;
@@ -252,7 +253,7 @@ impl Detector {
         outcome
     }
 
-    /// Does what is due.
+    /// Handles everything that is due.
     pub fn tick(&mut self, now: Duration) -> Result<(), foca::Error> {
         self.wishes.now = now;
         if self.has_left {
@@ -273,7 +274,7 @@ impl Detector {
             }
             let timer = entry.remove();
             let handled = match self.foca.handle_timer(timer, &mut self.wishes) {
-                // This node was renamed in the midst of a probe; the next one has begun.
+                // This node was renamed during a probe; the next one has begun.
                 Err(foca::Error::IncompleteProbeCycle) => Ok(()),
                 handled => handled,
             };
@@ -284,7 +285,7 @@ impl Detector {
         outcome
     }
 
-    /// Tells the others that this node goes; afterwards it takes no part any more.
+    /// Announces that this node leaves. Afterwards the detector is inactive.
     pub fn leave(&mut self, now: Duration) -> Result<(), foca::Error> {
         self.wishes.now = now;
         if self.has_left {
@@ -295,7 +296,7 @@ impl Detector {
         self.foca.leave_cluster(&mut self.wishes)
     }
 
-    /// When [`Detector::tick`] has something to do.
+    /// The time at which [`Detector::tick`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         if self.has_left {
             return None;
@@ -305,12 +306,12 @@ impl Detector {
         timer.into_iter().chain(announcement).min()
     }
 
-    /// The messages that are to be sent.
+    /// Takes the messages to be sent.
     pub fn take_sends(&mut self) -> Vec<(NodeIdentity, Bytes)> {
         std::mem::take(&mut self.wishes.sends)
     }
 
-    /// The members that answer, with the generation of their run; suspects count as answering. None after leaving.
+    /// The members that answer, with their generations. Suspects count as answering. Empty after leaving.
     pub fn active(&self) -> BTreeMap<HostId, u64> {
         if self.has_left {
             return BTreeMap::new();
@@ -330,7 +331,7 @@ impl Detector {
         Ok(())
     }
 
-    /// Greets some of the members that do not answer, when it is time to.
+    /// Announces this node to some of the members that do not answer, if that is due.
     fn announce(&mut self) -> Result<(), foca::Error> {
         if self.wishes.now < self.next_announcement {
             return Ok(());
@@ -347,7 +348,7 @@ impl Detector {
         let (before, after) = silent.split_at(first);
         for &(host_id, address) in after.iter().chain(before).take(ANNOUNCED_AT_ONCE) {
             self.announced = Some(host_id);
-            // A greeting reaches every generation.
+            // An announcement reaches every generation.
             self.foca.announce(NodeIdentity { host_id, address, generation: 0 }, &mut self.wishes)?;
         }
         Ok(())
@@ -355,7 +356,7 @@ impl Detector {
 }
 
 fn configuration(settings: Settings, members: usize) -> foca::Config {
-    // As often as news needs to reach everybody almost surely.
+    // As often as an update needs to reach all members almost surely.
     let transmissions = (4.0 * ((members + 1) as f64).log10()).ceil().clamp(8.0, 20.0) as u8;
     let at_least_one = |count: usize| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
     foca::Config {
@@ -376,7 +377,7 @@ fn configuration(settings: Settings, members: usize) -> foca::Config {
     }
 }
 
-/// Whose message this is.
+/// The sender of a message.
 pub fn sender(bytes: &[u8]) -> Option<NodeIdentity> {
     let header: Header<NodeIdentity> = PostcardCodec.decode_header(bytes).ok()?;
     Some(header.src)

@@ -1,7 +1,8 @@
-//! The number of a node's run, by which others tell a run from the one before.
+//! The number of a node's run, by which others distinguish the run from earlier ones.
 //!
-//! Invariant: a run has a higher number than every run of its data directory before it, also when the clock has gone back in
-//! between: nobody would believe that it is alive. So it is stored before anybody hears of it, as Cassandra does.
+//! Invariant: a run has a higher number than every earlier run of its data directory, even if the clock has gone back
+//! in between: otherwise no other node would believe that it is alive. So the number is stored before any other node
+//! learns it, as in Cassandra.
 
 use bytes::Bytes;
 use helenus_query::error::{RequestError, Result};
@@ -12,7 +13,7 @@ use crate::files::node_files::NodeFiles;
 /// The file in the data directory.
 const FILE: &str = "generation";
 const FORMAT: u32 = 1;
-/// A run takes a few higher numbers itself, each time it was declared down though it ran.
+/// Numbers left free for a run, which takes a higher number each time it was declared down although it ran.
 const ROOM: u64 = 1_000_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ struct Stored {
     generation: u64,
 }
 
-/// The number of the run that begins at this time, in microseconds since the epoch; it is stored.
+/// Returns and stores the number of the run that begins at this time, in microseconds since the epoch.
 pub async fn begin(files: &NodeFiles, now_micros: i64) -> Result<u64> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(format!("{FILE}: {error}"));
     let last = match files.load(FILE).await.map_err(|error| failed(&error))? {
@@ -37,7 +38,7 @@ pub async fn begin(files: &NodeFiles, now_micros: i64) -> Result<u64> {
     let now = u64::try_from(now_micros).unwrap_or(0);
     let generation = now.max(last.saturating_add(ROOM));
     if generation > now {
-        tracing::warn!("the clock is behind where it was when this node was last started");
+        tracing::warn!("the clock is behind the time of the last start of this node");
     }
     let stored = Stored { format: FORMAT, generation };
     let bytes = serde_json::to_vec(&stored).map_err(|error| failed(&error))?;

@@ -1,4 +1,4 @@
-//! Nodes of two shards each that find out about each other: what their shards, their clients and their hooks are told.
+//! Nodes of two shards each that detect each other: the effects on their shards, their clients and their hooks.
 
 use helenus_ring::member::{MemberState, Phase};
 use tokio::sync::broadcast;
@@ -19,7 +19,7 @@ async fn begin(cluster: &Cluster) {
     cluster.pass(seconds(4)).await;
 }
 
-/// The nodes that every shard of a node takes for alive.
+/// The nodes that every shard of a node counts as alive.
 fn alive(cluster: &Cluster, node: usize) -> Vec<usize> {
     let views: Vec<Vec<usize>> = cluster.nodes[node]
         .iter()
@@ -90,7 +90,7 @@ fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
         cluster.pass(seconds(10)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(alive(&cluster, 1), [0, 1]);
-        // It counts itself, whatever the others think.
+        // It counts itself as alive, whatever the others think.
         assert_eq!(alive(&cluster, 2), [2]);
         assert_eq!(heard(&mut events), [Event::NodeDown(native(2))]);
         cluster.set_silent(2, false);
@@ -105,7 +105,7 @@ fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
 }
 
 #[test]
-fn who_leaves_is_down_at_once_and_told_to_be() {
+fn a_leaving_node_is_down_at_once_and_reported_as_down() {
     with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
@@ -122,7 +122,7 @@ fn who_leaves_is_down_at_once_and_told_to_be() {
 }
 
 #[test]
-fn who_was_removed_learns_it_and_counts_no_more() {
+fn a_removed_node_learns_it_and_does_not_count_any_more() {
     with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
@@ -145,7 +145,7 @@ fn clients_see_a_member_when_it_has_joined() {
         (0..3).for_each(|node| cluster.show(node));
         let mut events = events(&cluster, 0);
         begin(&cluster).await;
-        // It is written to, so it must be known to be alive.
+        // It gets writes, so it must be known to be alive.
         assert_eq!(alive(&cluster, 0), [0, 1, 2]);
         assert_eq!(heard(&mut events), [Event::NodeUp(native(1))]);
         cluster.change_ring(&[(2, Some(MemberState::Normal))]);
@@ -156,7 +156,7 @@ fn clients_see_a_member_when_it_has_joined() {
 }
 
 #[test]
-fn a_view_made_from_an_older_word_is_put_right() {
+fn a_view_made_from_outdated_liveness_is_corrected() {
     with_cluster(2, &Config::default(), |cluster| async move {
         begin(&cluster).await;
         let context = &cluster.nodes[0][0];

@@ -1,4 +1,4 @@
-//! What operators ask for: that a member leaves, that a dead one is removed, that a transition is taken back.
+//! Requests of operators: decommission a node, remove a dead member, cancel a transition.
 
 use std::rc::Rc;
 
@@ -17,8 +17,9 @@ use crate::cluster::propose::propose;
 use crate::shard::board::ServingState;
 use crate::shard::context::{Departure, ShardContext};
 
-/// Has this node leave the cluster, and resolves when it has left. From any shard. `force`: also where fewer members remain than
-/// a keyspace has replicas. A decommission that was interrupted goes on by itself; calling again waits for it.
+/// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
+/// members remain than a keyspace has replicas. An interrupted decommission continues by itself; another call waits
+/// for it.
 pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
     let host_id = context.node.host_id;
     let view = context.cluster();
@@ -40,7 +41,7 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
                     Some(member) if member.state == MemberState::Normal => {
                         check_remaining(&topology, member, &context.catalog(), force)
                     }
-                    // Asked for twice: the other one has come first.
+                    // Requested twice: the other request came first.
                     _ => Ok(()),
                 }
             };
@@ -80,7 +81,8 @@ fn check_remaining(topology: &Topology, member: &Member, catalog: &Catalog, forc
     Ok(())
 }
 
-/// Proposes a leaving or a removal until it is the member's turn; `check`: whether it may, looked at each time.
+/// Proposes a leaving or a removal until the member's turn comes. `check` decides each time whether it is still
+/// permitted.
 async fn start_leave(
     context: &Rc<ShardContext>,
     command: &Command,
@@ -94,7 +96,7 @@ async fn start_leave(
             Outcome::Refused(refusal) => return Err(refusal.into()),
             Outcome::Busy { host_id: other } => {
                 if notices.is_due(&"busy", &other, context.clock.monotonic()) {
-                    tracing::info!(host_id = %other, "another member is joining or leaving; waiting for its end");
+                    tracing::info!(host_id = %other, "another member is joining or leaving; waiting for it to finish");
                 }
                 let version = context.cluster_view().topology.version;
                 if !wait_for_change(context, version, RETRY_PAUSE).await {
@@ -106,7 +108,7 @@ async fn start_leave(
     }
 }
 
-/// Waits for the end of a leaving; false: it was taken back.
+/// Waits for the end of a leaving. Returns false if it was cancelled.
 async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<bool> {
     loop {
         let (version, state) = {
@@ -122,7 +124,7 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
             Some(_) => {}
         }
         if !wait_for_change(context, version, IDLE_PAUSE).await {
-            // Others may have told this node that it has left before the log did.
+            // Other members may have reported the end of the membership before the log did.
             let has_left = *context.node.departure.borrow() != Departure::Staying;
             if has_left && host_id == context.node.host_id {
                 return Ok(true);
@@ -132,8 +134,8 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
     }
 }
 
-/// Removes a dead member, and resolves when the others have its ranges. From any shard of any other member. A member that died
-/// while it joined is taken back at once.
+/// Removes a dead member, and resolves when the others have its ranges. Call from any shard of any other member. A
+/// member that died while it joined is removed at once.
 pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
     let view = context.cluster();
     if view.topology.removed.contains(&host_id) {
@@ -150,7 +152,7 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
         return abort_join(context, host_id).await;
     }
     let is_begun = member.state != MemberState::Normal;
-    // Before the log says that the member leaves: whoever learns of it there has to know that it is this node's to drive.
+    // Before the log has the leaving: a task that reads it there must know that this node drives it.
     context.node.transfers().ask_removal(host_id);
     let outcome = carry_out_removal(context, host_id, is_begun).await;
     context.node.transfers().forget_removal(&host_id);
@@ -159,7 +161,7 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
 
 async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun: bool) -> Result<()> {
     if !is_begun {
-        // It may come back while its turn is waited for.
+        // The member may come back while this waits for its turn.
         let check = || {
             let is_back = context.cluster_view().is_alive(&host_id);
             if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
@@ -170,7 +172,7 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
             Command::StartLeave { host_id }
         };
         start_leave(context, &command, check).await?;
-        // Another request for the same, which has failed meanwhile, has it forgotten.
+        // Another request for the same removal may have failed meanwhile and cleared the mark.
         context.node.transfers().ask_removal(host_id);
     }
     if wait_until_gone(context, host_id).await? {
@@ -180,8 +182,8 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
     }
 }
 
-/// Takes a transition back, from any shard of any member: who joins is no member any more, who leaves stays. One that waits for
-/// a dead member keeps that one's removal waiting.
+/// Cancels a transition, from any shard of any member: a joining node stops being a member, a leaving one stays. Use
+/// it on a transition that waits for a dead member: as long as it lasts, that member cannot be removed.
 pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
     let view = context.cluster();
     match view.topology.member(&host_id).map(|member| member.state) {

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Invariants:
-//! * Each write carries the number after that of the write before it as the timestamp of all its cells and deletions, so that
-//!   entries which are written where others were truncated are not hidden by the truncation, whatever the clock says. The
-//!   next start finds the highest number again: a write that only deletes has the head row beside it.
-//! * What is acknowledged is on disk, in every mode of the commit log.
-//! * Entries are also in memory (the log is short: it is purged behind each snapshot), and nothing else is read.
-//! * An entry whose parts are not all there was never acknowledged: a crash has cut the log off in it, and it is dropped.
+//! * Each write uses the number after that of the write before it as the timestamp of all its cells and deletions. So
+//!   entries that are written where others were truncated are not hidden by the truncation, whatever the clock shows.
+//!   The next start finds the highest number again: a write that only deletes also writes the head row.
+//! * Acknowledged writes are on disk, in every sync mode of the commit log.
+//! * Entries are also in memory (the log is short: it is purged after each snapshot), and only memory is read.
+//! * An entry with missing parts was never acknowledged: a crash has cut the log inside of it, and it is dropped.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ pub const TABLE: TableId = TableId(*b"helenus-metadata");
 type PositionedValue = (Vec<u8>, Vec<u8>);
 const PARTITION: &[u8] = b"log";
 const COLUMN: u32 = 1;
-/// Bytes of a part of an entry. A part fits into a mutation however small the segments of the commit log are.
+/// Size of a part of an entry, in bytes. A part fits into a mutation however small the segments of the commit log
+/// are.
 const PART_BYTES: usize = 16 << 10;
 
 const ENTRY: u8 = b'e';
@@ -62,15 +63,15 @@ struct Log {
     entries: BTreeMap<u64, Entry>,
     vote: Option<Vote>,
     purged: Option<LogId>,
-    /// Of the last write.
+    /// Number of the last write.
     number: i64,
-    /// The highest index of which there is any part on disk, as found at the start.
+    /// The highest index with any part on disk, as found at the start.
     last_found: Option<u64>,
-    /// Why a write failed: what is on disk is not known any more, and nothing is read from here after that.
+    /// The reason why a write failed. After that the content on disk is unknown, and nothing is read from here.
     failure: Option<String>,
 }
 
-/// An entry that is being put together from its parts.
+/// An entry that is being assembled from its parts.
 #[derive(Debug, Default)]
 struct Parts {
     index: u64,
@@ -108,7 +109,7 @@ impl LogStore {
         let purged = log.purged;
         let store = Self { shard, clock, log: Rc::new(RefCell::new(log)) };
         if let Some(first) = cut_off {
-            // Parts of it must not meet those of a later entry.
+            // Its parts must not be mixed with those of a later entry.
             store.delete_entries(entry_position(first), vec![REGULAR_TAG, ENTRY + 1], purged, |_| {}).await?;
         }
         Ok(store)
@@ -127,8 +128,8 @@ impl LogStore {
         self.write(vec![head], Some((start, end)), change).await
     }
 
-    /// Writes rows and deletions with the next number, and waits until they are on disk. `change` happens in memory in the
-    /// same turn as the (last) write.
+    /// Writes rows and deletions with the next number, and waits until they are on disk. `change` is applied in
+    /// memory in the same turn as the (last) write.
     async fn write(
         &self,
         rows: Vec<PositionedValue>,
@@ -137,8 +138,8 @@ impl LogStore {
     ) -> Result<(), io::Error> {
         let written = async {
             match self.shard.admit().await {
-                // What is written here is small. An error would end the node's part in the log for good, as long as the
-                // disk may be full.
+                // Writes of this log are small. Returning the error of a full disk would end this node's
+                // participation in the log for good.
                 Ok(()) | Err(EngineError::FlushFailed(_)) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -154,7 +155,7 @@ impl LogStore {
         written
     }
 
-    /// The part of [`Self::write`] that happens in one turn. Returns what is to be on disk.
+    /// The part of [`Self::write`] that happens in one turn. Returns the position that must be on disk.
     fn write_in_turn(
         &self,
         rows: Vec<PositionedValue>,
@@ -225,7 +226,8 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps the entries that follow each other. Returns the index of the first of which there is something else on disk.
+    /// Keeps the leading entries without gaps. Returns the index of the first one behind them of which something else
+    /// is on disk.
     fn drop_what_is_cut_off(&mut self) -> Option<u64> {
         let mut next = match &self.purged {
             Some(purged) => purged.index() + 1,
@@ -252,7 +254,7 @@ fn failed(error: EngineError) -> io::Error {
     io::Error::other(error)
 }
 
-/// The position where the rows of an entry begin.
+/// The position at which the rows of an entry begin.
 fn entry_position(index: u64) -> Vec<u8> {
     let mut position = vec![REGULAR_TAG, ENTRY];
     position.extend_from_slice(&index.to_be_bytes());

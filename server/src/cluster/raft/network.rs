@@ -1,6 +1,6 @@
-//! The way of the metadata log to other members: requests to their first shards, with deadlines.
+//! Sends messages of the metadata log to other members: requests to their first shards, with deadlines.
 //!
-//! What travels is JSON, as in the log: a field that a newer version adds is no hindrance.
+//! Messages are JSON, as in the log: fields that a newer version adds do no harm.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ use crate::shard::context::ShardContext;
 type Types = MetadataTypes;
 type RpcError = RPCError<Types>;
 
-/// Where nodes are that take part in the log and are no members (yet).
+/// Addresses of nodes that participate in the log and are not members (yet).
 pub type AddressBook = Rc<RefCell<BTreeMap<HostId, SocketAddr>>>;
 
-/// Makes the ways to the others.
+/// Creates the connections to the other members.
 pub struct Network {
     pub context: Rc<ShardContext>,
     pub addresses: AddressBook,
@@ -47,14 +47,14 @@ impl RaftNetworkFactory<Types> for Network {
     }
 }
 
-/// The way to one of them.
+/// The connection to one member.
 pub struct Peer {
     context: Rc<ShardContext>,
     addresses: AddressBook,
     target: HostId,
 }
 
-/// A snapshot on its way.
+/// A snapshot being sent.
 #[derive(Serialize, Deserialize)]
 struct SnapshotRequest {
     vote: Vote,
@@ -102,7 +102,7 @@ impl Peer {
             ClusterResponse::Raft(payload) => {
                 Ok(serde_json::from_slice(&payload).map_err(|error| NetworkError::new(&error))?)
             }
-            _ => Err(NetworkError::from_string("an answer to another question").into()),
+            _ => Err(NetworkError::from_string("an answer to another request").into()),
         }
     }
 }
@@ -159,7 +159,7 @@ impl RaftNetworkV2<Types> for Peer {
     }
 }
 
-/// Carries out what another member's log asks of this one's.
+/// Executes the request of another member's log on the log of this node.
 pub async fn handle(raft: &Raft, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
     match call {
         RaftCall::Append => answer(raft.append_entries(request(payload)?).await),

@@ -1,10 +1,10 @@
-//! What the Raft library runs on: local tasks of the first shard's thread, with random numbers from a seed.
+//! The runtime of the Raft library: local tasks of the first shard's thread, with random numbers from a seed.
 //!
 //! Invariants:
-//! * Election timeouts are drawn from the node's seed ([`seeded`]): the tasks of a node inherit a seed from the task that has
-//!   spawned them, so that several nodes in one thread draw independently and the same in every run.
-//! * Time is tokio's, which is the machine's in a node and virtual (paused) in a simulation. The library asks for the time
-//!   without saying on whose behalf, so that [`Clock`](helenus_engine::io::Clock) cannot be handed through.
+//! * Election timeouts are drawn from the node's seed ([`seeded`]). A task inherits a seed from the task that spawned
+//!   it, so several nodes in one thread draw independently and repeat their draws in every run.
+//! * Time is tokio's: real time in a node, virtual (paused) time in a simulation. The library asks for the time
+//!   without a context, so [`Clock`](helenus_engine::io::Clock) cannot be passed in.
 #![allow(
     clippy::disallowed_methods,
     reason = "the runtime that openraft is handed: a simulation stops and advances this clock"
@@ -35,7 +35,7 @@ pub fn seeded<F: Future>(seed: u64, future: F) -> impl Future<Output = F::Output
     SEED.scope(Cell::new(seed), future)
 }
 
-/// The next number of the present task; always the same one in a task outside of [`seeded`].
+/// The next number of the present task; always the same number in a task outside of [`seeded`].
 fn next_seed() -> u64 {
     SEED.try_with(|seed| {
         let mut random = SplitMix64::new(seed.get());
@@ -111,7 +111,7 @@ impl AsyncRuntime for LocalRuntime {
     }
 }
 
-/// A moment of tokio's clock.
+/// A time on tokio's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocalInstant(tokio::time::Instant);
 
@@ -302,7 +302,7 @@ impl<T> WatchReceiver<LocalWatch, T> for LocalWatchReceiver<T> {
     }
 }
 
-/// A lock that is waited for in turn.
+/// A lock whose waiters get it in order.
 pub struct LocalMutex<T>(tokio::sync::Mutex<T>);
 
 impl<T: 'static> Mutex<T> for LocalMutex<T> {

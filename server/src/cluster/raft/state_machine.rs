@@ -1,12 +1,12 @@
-//! The state machine of the metadata log: committed entries, applied to this node in their order.
+//! The state machine of the metadata log: applies committed entries to this node in their order.
 //!
 //! Invariants:
-//! * An entry that changes the state counts as applied when the node works with the new state and it is on disk
-//!   ([`applying::take_over`]).
-//! * The snapshot is the file of the applied state. It is never older than what the log has been purged of: before a
-//!   snapshot is offered, the state is stored.
-//! * What cannot be taken over is tried again. Once the first shard has failed, which only a start heals, the log stops on this
-//!   node; the next start goes on from the stored state.
+//! * An entry that changes the state counts as applied when the node has installed the new state and the state is on
+//!   disk ([`applying::take_over`]).
+//! * The snapshot is the file of the applied state. It is never older than the entries that were purged from the log:
+//!   before a snapshot is offered, the state is stored.
+//! * Installing a state is retried. Once the first shard has failed, which only a restart heals, the log stops on
+//!   this node; the next start continues from the stored state.
 
 use std::cell::RefCell;
 use std::io;
@@ -24,13 +24,13 @@ use crate::cluster::applying::{self, Told};
 use crate::cluster::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
-/// Before a state is taken over that could not be.
+/// Pause before a state that could not be installed is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// The state as of the last entry that is applied.
+/// The state as of the last applied entry.
 pub type AppliedState = Rc<RefCell<Stored>>;
 
-/// The log with its state machine, as the Raft library runs it.
+/// The log with its state machine, as run by the Raft library.
 pub type Raft = openraft::Raft<MetadataTypes, NodeStateMachine>;
 
 /// The applied state of a node.
@@ -38,12 +38,12 @@ pub type Raft = openraft::Raft<MetadataTypes, NodeStateMachine>;
 pub struct NodeStateMachine {
     context: Rc<ShardContext>,
     pub applied: AppliedState,
-    /// What the file holds; held while it is replaced.
+    /// The content of the file. The lock is held while the file is replaced.
     on_disk: Rc<tokio::sync::Mutex<Option<Stored>>>,
 }
 
 impl NodeStateMachine {
-    /// `stored`: what the file holds.
+    /// `stored`: the content of the file.
     pub fn new(context: Rc<ShardContext>, stored: Option<Stored>) -> Self {
         let applied = stored.clone().unwrap_or_else(Stored::empty);
         Self {
@@ -80,8 +80,8 @@ impl NodeStateMachine {
         .await
     }
 
-    /// Attempts something until it succeeds, or the node stops: an error would be the end of this node's log, and a full disk, say,
-    /// must not take the node out of the cluster for good.
+    /// Retries an operation until it succeeds, or the node stops. An error would end this node's log, and a full
+    /// disk, for example, must not take the node out of the cluster for good.
     async fn insist(
         &self,
         attempt: impl AsyncFn() -> helenus_query::error::Result<()>,
@@ -91,13 +91,13 @@ impl NodeStateMachine {
             if is_stopping || self.context.shard.failure().is_some() {
                 return Err(io::Error::other(error.to_string()));
             }
-            tracing::error!(%error, "a change of the cluster could not be taken over; another attempt follows");
+            tracing::error!(%error, "a change of the cluster could not be installed; it will be retried");
             self.context.clock.sleep(RETRY_PAUSE).await;
         }
         Ok(())
     }
 
-    /// Makes a state the one that the next start begins with, unless a later one is already.
+    /// Stores a state as the one that the next start begins with, unless a later one is stored already.
     async fn store(&self, state: &Stored) -> helenus_query::error::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
             helenus_query::error::RequestError::Server(format!(

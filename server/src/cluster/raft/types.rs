@@ -1,4 +1,4 @@
-//! The types that the Raft library works with.
+//! The types for the Raft library.
 
 use helenus_ring::HostId;
 use helenus_ring::metadata::{Command, Outcome};
@@ -6,7 +6,7 @@ use helenus_ring::metadata::{Command, Outcome};
 use super::runtime::LocalRuntime;
 
 openraft::declare_raft_types!(
-    /// Commands in, outcomes out. One leader a term, as in the Raft paper.
+    /// Commands in, outcomes out. One leader in each term, as in the Raft paper.
     pub MetadataTypes:
         D = Command,
         R = Applied,
@@ -17,7 +17,7 @@ openraft::declare_raft_types!(
         AsyncRuntime = LocalRuntime,
 );
 
-/// What the proposer learns: nothing for the log's own entries.
+/// The result for the proposer: `None` for the log's own entries.
 pub type Applied = Option<Outcome>;
 
 /// The library's figures of itself.

@@ -1,4 +1,5 @@
-//! Nodes of a cluster in one thread. Each has its tasks in a set of its own: dropping it is the crash.
+//! Nodes of a cluster in one thread. Each node has its tasks in a set of its own, which is dropped to simulate a
+//! crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +71,7 @@ pub fn simulate<F: Future<Output = ()>>(seed: u64, body: impl FnOnce(Rc<World>) 
     });
 }
 
-/// What outlives a crash.
+/// The state that survives a crash.
 struct Machine {
     disk: SimulatedDisk,
     host_id: HostId,
@@ -134,7 +135,7 @@ impl World {
         Catalog::clone(&self.node(index).catalog())
     }
 
-    /// Who leads, of those who know it and are up.
+    /// The leader, according to the nodes that know it and are up.
     pub fn leader(&self) -> Option<usize> {
         self.up().into_iter().find(|index| {
             let log = self.node(*index).metadata_log().unwrap();
@@ -170,7 +171,7 @@ impl World {
         address
     }
 
-    /// Starts a node and returns when it takes part in the metadata log.
+    /// Starts a node and returns when it participates in the metadata log.
     pub async fn boot(&self, index: usize, seeds: &[SocketAddr]) -> Node {
         self.configure(index, |_| {});
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
@@ -211,7 +212,7 @@ impl World {
         Rc::new(VirtualClock { start: self.start, ahead })
     }
 
-    /// What a node consists of, or why it does not start.
+    /// Assembles a node, or returns the reason why it does not start.
     pub async fn assemble(&self, index: usize) -> std::result::Result<Assembled, StartError> {
         let (host_id, address, config) = {
             let machines = self.machines.borrow();
@@ -258,7 +259,7 @@ impl World {
         contexts
     }
 
-    /// Ends a node at once; what was not synced is lost.
+    /// Crashes a node; data that was not synced is lost.
     pub fn crash(&self, index: usize) {
         let Some(running) = self.running.borrow_mut().remove(&index) else { return };
         running.tasks.abort();
@@ -269,7 +270,7 @@ impl World {
         self.show_who_is_alive();
     }
 
-    /// Liveness is another's work: here everybody knows at once.
+    /// Publishes the liveness of all nodes at once: the failure detector is tested elsewhere.
     pub fn show_who_is_alive(&self) {
         let up = self.up();
         let alive: Arc<BTreeSet<HostId>> = Arc::new(up.iter().map(|index| self.host_id(*index)).collect());
@@ -281,7 +282,7 @@ impl World {
         }
     }
 
-    /// Boots a node and has it ask the others to join.
+    /// Boots a node and lets it ask the others to join.
     pub async fn try_join(&self, index: usize) -> Result<u64, JoinError> {
         let seeds: Vec<SocketAddr> = self
             .up()
@@ -296,7 +297,7 @@ impl World {
         join(&self.node(index), &seeds, DEADLINE).await
     }
 
-    /// Members up to this number, all `Normal`.
+    /// Grows the cluster to this number of members, all `Normal`.
     pub async fn grow_to(&self, count: usize) {
         for index in self.up().len()..count {
             if index == 0 {
@@ -314,7 +315,7 @@ impl World {
         }
     }
 
-    /// Has a node's first shard do something; `None`: the node went down meanwhile.
+    /// Runs a function on a node's first shard; `None`: the node crashed meanwhile.
     pub async fn on<T: 'static, F: Future<Output = T> + 'static>(
         &self,
         index: usize,
@@ -333,8 +334,8 @@ impl World {
         receiver.await.ok()
     }
 
-    /// Boots a node as a real one starts, with all others as its seeds; resolves when it would serve clients. `None`: it went
-    /// down meanwhile.
+    /// Boots a node as in production, with all others as its seeds. Resolves when it would serve clients. `None`: it
+    /// crashed meanwhile.
     pub async fn enter(&self, index: usize) -> Option<std::result::Result<(), MembershipError>> {
         let seeds: Vec<SocketAddr> =
             self.up().into_iter().map(|up| self.machines.borrow()[&up].address).collect();
@@ -352,7 +353,7 @@ impl World {
         .await
     }
 
-    /// Has a node carry out a statement; the number of rows of the answer. `None`: it went down meanwhile.
+    /// Executes a statement on a node. Returns the number of rows of the answer; `None`: the node crashed meanwhile.
     pub async fn cql(&self, index: usize, text: &str, consistency: Consistency) -> Option<Result<usize>> {
         let text = text.to_owned();
         let options = RequestOptions {
@@ -379,7 +380,7 @@ impl World {
         .await
     }
 
-    /// Rows that all shards of a node hold of a table, whoever owns them.
+    /// The number of rows of a table on all shards of a node, whether the node is a replica or not.
     pub fn stored_rows(&self, index: usize, keyspace: &str, table: &str) -> u64 {
         let id = *self.catalog(index).table(keyspace, table).unwrap().id.as_bytes();
         let running = self.running.borrow();
@@ -389,12 +390,12 @@ impl World {
             .sum()
     }
 
-    /// Lets a while pass in which nothing is asked of the cluster.
+    /// Advances the clock without requests to the cluster.
     pub async fn settle(&self) {
         tokio::time::sleep(Duration::from_secs(15)).await;
     }
 
-    /// All nodes that are up have the same schema and the same members.
+    /// Asserts that all running nodes have the same schema and the same members.
     pub fn assert_same_catalogs(&self) {
         let up = self.up();
         let first = self.node(up[0]);
@@ -433,7 +434,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Messages between the nodes of a world.
+/// The network between the nodes of a world.
 struct Memory {
     world: Weak<World>,
     from: HostId,
@@ -455,7 +456,7 @@ impl Transport for Memory {
                 let world = world.upgrade().ok_or_else(|| unreachable("the world has ended"))?;
                 let machines = world.machines.borrow();
                 let found = machines.iter().find(|(_, machine)| machine.address == to.address);
-                let (index, machine) = found.ok_or_else(|| unreachable("nobody is there"))?;
+                let (index, machine) = found.ok_or_else(|| unreachable("no node is there"))?;
                 if to.host_id.is_some_and(|host_id| host_id != machine.host_id) {
                     return Err(CallError::Refused {
                         address: to.address,

@@ -1,4 +1,4 @@
-//! Members that join and leave, while others write and nodes die: nothing that was acknowledged is missing afterwards.
+//! Members that join and leave, while others write and nodes crash: no acknowledged write is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::node::error::StartError;
 use crate::shard::board::ServingState;
 use crate::shard::context::Departure;
 
-/// Keyspace and its replicas.
+/// Keyspaces with their replication factors.
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
 
-/// What was written and acknowledged, by keyspace.
+/// The acknowledged writes, by keyspace.
 struct Load {
     world: Rc<World>,
     next: Cell<u32>,
@@ -29,7 +29,7 @@ struct Load {
 }
 
 impl Load {
-    /// Makes the tables.
+    /// Creates the tables.
     async fn new(world: &Rc<World>) -> Rc<Self> {
         let node = world.node(0);
         for (name, replicas) in KEYSPACES {
@@ -47,7 +47,7 @@ impl Load {
         })
     }
 
-    /// That of a cluster of so many members, which all have written so many rows at QUORUM.
+    /// Creates a cluster of `members` members and writes `rows` rows at QUORUM through all of them.
     async fn of_members(world: &Rc<World>, members: usize, rows: u32) -> Rc<Self> {
         for index in 0..members {
             world.enter(index).await.unwrap().unwrap();
@@ -57,7 +57,7 @@ impl Load {
         load
     }
 
-    /// Writes so many rows through these nodes in turn.
+    /// Writes `count` rows through these nodes in turn.
     async fn write(&self, nodes: &[usize], count: u32, consistency: Consistency) {
         for _ in 0..count {
             let key = self.next.replace(self.next.get() + 1);
@@ -92,7 +92,7 @@ impl Load {
         writing.await.unwrap();
     }
 
-    /// Every node finds every row at this level.
+    /// Asserts that every node finds every row at this level.
     async fn check(&self, nodes: &[usize], consistency: Consistency) {
         let acknowledged = self.acknowledged.borrow().clone();
         for (name, keys) in acknowledged {
@@ -117,7 +117,7 @@ async fn wait_until(mut is_so: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("it has not come to it");
+    panic!("the condition was not reached");
 }
 
 fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {
@@ -147,21 +147,21 @@ fn a_cluster_grows_and_shrinks_under_load_and_loses_nothing() {
         world.settle().await;
         load.check(&[0, 2, 3], Consistency::One).await;
         load.check(&[0, 2, 3], Consistency::Quorum).await;
-        // Three members and three replicas: another one must not go, unless it is meant.
+        // Three members and three replicas: no member may leave without `force`.
         let error = decommission(&world, 2, false).await.unwrap().unwrap_err();
         assert!(matches!(error, MembershipError::TooFewMembers { factor: 3, members: 3, .. }), "{error}");
         decommission(&world, 2, true).await.unwrap().unwrap();
         world.crash(2);
         world.settle().await;
         load.check(&[0, 3], Consistency::One).await;
-        // Who has left does not come back.
+        // A former member does not come back.
         let refusal = world.assemble(1).await.err().unwrap();
         assert!(matches!(refusal, StartError::Removed { .. }), "{refusal}");
     });
 }
 
 #[test]
-fn a_joiner_that_dies_goes_on_when_it_is_back() {
+fn a_joiner_that_crashes_continues_after_a_restart() {
     for seed in 0..4 {
         simulate(30 + seed, |world| async move {
             world.enter(0).await.unwrap().unwrap();
@@ -190,9 +190,9 @@ fn a_joiner_that_dies_goes_on_when_it_is_back() {
     }
 }
 
-/// Among the moments is the one when it knows the founder's state, and is no member yet.
+/// The crash points include the moment when the joiner knows the founder's state, and is not a member yet.
 #[test]
-fn a_joiner_of_a_node_alone_that_dies_at_any_moment_joins_when_it_is_back() {
+fn a_joiner_of_a_single_node_that_crashes_at_any_moment_joins_after_a_restart() {
     for step in 0..40 {
         simulate(60 + step, |world| async move {
             world.enter(0).await.unwrap().unwrap();
@@ -230,7 +230,7 @@ fn a_join_waits_for_the_one_that_has_the_data() {
 }
 
 #[test]
-fn a_leaving_member_that_dies_goes_on_when_it_is_back() {
+fn a_leaving_member_that_crashes_continues_after_a_restart() {
     for seed in 0..3 {
         simulate(50 + seed, |world| async move {
             let load = Load::of_members(&world, 4, 150).await;
@@ -274,7 +274,7 @@ fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
         removenode(&world, 0, 2).await.unwrap();
         world.settle().await;
         assert_eq!(state_of(&world, 1, 2), None);
-        // One replica is not enough to survive its node.
+        // With one replica, data does not survive the loss of its node.
         load.acknowledged.borrow_mut().remove("one");
         load.check(&[0, 1, 3], Consistency::One).await;
     });
@@ -302,7 +302,7 @@ fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_late
         let epoch = world.node(leader).cluster().topology.epoch;
         world.crash(dead);
         world.settle().await;
-        // The leader does not know yet that it has lost its majority: the removal gets into its log.
+        // The leader does not know yet that it has lost its majority: the removal enters its log.
         world.crash(other);
         let error = removenode(&world, leader, dead).await.unwrap_err();
         assert!(error.to_string().contains("may still be carried out"), "{error}");
@@ -313,7 +313,7 @@ fn a_member_that_is_back_stays_though_a_failed_removal_of_it_is_carried_out_late
         for asked in 0..3 {
             assert!(
                 world.node(asked).cluster().topology.epoch >= epoch + 2,
-                "it was carried out, and taken back"
+                "the removal was applied, and then cancelled"
             );
             assert_eq!(state_of(&world, asked, dead), Some(MemberState::Normal));
         }
@@ -327,7 +327,8 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
     simulate(62, |world| async move {
         let load = Load::of_members(&world, 5, 100).await;
         world.settle().await;
-        // Who was asked for it dies when it has begun; the dead one comes back before another one is asked.
+        // The node that was asked for the removal crashes after it has begun; the dead member comes back before
+        // another node is asked.
         world.crash(2);
         let host_id = world.host_id(2);
         let begun = world.on(0, move |context| async move {
@@ -342,7 +343,7 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         wait_until(|| state_of(&world, 1, 2) == Some(MemberState::Normal)).await;
         assert!(is_staying(&world, 2));
         world.settle().await;
-        // Now it is dead for good. Another one goes on.
+        // Now the member is dead for good. Another node continues the removal.
         world.crash(2);
         let remove_by = |by: usize| {
             let world = world.clone();
@@ -355,7 +356,7 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         let ended = removing.await.unwrap();
         assert!(matches!(ended, None | Some(Ok(()))), "{ended:?}");
         let removing = remove_by(1);
-        // It takes some of the ranges over.
+        // The restarted node gains some of the ranges.
         world.enter(0).await.unwrap().unwrap();
         removing.await.unwrap().unwrap().unwrap();
         world.settle().await;
@@ -372,7 +373,7 @@ fn a_removal_that_waits_ends_when_its_member_is_back() {
     simulate(63, |world| async move {
         let load = Load::of_members(&world, 5, 100).await;
         world.settle().await;
-        // Of the two, each takes over from the other: neither removal can be carried out.
+        // Each of the two gains ranges from the other, so neither removal can complete.
         world.crash(3);
         world.crash(4);
         let removing = {
@@ -411,7 +412,7 @@ fn the_removal_of_a_member_without_data_is_not_waited_for() {
     });
 }
 
-/// `until`: when the joiner is started again after its join was taken back.
+/// `until`: the condition after which the joiner is restarted when its join was cancelled.
 fn a_join_is_aborted_and_tried_again(seed: u64, until: impl Fn(&World) -> bool + 'static) {
     simulate(seed, |world| async move {
         world.enter(0).await.unwrap().unwrap();
@@ -432,7 +433,8 @@ fn a_join_is_aborted_and_tried_again(seed: u64, until: impl Fn(&World) -> bool +
         assert_eq!(state_of(&world, 0, 1), None);
         load.write(&[0], 50, Consistency::One).await;
         wait_until(|| until(&world)).await;
-        // What it had stored says that it is joining: it hears that it is not, and ends. Started once more, it joins anew.
+        // The stored state shows the node as joining. It learns that it is not, and ends. Restarted once more, it
+        // joins again.
         let error = world.enter(1).await.unwrap().unwrap_err();
         assert!(matches!(error, MembershipError::JoinAborted), "{error}");
         world.crash(1);
@@ -456,10 +458,10 @@ fn a_joiner_that_was_away_for_long_learns_that_its_join_was_aborted() {
 }
 
 #[test]
-fn a_leaving_that_waits_for_a_dead_member_can_be_taken_back() {
+fn a_leaving_that_waits_for_a_dead_member_can_be_cancelled() {
     simulate(90, |world| async move {
         let load = Load::of_members(&world, 4, 150).await;
-        // It is to take some of the ranges over.
+        // The dead member has to gain some of the ranges.
         world.crash(2);
         let leaving = {
             let world = world.clone();
@@ -473,7 +475,7 @@ fn a_leaving_that_waits_for_a_dead_member_can_be_taken_back() {
         let outcome = leaving.await.unwrap().unwrap();
         assert!(matches!(outcome, Err(MembershipError::LeaveAborted { .. })), "{outcome:?}");
         assert_eq!(state_of(&world, 0, 3), Some(MemberState::Normal));
-        // Now it is the dead one's turn.
+        // Now the dead member can be removed.
         let id = world.host_id(2);
         let removed =
             world.on(0, move |context| async move { membership::removenode(&context, id).await }).await;
@@ -513,7 +515,7 @@ fn a_cleanup_leaves_what_a_node_owns() {
 }
 
 #[test]
-fn a_member_that_is_alone_again_knows_the_transactions_of_before() {
+fn a_member_that_is_a_single_node_again_knows_earlier_transactions() {
     simulate(27, |world| async move {
         world.enter(0).await.unwrap().unwrap();
         Load::new(&world).await;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::shard::context::ShardContext;
 
-/// Identifies a batch for ever.
+/// Identifies a batch for all time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchId {
     /// The coordinator's time, in microseconds since the epoch.
@@ -15,12 +15,12 @@ pub struct BatchId {
 }
 
 impl BatchId {
-    /// A new one.
+    /// A new identity, with the coordinator's present time.
     pub fn new(context: &ShardContext) -> Self {
         Self { created_micros: context.next_timestamp(), random: context.random_uuid().as_u128() }
     }
 
-    /// Its place in the log.
+    /// The position of the batch in the log.
     pub fn position(&self) -> Vec<u8> {
         let mut position = vec![REGULAR_TAG];
         position.extend_from_slice(&self.created_micros.to_be_bytes());

@@ -1,8 +1,9 @@
 //! Logged batches in a cluster: written to the batch logs of two other members before they are applied.
 //!
-//! The members are chosen as in Cassandra: alive, of the coordinator's data center, of two other racks if there are such. A data
-//! center with this node alone keeps the batch here. The entries are removed when every replica has every mutation or a hint
-//! for it; until then whoever keeps one replays it.
+//! The members (batch log replicas) are chosen as in Cassandra: alive, in the coordinator's data center, in two other
+//! racks if possible. If this node is the only one of its data center, it keeps the batch itself. The entries are
+//! removed when every replica has every mutation or a hint for it. Until then each batch log replica replays its
+//! entry.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,10 +24,10 @@ use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::write::{self, Started, WriteOptions};
 use crate::shard::context::ShardContext;
 
-/// How many members keep a batch.
+/// The number of members that keep a batch.
 const COPIES: usize = 2;
 
-/// Writes a batch: to the batch logs, then to its replicas.
+/// Writes a batch to the batch logs, then to its replicas.
 pub async fn write(
     context: &Rc<ShardContext>,
     changes: Vec<PartitionMutation>,
@@ -45,11 +46,12 @@ pub async fn write(
         deadline: context.clock.monotonic() + timeout,
         is_applied_here: false,
     };
-    // An error from here on leaves the batch in the log: it will be applied, as a timeout tells the client.
+    // An error after this point leaves the batch in the log, so it will be applied; the timeout reported to the
+    // client says as much.
     let started = match write::begin(context, changes, options) {
         Ok(started) => started,
         Err(error) => {
-            // Nothing was sent: the client is told that it was not done, so nobody may do it later.
+            // Nothing was sent, and the client gets an error that says so: the batch must not be applied later.
             remove(context, &keepers, id, timeout).await;
             return Err(error);
         }
@@ -68,7 +70,7 @@ pub async fn write(
         for is_settled in settled {
             is_everywhere &= is_settled.await.unwrap_or(false);
         }
-        // Where hints are off or full, what the client's level asks for must do.
+        // Where hints are disabled or their store is full, the client's level has to be enough.
         if is_everywhere || is_reached {
             remove(&context, &keepers, id, timeout).await;
         }
@@ -76,7 +78,7 @@ pub async fn write(
     outcome
 }
 
-/// The members that keep a batch; empty: this node.
+/// The batch log replicas of a batch; empty: this node keeps it.
 fn keepers(context: &ShardContext, consistency: Consistency) -> Result<Vec<Arc<Member>>> {
     let view = context.cluster();
     let config = &context.node.config;
@@ -93,7 +95,8 @@ fn keepers(context: &ShardContext, consistency: Consistency) -> Result<Vec<Arc<M
     Ok(keepers)
 }
 
-/// The other members of the data center that stay: who joins may be taken back, who leaves has no time to replay anything.
+/// The other members of the data center that stay. A joining member may be removed again, a leaving one has no time
+/// to replay anything.
 fn candidates<'a>(
     view: &'a ClusterView,
     this_node: HostId,
@@ -106,7 +109,7 @@ fn candidates<'a>(
     })
 }
 
-/// Two other members: Cassandra's choice of batch log endpoints. `random` gives a number below its argument.
+/// Chooses two other members, as Cassandra chooses batch log endpoints. `random` returns a number below its argument.
 fn choose(
     view: &ClusterView,
     this_node: HostId,
@@ -126,7 +129,7 @@ fn choose(
         by_rack.remove(rack);
     }
     let mut chosen: Vec<Arc<Member>> = Vec::with_capacity(COPIES);
-    // One of each rack while there are racks left, then again.
+    // One member of each rack while there are racks left, then again from the start.
     while chosen.len() < COPIES && !by_rack.is_empty() {
         let mut racks: Vec<&str> = by_rack.keys().copied().collect();
         while chosen.len() < COPIES && !racks.is_empty() {
@@ -173,7 +176,7 @@ async fn store(
     Ok(())
 }
 
-/// Takes a batch out of the logs; a log that does not hear of it replays it, which changes nothing.
+/// Removes a batch from the logs. A log that does not get the removal replays the batch, which changes nothing.
 async fn remove(context: &Rc<ShardContext>, keepers: &[Arc<Member>], id: BatchId, timeout: Duration) {
     if keepers.is_empty() {
         if let Err(error) = store::remove(context, &id.position()) {

@@ -1,13 +1,14 @@
 //! The batch log of a shard: logged batches of several partitions that may not be applied everywhere yet.
 //!
-//! It is an engine table of the shard (its rows have no place in the ring: they are never read through CQL). A row's position
-//! begins with the time of the batch, its one cell holds the mutations, each with a length.
+//! The log is an engine table of the shard. Its rows have no tokens of the ring and are never read through CQL. A
+//! row's position begins with the time of the batch. Its one cell holds the mutations, each with a length.
 //!
-//! A node alone writes a batch to its own log; in a cluster it goes to two other members ([`crate::coordinator::batch_log`]).
-//! An entry is durable before the first mutation is applied, and removed when every replica has every mutation or a hint for
-//! it. What stays (the coordinator died or gave up) is replayed by who keeps it, after twice the time a write may take.
-//! Replaying an entry twice changes nothing, as mutations carry their timestamps; mutations that are so old that tombstones
-//! which delete them may be forgotten are left out.
+//! A single node writes a batch to its own log; in a cluster the batch goes to two other members
+//! ([`crate::coordinator::batch_log`]). An entry is durable before the first mutation is applied. It is removed when
+//! every replica has every mutation or a hint for it. An entry that remains (the coordinator died or gave up) is
+//! replayed by the node that keeps it, after twice the write timeout. Replaying an entry twice changes nothing,
+//! because mutations carry their timestamps. Mutations that are so old that the tombstones which delete them may have
+//! been purged are not replayed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,24 +29,24 @@ use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
 
-/// The engine's id of the batch log.
+/// The engine's id of the batch log's table.
 pub const TABLE: TableId = TableId(*b"helenus-batchlog");
 const PARTITION: &[u8] = b"batches";
 const COLUMN: u32 = 1;
-/// Deletes an entry for good, even one that comes later: no position is used twice.
+/// Timestamp that deletes an entry for good, even one that is written later: no position is used twice.
 const NEVER_AGAIN: i64 = i64::MAX - 1;
-/// How often a shard looks for batches that were left behind.
+/// How often a shard looks for batches to replay.
 const ROUND: Duration = Duration::from_secs(10);
-/// Batches that are replayed at a time.
+/// Most batches that are replayed in one round.
 const AT_A_TIME: usize = 16;
 
-/// The settings of the table.
+/// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // Removals that overtake their batch are a matter of seconds.
+    // A removal arrives at most seconds before its batch.
     TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
 }
 
-/// Mutations as the log keeps them.
+/// Encodes mutations as the log stores them.
 pub fn encode(changes: &[PartitionMutation]) -> Vec<u8> {
     let mut value = Vec::new();
     for PartitionMutation { mutation, .. } in changes {
@@ -86,7 +87,7 @@ pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8
     Ok(())
 }
 
-/// Takes a batch out of this shard's log. It need not be durable: a batch may be applied again.
+/// Removes a batch from this shard's log. The removal need not be durable: a batch may be applied again.
 pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
     let mut row = RowBuilder::new();
     row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
@@ -131,7 +132,7 @@ fn created_micros(position: &[u8]) -> i64 {
     position.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
 }
 
-/// The mutations of a batch that may still be applied: their tables are there and remember deletions long enough.
+/// The mutations of a batch that may still be applied: their tables exist and keep tombstones long enough.
 fn applicable(context: &ShardContext, position: &[u8], mutations: &[Mutation]) -> Vec<PartitionMutation> {
     let created = created_micros(position);
     mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect()
@@ -163,13 +164,13 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
     Ok(count)
 }
 
-/// Has a stored batch replayed when its time has come.
+/// Makes the replay of a stored batch due after twice the write timeout.
 pub fn note_left_behind(context: &ShardContext, position: Vec<u8>) {
     let now = context.clock.monotonic();
     context.replication().batches.borrow_mut().insert(position, now);
 }
 
-/// Begins to look, every ten seconds, for batches that were left behind.
+/// Starts the task that looks for batches to replay, every ten seconds.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
         if let Err(error) = replay_left_behind(context).await {
@@ -178,7 +179,7 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
     });
 }
 
-/// Applies batches that have been here for more than twice the time a write may take.
+/// Replays batches that have been here for more than twice the write timeout.
 async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
     let patience = 2 * Duration::from_millis(context.node.config.write_request_timeout_ms);
     let now = context.clock.monotonic();
@@ -197,7 +198,7 @@ async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
     Ok(())
 }
 
-/// Applies all batches that are here, however young; this node is about to leave. True: none of them is left.
+/// Replays all batches of this shard, however young, because this node is about to leave. True: none is left.
 pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
     let all: Vec<Vec<u8>> = context.replication().batches.borrow().keys().cloned().collect();
     for some in all.chunks(AT_A_TIME) {
@@ -214,7 +215,7 @@ async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
         let delivered =
             futures::future::join_all(changes.into_iter().map(|change| deliver(context, change))).await;
         if delivered.contains(&false) {
-            // It stays for the next round.
+            // The batch stays for the next round.
             return Ok(());
         }
     }

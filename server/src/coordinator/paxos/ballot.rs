@@ -1,11 +1,11 @@
 //! Ballots: the order of the attempts to change a partition by transaction.
 //!
 //! Invariants:
-//! * No two attempts have one ballot: the salt is drawn anew for each, so that neither two shards of a node, nor a node before
-//!   and after a restart with its clock set back, can make the same one.
-//! * Microseconds come first in the order, and a replica promises a ballot only when its *microseconds* are above all it has
-//!   seen. Two ballots of one microsecond therefore never both get a majority of promises, and the microseconds of a
-//!   partition's transactions grow strictly: they serve as the timestamps of what is written.
+//! * No two attempts have the same ballot: the salt is drawn for each attempt. So neither two shards of a node, nor a
+//!   node before and after a restart with its clock set back, can create equal ballots.
+//! * Ballots are ordered by microseconds first, and a replica promises a ballot only if its *microseconds* are above
+//!   all that it has seen. So two ballots of one microsecond never both get a majority of promises, and the
+//!   microseconds of a partition's transactions grow strictly: they are the timestamps of the mutations.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Which replicas agree: those of all data centers, or those of the coordinator's.
+/// The replicas that agree: those of all data centers, or those of the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Scope {
     /// SERIAL.
@@ -25,7 +25,7 @@ pub enum Scope {
 /// The number of an attempt; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ballot {
-    /// Microseconds since the epoch, by the coordinator's clock or just above what it had to outbid.
+    /// Microseconds since the epoch: from the coordinator's clock, or just above a ballot that had to be outbid.
     pub micros: i64,
     /// Random.
     pub salt: u32,
@@ -35,7 +35,7 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    /// Length of the encoding.
+    /// Length of the encoding, in bytes.
     pub const ENCODED_BYTES: usize = 29;
 
     /// An encoding whose order under `memcmp` is the order of ballots.
@@ -49,7 +49,7 @@ impl Ballot {
         });
     }
 
-    /// Takes a ballot off the front; `None` where there is none.
+    /// Decodes a ballot from the start of `bytes` and returns the rest; `None` if there is none.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (micros, rest) = bytes.split_first_chunk::<8>()?;
         let (salt, rest) = rest.split_first_chunk::<4>()?;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_reads_back_and_orders_as_ballots_do() {
+    fn the_encoding_decodes_and_sorts_like_ballots() {
         let mut random = SplitMix64::new(1);
         for _ in 0..1_000 {
             let (a, b) = (any(&mut random), any(&mut random));

@@ -1,8 +1,8 @@
-//! What was agreed, on its way to all replicas: those that agreed on it note that it is committed, those of other data centers
-//! (`LOCAL_SERIAL`) get it as any write, and replicas that are down get a hint.
+//! Sends an agreed mutation to all replicas. The participants record that it is committed. Replicas in other data
+//! centers (`LOCAL_SERIAL`) get it like any write, and replicas that are down get a hint.
 //!
-//! From the moment it was agreed, nothing can undo it: later rounds find it at a quorum and finish it. The client's
-//! consistency level only says for how many replicas the answer waits; with ANY, for none.
+//! Once agreed, the mutation cannot be undone: later rounds find it at a quorum and finish it. The client's
+//! consistency level only determines how many replicas the answer waits for; with ANY, none.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, hints};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// Gives what was agreed to all replicas and resolves when so many have it as the level asks for.
+/// Sends an agreed mutation to all replicas, and resolves when as many have it as the level requires.
 pub async fn commit(
     context: &Rc<ShardContext>,
     operation: &Operation,
@@ -77,7 +77,7 @@ struct Distribution {
     level: Consistency,
     contentions: u16,
     deadline: Duration,
-    /// By the wall clock, microseconds.
+    /// Wall clock time, in microseconds.
     begun_micros: i64,
 }
 
@@ -100,7 +100,7 @@ impl Distribution {
     }
 
     async fn run(self, mut waiting: Waiting) {
-        // The keyspace may have been dropped meanwhile: then there is nobody to tell.
+        // The keyspace may have been dropped meanwhile: then there are no replicas.
         while let Some((epoch, replicas, demand)) = self.replicas() {
             match self.attempt(epoch, &replicas, &demand, &mut waiting).await {
                 None => return,
@@ -119,7 +119,7 @@ impl Distribution {
         tell(&mut waiting, Ok(()));
     }
 
-    /// Sends it to the replicas of one epoch. `Some`: the ring has changed.
+    /// Sends the commit to the replicas of one epoch. `Some`: the ring has changed.
     async fn attempt(
         &self,
         epoch: u64,
@@ -146,7 +146,7 @@ impl Distribution {
                 Some((member, Ok(()))) => acknowledged.push(member),
                 Some((_, Err(PeerError::Failed(Failure::StaleRing { epoch })))) => return Some(epoch),
                 Some((member, Err(error))) => {
-                    tracing::debug!(replica = %member.host_id, %error, "a replica did not take a commit");
+                    tracing::debug!(replica = %member.host_id, %error, "a replica did not acknowledge a commit");
                     failed.push((member, failure_reason(&error)));
                 }
             }
@@ -189,7 +189,8 @@ impl Distribution {
         RequestError::WriteTimeout { consistency: self.level, received, required, write_type, contentions }
     }
 
-    /// Tells the client when the level is reached, or that it is not when all have answered: only then is it true how many have it.
+    /// Answers the client when the level is reached, or with an error when all replicas have answered: only then is
+    /// the reported number of acknowledgements right.
     fn tell_if_decided(
         &self,
         demand: &Demand,
@@ -229,7 +230,7 @@ impl Distribution {
 
 fn tell(waiting: &mut Waiting, outcome: Result<()>) {
     if let Some(sender) = waiting.take() {
-        // A client that has gone away needs no answer.
+        // The client may have disconnected.
         let _ = sender.send(outcome);
     }
 }

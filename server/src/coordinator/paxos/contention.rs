@@ -1,9 +1,10 @@
-//! A coordinator's side of competing with others for a partition: where it was outbid, it asks the partition's first live
-//! replica for a [`lease`](super::lease) before it goes on, and so do the next ones in its line for a while.
+//! The coordinator's side of the competition for a partition. A coordinator that was outbid asks the partition's
+//! first live replica for a [`lease`](super::lease) before it continues. For a while, the next transactions in its
+//! queue do so as well.
 //!
-//! Uncontended transactions ask for nothing. A lease serves several of the line, so that its way from node to node costs little.
-//! Whatever becomes of the lease, the transaction goes on: a replica that does not answer is passed over, and when no lease
-//! comes in time the transaction runs without one.
+//! Uncontended transactions request no lease. A lease serves several transactions of the queue, so passing it between
+//! nodes costs little. The transaction continues with or without a lease: a replica that does not answer is skipped,
+//! and if no lease arrives in time the transaction runs without one.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
 
-/// Who leases the partition: the first of its replicas that is alive and answers, in the order of the ring, those of this data
-/// center before others.
+/// The replica that leases the partition: the first one that is alive and answers, in the order of the ring, those of
+/// this data center first.
 fn granter(context: &ShardContext, operation: &Operation) -> Option<Arc<Member>> {
     let view = context.cluster();
     let now = context.clock.monotonic();
@@ -33,7 +34,8 @@ fn granter(context: &ShardContext, operation: &Operation) -> Option<Arc<Member>>
     replicas.read.iter().filter(may_grant).min_by_key(is_far).cloned()
 }
 
-/// Waits for the lease of the partition, unless the line has it; at most for half of the time that the operation has left.
+/// Waits for the lease of the partition, unless the queue has it already. Waits at most half of the operation's
+/// remaining time.
 pub async fn take_lease(context: &Rc<ShardContext>, operation: &Operation, turn: &mut Turn) {
     let now = || context.clock.monotonic();
     let wait = operation.deadline.saturating_sub(now()) / 2;

@@ -1,4 +1,4 @@
-//! A lease that this node has taken from a replica, and the request for one.
+//! A lease that a replica granted to this node, and the request for one.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use super::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// So many transactions of a line share a lease …
+/// Most transactions of a queue that share a lease.
 const SERVED_MAX: u32 = 16;
 
-/// … which are begun within this time.
+/// Transactions that share a lease must begin within this time.
 const SERVING: Duration = Duration::from_millis(100);
 
-/// Who has not answered within this time is silent.
+/// A replica that does not answer within this time counts as silent.
 const ANSWER: Duration = Duration::from_millis(250);
 
-/// A lease that this node has.
+/// A lease granted to this node.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) granter: Arc<Member>,
     pub(super) request: LeaseRequest,
     pub(super) token: i64,
-    /// Monotonic.
+    /// Monotonic time of the grant.
     pub(super) since: Duration,
     pub(super) served: u32,
 }
 
 impl Lease {
-    /// Counts a transaction; whether it may serve another one.
+    /// Counts a transaction. Returns whether the lease may serve another one.
     pub fn has_served(&mut self, now: Duration) -> bool {
         self.served += 1;
         self.served < SERVED_MAX && now < self.since + SERVING
     }
 
-    /// Leaves the partition to others.
+    /// Gives the lease back to the replica.
     pub fn give_back(self, context: &Rc<ShardContext>) {
         let context = context.clone();
         tokio::task::spawn_local(async move {
             let request = LeaseRequest { order: LeaseOrder::GiveBack, ..self.request };
-            // If it gets lost, the lease ends by itself.
+            // If the message gets lost, the lease expires.
             let _ = ask(&context, &self.granter, self.token, request).await;
         });
     }
@@ -61,7 +61,7 @@ pub async fn ask(
         Ok(ReplicaResponse::Lease(answer)) => Some(answer),
         Ok(_) => None,
         Err(error) => {
-            tracing::debug!(replica = %granter.host_id, %error, "a replica gave no lease");
+            tracing::debug!(replica = %granter.host_id, %error, "a replica did not grant a lease");
             None
         }
     }

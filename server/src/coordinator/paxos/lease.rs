@@ -1,9 +1,10 @@
-//! Which node comes first where several compete for one partition: the first live replica of the partition leases it to one
-//! coordinator after the other, in the order in which they asked. The granting side; a coordinator's is [`super::contention`].
+//! The order of nodes that compete for one partition: the partition's first live replica leases it to one coordinator
+//! after the other, in the order of their requests. This is the granting side; [`super::contention`] is the
+//! coordinator's side.
 //!
-//! Leases are for speed alone. Nothing is lost or wrong when one is forgotten, given twice, or ignored: what transactions
-//! come to is decided by promises and quorums. So leases are kept in memory only, end by themselves soon, and are asked for only
-//! where competitors were met.
+//! Leases only improve speed. Nothing is lost or wrong if one is forgotten, granted twice, or ignored: promises and
+//! quorums decide the outcome of transactions. So leases are kept in memory only, expire soon, and are requested only
+//! after contention.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,16 +17,16 @@ use super::turns::Name;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::shard::context::ShardContext;
 
-/// A lease ends by itself after this time: its holder is slow, or gone.
+/// A lease expires after this time: its holder is slow, or has crashed.
 const LEASE: Duration = Duration::from_millis(500);
-/// Who waits hears after this time that it is still in line, and asks again.
+/// A waiting coordinator is answered after this time that it is still in the queue, and repeats its request.
 pub const POLL: Duration = Duration::from_millis(100);
-/// Who has not asked again for this time has lost its place.
+/// A coordinator that has not repeated its request for this time loses its place in the queue.
 const FORGET: Duration = Duration::from_millis(400);
-/// More partitions than this are looked through for leases that have ended.
+/// Above this number of partitions, those whose leases have expired are removed.
 const PARTITIONS_MANY: usize = 1_024;
 
-/// The leases that this shard has given, and who waits for them.
+/// The leases that this shard has granted, and the queues of coordinators that wait for them.
 #[derive(Default)]
 pub struct Leases {
     partitions: RefCell<BTreeMap<Name, Queue>>,
@@ -33,7 +34,7 @@ pub struct Leases {
 
 #[derive(Default)]
 struct Queue {
-    /// The lease that is given, with its end (monotonic time).
+    /// The id of the granted lease, and the monotonic time at which it expires.
     holder: Option<(u64, Duration)>,
     waiting: VecDeque<Waiting>,
 }
@@ -44,14 +45,14 @@ struct Waiting {
     wake: oneshot::Sender<()>,
 }
 
-/// What a request for a lease comes to.
+/// The result of a request for a lease.
 enum Taken {
     Granted { is_wanted: bool },
     Wait(oneshot::Receiver<()>),
 }
 
 impl Queue {
-    /// Gives the lease to the next one where it has ended.
+    /// Grants the lease to the next coordinator if the present lease has expired.
     fn advance(&mut self, now: Duration) {
         if self.holder.is_some_and(|(_, end)| end > now) {
             return;
@@ -60,7 +61,7 @@ impl Queue {
         while let Some(next) = self.waiting.pop_front() {
             if next.asked_at + FORGET > now {
                 self.holder = Some((next.lease_id, now + LEASE));
-                // Who is about to ask again finds it then.
+                // If the coordinator is about to repeat its request, it finds the lease then.
                 let _ = next.wake.send(());
                 return;
             }
@@ -102,7 +103,7 @@ impl Queue {
 }
 
 impl Leases {
-    /// Does something to the queue of a partition.
+    /// Applies a function to the queue of a partition.
     fn with<T>(&self, name: &Name, now: Duration, act: impl FnOnce(&mut Queue) -> T) -> T {
         let mut partitions = self.partitions.borrow_mut();
         if partitions.len() > PARTITIONS_MANY {
@@ -117,7 +118,7 @@ impl Leases {
     }
 }
 
-/// Carries a request out; who must wait is answered when the lease is its own, or after [`POLL`].
+/// Executes a request. A coordinator that must wait is answered when the lease is granted to it, or after [`POLL`].
 pub async fn receive(context: &Rc<ShardContext>, request: LeaseRequest) -> LeaseAnswer {
     let LeaseRequest { table_id, key, lease_id, order } = request;
     let name = (table_id, key);
@@ -160,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_goes_from_one_to_the_next_in_the_order_of_asking() {
+    fn leases_are_granted_in_the_order_of_the_requests() {
         let mut queue = Queue::default();
         assert!(is_granted(&queue.take(1, ms(0))));
-        let Taken::Wait(mut second) = queue.take(2, ms(1)) else { panic!("it is given away") };
+        let Taken::Wait(mut second) = queue.take(2, ms(1)) else { panic!("it is granted to another") };
         assert!(!is_granted(&queue.take(3, ms(2))));
-        // Who asks again keeps its place.
+        // A repeated request keeps its place in the queue.
         assert!(!is_granted(&queue.take(3, ms(90))));
         assert!(second.try_recv().is_err());
         queue.give_back(1, ms(100));
@@ -178,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_holder_nor_a_waiter_that_is_gone_stops_the_line() {
+    fn neither_a_crashed_holder_nor_a_crashed_waiter_blocks_the_queue() {
         let mut queue = Queue::default();
         assert!(is_granted(&queue.take(1, ms(0))));
         assert!(!is_granted(&queue.take(2, ms(10))));
         assert!(!is_granted(&queue.take(3, ms(450))));
-        // The first has not given it back, the second has not asked again.
+        // The first coordinator has not given the lease back, the second has not repeated its request.
         assert!(is_granted(&queue.take(3, ms(500))));
         assert!(!is_granted(&queue.take(4, ms(501))));
         queue.give_back(4, ms(502));

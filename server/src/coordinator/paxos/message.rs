@@ -1,4 +1,4 @@
-//! What coordinators and replicas of a transaction say to each other.
+//! Messages between the coordinator and the replicas of a transaction.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,21 +14,21 @@ pub struct PartitionName {
     pub key: Vec<u8>,
 }
 
-/// What a participant reads along with its promise.
+/// The ranges that a participant reads together with its promise, and the limits of the read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadOrder {
-    /// Ranges of full keys, half open, in the order in which they are read.
+    /// Half-open ranges of full keys, in the order in which they are read.
     pub ranges: Vec<(Vec<u8>, Vec<u8>)>,
     pub reversed: bool,
     pub now_seconds: u32,
-    /// What ends the reading early: live rows, bytes and tombstones, all ranges together.
+    /// Limits that end the read early: live rows, bytes and tombstones, over all ranges together.
     pub max_rows: u64,
     pub max_bytes: u64,
     pub max_tombstones: u64,
 }
 
 impl ReadOrder {
-    /// Nothing yet, without limits: for rows that are named one by one.
+    /// An empty order without limits, for rows that are named individually.
     pub const UNLIMITED: Self = Self {
         ranges: Vec::new(),
         reversed: false,
@@ -44,11 +44,11 @@ impl ReadOrder {
 pub struct RangeVersions {
     /// Mutations, in the order of the read.
     pub partitions: Vec<Vec<u8>>,
-    /// Where another read goes on.
+    /// Where another read continues.
     pub resume: Option<Vec<u8>>,
 }
 
-/// What a participant has read: its ranges, up to the first that was not read to its end.
+/// The rows that a participant has read: its ranges, up to the first that was not read to its end.
 pub type ReadAnswer = Vec<RangeVersions>;
 
 /// A request to a replica.
@@ -64,11 +64,11 @@ pub struct PaxosRequest {
 pub enum PaxosOrder {
     Ask {
         question: Question,
-        /// What to read when a promise is given.
+        /// The ranges to read when a promise is given.
         read: Option<ReadOrder>,
     },
     Commit(Commit),
-    /// All replicas have settled what is not above this ballot: forget it.
+    /// Forget the state that is not above this ballot: all replicas have settled it.
     Forget {
         ballot: Ballot,
     },
@@ -95,18 +95,18 @@ pub enum LeaseOrder {
 pub struct LeaseRequest {
     pub table_id: [u8; 16],
     pub key: Vec<u8>,
-    /// Random; the same each time the coordinator asks for this one lease.
+    /// A random number, repeated in each request for this lease.
     pub lease_id: u64,
     pub order: LeaseOrder,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseAnswer {
-    /// `is_wanted`: others wait for it.
+    /// `is_wanted`: other coordinators wait for the lease.
     Granted {
         is_wanted: bool,
     },
-    /// It is not the coordinator's turn yet.
+    /// The coordinator must wait in the queue.
     InLine,
     GivenBack,
 }

@@ -1,4 +1,4 @@
-//! What the replicas of a partition are to agree on, and which of them take part.
+//! An operation that the replicas of a partition must agree on, and its participants.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::message::{PartitionName, ReadOrder};
 use super::proposer::Electorate;
 use crate::shard::context::ShardContext;
 
-/// What is to be agreed on.
+/// An operation to be agreed on.
 #[derive(Debug, Clone)]
 pub struct Operation {
     pub table: Arc<Table>,
     pub key: PartitionKey,
     /// SERIAL or `LOCAL_SERIAL`.
     pub serial: Consistency,
-    /// False: a read, which others may overtake.
+    /// False: a read, which other operations may overtake.
     pub is_write: bool,
-    /// All replicas must agree, not just a quorum.
+    /// All replicas must agree, not only a quorum.
     pub is_unanimous: bool,
     pub read: ReadOrder,
-    /// On the clock's monotonic time.
+    /// Monotonic time of the clock.
     pub deadline: Duration,
 }
 
-/// The replicas that take part, in the order of the proposer's numbers.
+/// The participating replicas, in the order of the proposer's numbers.
 pub(super) struct Participants {
     pub(super) epoch: u64,
     pub(super) members: Vec<Arc<Member>>,
@@ -51,7 +51,7 @@ impl Operation {
         if self.serial == Consistency::LocalSerial { Scope::Local } else { Scope::Global }
     }
 
-    /// Whether a replica takes part in agreeing.
+    /// Whether a replica participates in the agreement.
     pub fn is_participant(&self, context: &ShardContext, member: &Member) -> bool {
         self.scope() == Scope::Global || member.data_center == context.node.config.data_center
     }

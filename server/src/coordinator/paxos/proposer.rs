@@ -1,34 +1,37 @@
-//! The proposer of a transaction or of a serial read: a state machine that is fed with answers and says what to do next.
+//! The proposer of a transaction or of a serial read: a state machine that takes answers and returns the next step.
 //!
-//! It does no I/O, reads no clock and draws no random numbers, so that its tests can run it under any order of events.
+//! It does no I/O, reads no clock and draws no random numbers, so tests can run it under any order of events.
 //!
-//! A round asks all participants for promises together with what the transaction reads. From a quorum of answers:
+//! A round asks all participants for promises, and for the data that the transaction reads. A quorum of answers shows
+//! one of these cases:
 //!
-//! * Something accepted, of which no commit is known: it is proposed again (it may have been agreed), then a new round begins,
-//!   whose requests carry the commit along.
-//! * A commit that not a quorum knows: a new round, whose requests carry it. Only so may the next proposal overwrite the
-//!   accepted one: what was agreed is by then in the data of a quorum.
-//! * Otherwise the caller decides, on what was read, what to propose: a mutation; nothing, which rules out whatever a
-//!   minority may have accepted; or, where no write was under way at any replica that answered, not even that.
+//! * A proposal was accepted of which no commit is known. It is proposed again (it may have been agreed). Then a new
+//!   round begins, whose requests carry the commit.
+//! * A commit is not known to a quorum. A new round begins, whose requests carry it. Only then may the next proposal
+//!   overwrite the accepted one: by then the agreed mutation is in the data of a quorum.
+//! * Otherwise the caller decides, from the data read, what to propose: a mutation; nothing, which rules out any
+//!   proposal that a minority may have accepted; or, if no write was in progress at any replica that answered, it
+//!   makes no proposal at all.
 //!
-//! When a proposal was outbid, it is open whether others finish it. Later rounds tell in most cases: it was committed; or
-//! it is found accepted, and finished; or another proposal, be it an empty one, is agreed in a round that has not found it, and
-//! thereby rules it out. (Promises alone do not: a later round may come upon it at a replica that did not answer before.) Commits
-//! since then tell as well, as they list those before them. Only where there were more than are listed does it stay unknown.
+//! When a proposal was outbid, others may still finish it. Later rounds show its outcome in most cases: it was
+//! committed; or it is found accepted, and is finished; or another proposal, possibly an empty one, is agreed in a
+//! round that has not found it, and thereby rules it out. (Promises alone do not rule it out: a later round may find
+//! it at a replica that did not answer before.) Later commits show the outcome as well, because they list the commits
+//! before them. The outcome stays unknown only if there were more commits than are listed.
 
 use serde::{Deserialize, Serialize};
 
 use super::ballot::Ballot;
 use super::state::{Accepted, Commit, Proposal, Trail};
 
-/// Who takes part. Participants are numbered: those that are read first, then the pending ones.
+/// The participants, by number: first the replicas that are read, then the pending ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Electorate {
     /// Replicas that are read.
     pub natural: usize,
-    /// Replicas to which ownership is on its way (or from which it has just gone).
+    /// Replicas that are about to gain ownership (or have just lost it).
     pub pending: usize,
-    /// All must agree, not just a quorum.
+    /// All must agree, not only a quorum.
     pub is_unanimous: bool,
 }
 
@@ -37,14 +40,15 @@ impl Electorate {
         self.natural + self.pending
     }
 
-    /// How many participants must agree: a majority of the natural ones, and one more for each pending. Any such set holds a
-    /// majority of the owners before and of those after the transition, and a majority of natural ones.
+    /// The number of participants that must agree: a majority of the natural ones, and one more for each pending one.
+    /// Any such set contains a majority of the replicas before and of those after the transition, and a majority of
+    /// the natural ones.
     pub fn quorum(&self) -> usize {
         if self.is_unanimous { self.participants() } else { self.natural / 2 + 1 + self.pending }
     }
 }
 
-/// What participants are asked.
+/// A question to all participants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Apply the commit, if any; promise; read.
@@ -53,18 +57,18 @@ pub enum Question {
     Propose { ballot: Ballot, proposal: Proposal },
 }
 
-/// A participant's answer to a question for a promise.
+/// A participant's answer to [`Question::Prepare`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Promise<R> {
-    /// `Some`: only a read is permitted; what to outbid for more.
+    /// `Some`: only a read is permitted; a write must outbid these microseconds.
     pub permitted_above_micros: Option<i64>,
-    /// What the participant had accepted and not committed, promised before or not.
+    /// The proposal that the participant has accepted and not committed, whether promised before or not.
     pub accepted: Option<Accepted>,
     pub committed: Option<Commit>,
-    /// No write that it had promised before can still be on its way.
+    /// No write that the participant promised before can still be in progress.
     pub is_stable: bool,
     pub low_bound_micros: i64,
-    /// What was asked to be read; absent from pending participants.
+    /// The data read; `None` from pending participants.
     pub read: Option<R>,
 }
 
@@ -76,39 +80,40 @@ pub enum Answer<R> {
     Rejected {
         above_micros: i64,
     },
-    /// None came, or the participant could not do it.
+    /// There was no answer, or the participant could not execute the question.
     Failed,
 }
 
-/// What the caller must decide on.
+/// The reading on which the caller must decide.
 #[derive(Debug)]
 pub struct Reading<R> {
-    /// The promised ballot: of a mutation, its microseconds are the timestamp.
+    /// The promised ballot. Its microseconds become the timestamp of a mutation.
     pub ballot: Ballot,
-    /// What the natural participants of the quorum have read, by their numbers.
+    /// The data read by the natural participants of the quorum, by their numbers.
     pub reads: Vec<(usize, R)>,
-    /// A proposal may follow. If not, the reading is settled.
+    /// A proposal may follow. If false, the reading is settled.
     pub is_promised: bool,
-    /// The reading stands as it is; otherwise an empty proposal must be agreed before anyone is told of it.
+    /// The reading is valid as it is. If false, an empty proposal must be agreed before the reading is used in an
+    /// answer.
     pub is_settled: bool,
 }
 
-/// What comes next.
+/// The next step of the caller.
 #[derive(Debug)]
 pub enum Step<R> {
-    /// More answers are awaited.
+    /// Wait for more answers.
     Wait,
-    /// Put this question to all participants.
+    /// Send this question to all participants.
     Ask(Question),
-    /// Call [`Proposer::propose`], or be done with it.
+    /// Call [`Proposer::propose`], or end the operation.
     Decide(Reading<R>),
-    /// Call [`Proposer::begin`]; with a pause before it where others compete.
+    /// Call [`Proposer::begin`], after a pause if other coordinators compete.
     Again { is_contended: bool },
     /// The caller's mutation was agreed: commit it.
     Agreed(Commit),
-    /// The caller's empty proposal was agreed: what was read stands.
+    /// The caller's empty proposal was agreed: the reading is valid.
     Settled,
-    /// Too few participants answered; [`Proposer::tally`] says how many.
+    /// Too few participants answered; [`Proposer::tally`] has the numbers.
     TooFew,
     /// The caller's mutation may or may not have taken effect, now or later.
     Unknown,
@@ -120,7 +125,7 @@ enum Purpose {
     Own,
     /// The caller's empty proposal.
     Empty,
-    /// What another proposer has left.
+    /// The proposal of another coordinator, which is finished.
     Finish,
 }
 
@@ -132,36 +137,37 @@ enum Phase<R> {
     Proposing { proposal: Proposal, purpose: Purpose, accepts: usize, rejects: usize },
 }
 
-/// How many answered, of how many that were needed, in the phase that went on last.
+/// The number of answers received and required in the present phase, or in the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub received: usize,
     pub required: usize,
 }
 
-/// See the module. `R` is what a participant's reading consists of.
+/// The proposer of one operation; see the module. `R` is the data that a participant reads.
 #[derive(Debug)]
 pub struct Proposer<R> {
     is_write: bool,
     electorate: Electorate,
     ballot: Option<Ballot>,
     phase: Phase<R>,
-    /// Who has answered the question under way.
+    /// The participants that have answered the present question.
     answered: Vec<bool>,
-    /// The next ballot must be above.
+    /// The next ballot must be above these microseconds.
     floor_micros: i64,
-    /// What the caller's mutation was proposed as and outbid: it may still be agreed.
+    /// Outbid proposals of the caller's mutation: each may still be agreed.
     open: Vec<Proposal>,
-    /// For the next proposal.
+    /// The trail of the next proposal.
     trail: Trail,
-    /// Goes along with the next question for promises.
+    /// A commit that the next question for promises carries.
     carried: Option<Commit>,
     contentions: u16,
     tally: Tally,
 }
 
 impl<R> Proposer<R> {
-    /// `agreed`: what others have agreed on just now; the first question carries it along.
+    /// Creates the proposer. `agreed`: a commit that another operation has just agreed on; the first question carries
+    /// it.
     pub fn new(is_write: bool, agreed: Option<Commit>) -> Self {
         Self {
             is_write,
@@ -178,12 +184,12 @@ impl<R> Proposer<R> {
         }
     }
 
-    /// What the next ballot's microseconds must be above.
+    /// The next ballot must be above these microseconds.
     pub fn floor_micros(&self) -> i64 {
         self.floor_micros
     }
 
-    /// How often others were in the way.
+    /// How often other coordinators have outbid this one.
     pub fn contentions(&self) -> u16 {
         self.contentions
     }
@@ -192,12 +198,12 @@ impl<R> Proposer<R> {
         self.tally
     }
 
-    /// Whether a mutation of the caller's may still take effect.
+    /// Whether a mutation of the caller may still take effect.
     pub fn has_open_proposal(&self) -> bool {
         !self.open.is_empty() || matches!(&self.phase, Phase::Proposing { purpose: Purpose::Own, .. })
     }
 
-    /// Begins a round. Answers to earlier questions must not be handed in any more.
+    /// Begins a round. Answers to earlier questions must not be passed in any more.
     pub fn begin(&mut self, ballot: Ballot, electorate: Electorate) -> Question {
         if let Phase::Proposing { proposal, purpose: Purpose::Own, .. } =
             std::mem::replace(&mut self.phase, Phase::Preparing { promises: Vec::new() })
@@ -211,7 +217,7 @@ impl<R> Proposer<R> {
         Question::Prepare { ballot, is_write: self.is_write, commit: self.carried.clone() }
     }
 
-    /// Proposes what the caller has decided on; `None`: nothing.
+    /// Proposes the caller's decision; `None`: an empty proposal.
     pub fn propose(&mut self, mutation: Option<Vec<u8>>) -> Step<R> {
         let (Phase::Deciding, Some(ballot)) = (&self.phase, self.ballot) else {
             return Step::Again { is_contended: false };
@@ -221,7 +227,7 @@ impl<R> Proposer<R> {
         self.put(Proposal { origin: ballot, mutation, trail }, purpose, ballot)
     }
 
-    /// Takes an answer of a participant to the question under way.
+    /// Takes a participant's answer to the present question.
     pub fn answer(&mut self, from: usize, answer: Answer<R>) -> Step<R> {
         match self.answered.get_mut(from) {
             Some(answered) if !*answered => *answered = true,
@@ -285,7 +291,7 @@ impl<R> Proposer<R> {
         Step::Ask(Question::Propose { ballot, proposal })
     }
 
-    /// A quorum has answered the question for promises.
+    /// Called when a quorum has answered the question for promises.
     fn promised(&mut self, promises: Vec<(usize, Promise<R>)>) -> Step<R> {
         let Some(ballot) = self.ballot else { return Step::Again { is_contended: false } };
         let low_bound =
@@ -359,8 +365,8 @@ impl<R> Proposer<R> {
         self.open.iter().any(|open| open.origin == *origin)
     }
 
-    /// What a commit tells of the caller's open proposals: what is older and not among the commits before it was ruled out
-    /// by it.
+    /// Learns the outcome of the caller's open proposals from a commit: a proposal that is older, and not among the
+    /// commits listed before it, was ruled out.
     fn learn_from(&mut self, latest: &Commit) -> Option<Step<R>> {
         for open in self.open.iter().filter(|open| open.origin < latest.ballot) {
             match latest.trail.tells_of(&open.origin) {
@@ -377,7 +383,7 @@ impl<R> Proposer<R> {
         None
     }
 
-    /// A quorum has accepted.
+    /// Called when a quorum has accepted.
     fn agreed(&mut self) -> Step<R> {
         let (Phase::Proposing { proposal, purpose, .. }, Some(ballot)) =
             (std::mem::replace(&mut self.phase, Phase::Idle), self.ballot)

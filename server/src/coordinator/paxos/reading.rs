@@ -1,4 +1,4 @@
-//! What the participants of a round have read, merged to what a reader sees.
+//! Merges the data that the participants of a round have read.
 
 use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Answer, Reconciled, reconcile_answers};
@@ -6,7 +6,8 @@ use helenus_query::error::{RequestError, Result};
 
 use super::message::ReadAnswer;
 
-/// Merges the answers to range number `range` of the order; answers that ended before it are left out by the caller.
+/// Merges the answers to the range with index `range` of the order. The caller leaves out answers that ended before
+/// it.
 pub fn merge_range(
     reads: &[ReadAnswer],
     range: usize,

@@ -1,11 +1,11 @@
 //! A replica's side of transactions.
 //!
 //! Invariants:
-//! * A question is answered from the registers and the data as they are in one turn of the owning shard's thread: nothing
-//!   comes in between reading, changing and writing them.
-//! * What an answer tells of (a promise, an accepted proposal, the data read) is synced before it is given, whatever the mode
-//!   of the commit log.
-//! * Questions are fenced: none of yesterday's owners answers one.
+//! * A question is answered from the registers and the data in one turn of the owning shard's thread: nothing happens
+//!   between reading, changing and writing them.
+//! * State that an answer depends on (a promise, an accepted proposal, the data read) is synced before the answer is
+//!   sent, whatever the sync mode of the commit log.
+//! * Questions are fenced: no former replica answers one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,28 +27,29 @@ use crate::coordinator::replica::failures::failure_of;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// What a shard keeps in memory for its part in transactions.
+/// The transaction state that a shard keeps in memory.
 #[derive(Default)]
 pub struct PaxosState {
-    /// The timestamps that this node gave while it was alone: transactions of the cluster come after them.
+    /// The last timestamp that this node issued as a single node: transactions of the cluster come after it.
     alone_until_micros: Cell<i64>,
-    /// Who of this shard is at work on which partition.
+    /// Queues of the transactions that this shard coordinates, by partition.
     pub turns: super::turns::Turns,
-    /// Which coordinator comes first on which partition.
+    /// Leases of partitions that this shard has granted to coordinators.
     pub leases: super::lease::Leases,
-    /// Who is not asked for leases.
+    /// Replicas that are not asked for leases at the moment.
     pub silent: super::silent_replicas::SilentReplicas,
 }
 
 impl ShardContext {
-    /// The shard's part in transactions.
+    /// The transaction state of the shard.
     #[inline]
     pub fn paxos(&self) -> &PaxosState {
         self.layers.get()
     }
 }
 
-/// Notes the shard's last timestamp when the node gets company: transactions of the cluster come after it.
+/// Records the shard's last timestamp when a single node becomes a member of a larger cluster: transactions of the
+/// cluster come after it.
 pub fn view_changes(context: &ShardContext, next: &ClusterView) {
     if !next.is_alone() && context.cluster_view().is_alone() {
         let alone_until = &context.paxos().alone_until_micros;
@@ -63,7 +64,7 @@ fn failed(error: &StoreError) -> Failure {
     }
 }
 
-/// Carries out a request at the shard that owns the partition.
+/// Executes a request on the shard that owns the partition.
 pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
     let owner = context.node.shard_of(request.partition.token);
     if owner == context.index {
@@ -112,14 +113,15 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     Ok(response)
 }
 
-/// Up to which microseconds no ballot can be from an operation that is under way: so much older than this replica's time.
-/// State that old may be forgotten without a trace, so nothing of it is promised or accepted.
+/// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
+/// replica's time. State that old may have been forgotten without a trace, so no ballot up to them is promised or
+/// accepted.
 fn outdated_micros(context: &ShardContext) -> i64 {
     let seconds = i64::try_from(context.node.config.transaction_state_idle_seconds).unwrap_or(i64::MAX);
     context.clock.now_micros().saturating_sub(seconds.saturating_mul(1_000_000))
 }
 
-/// Applies what was agreed, data first, unless it was applied before.
+/// Applies an agreed mutation and then records the commit, unless it was applied before.
 fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -> Result<(), Failure> {
     let registers = store::load(&context.shard, name).map_err(|error| failed(&error))?;
     let is_known = registers.committed.as_ref().is_some_and(|known| known.ballot == commit.ballot);

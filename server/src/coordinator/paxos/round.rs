@@ -1,10 +1,10 @@
-//! A coordinator's side of transactions and serial reads: the [`Proposer`]'s questions put to the replicas.
+//! The coordinator's side of transactions and serial reads: sends the questions of the [`Proposer`] to the replicas.
 //!
 //! Invariants:
-//! * Every question is put to the replicas of one epoch; when one of them says that the ring has changed, the coordinator
-//!   catches up and begins a new round.
-//! * All questions are sent, whoever answers first: each goes its way as a task of its own.
-//! * When the time is up, the client is told the truth: nothing was done, or nobody knows.
+//! * Every question goes to the replicas of one epoch. When one of them reports that the ring has changed, the
+//!   coordinator catches up and begins a new round.
+//! * All questions are sent, whichever replica answers first: each is a task of its own.
+//! * When the deadline passes, the client gets the truth: nothing was done, or the outcome is unknown.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,33 +31,34 @@ use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// The longest pause after the first lost round; each further one doubles it.
+/// Longest pause after the first lost round; each further lost round doubles it.
 const FIRST_PAUSE_MICROS: u64 = 2_000;
-/// The longest pause of all.
+/// Upper limit of the pause.
 const LONGEST_PAUSE_MICROS: u64 = 100_000;
 
-/// What the caller decides on what was read.
+/// The caller's decision on the data that was read.
 #[derive(Debug)]
 pub enum Verdict {
     /// Change the partition.
     Write(Mutation),
     /// Leave it as it is.
     Keep,
-    /// Leave it as it is, and have that agreed on.
+    /// Leave it as it is, and let the replicas agree on that.
     Settle,
 }
 
-/// What it came to.
+/// The result of an operation.
 #[derive(Debug)]
 pub enum Agreement {
-    /// The change was agreed; it is for the caller to commit it.
+    /// The change was agreed. The caller must commit it.
     Agreed { commit: Commit, contentions: u16 },
-    /// The last reading stands.
+    /// The last reading is valid.
     Kept,
 }
 
-/// Has the replicas agree on what `decide` makes of the partition. It is called with the ballot and what a quorum has read
-/// once for every round that comes so far; its last verdict is the one that holds. What is agreed is left to the next in line.
+/// Lets the replicas agree on the verdict that `decide` returns for the partition. It is called once for every round
+/// that gets so far, with the ballot and the data read by a quorum. Its last verdict is the one that holds. An agreed
+/// mutation is left to the next operation in the queue.
 pub async fn agree(
     context: &Rc<ShardContext>,
     operation: &Operation,
@@ -74,7 +75,7 @@ pub async fn agree(
     loop {
         let participants = match operation.participants(context) {
             Ok(participants) => participants,
-            // Whether it was agreed is more than the client will hear when it is said that nothing was tried.
+            // An error that says that nothing was tried is only right if no proposal is open.
             Err(error) if !rounds.proposer.has_open_proposal() => return Err(error),
             Err(_) => return Err(rounds.time_is_up()),
         };
@@ -97,7 +98,8 @@ pub async fn agree(
             outcome @ (Round::Outbid | Round::TooFew) => {
                 if matches!(outcome, Round::Outbid) {
                     turn.note_contention(now());
-                    // Who must find out what became of a proposal does so before others cover its tracks.
+                    // While the outcome of a proposal is unknown, this node does not wait for a lease: others could
+                    // hide the outcome meanwhile.
                     if !turn.has_lease() && !rounds.proposer.has_open_proposal() {
                         take_lease(context, operation, turn).await;
                         if turn.has_lease() {
@@ -117,11 +119,11 @@ pub async fn agree(
     }
 }
 
-/// How a round ended.
+/// The end of a round.
 enum Round {
     Done(Agreement),
     Again,
-    /// Others were in the way.
+    /// Another coordinator has outbid this one.
     Outbid,
     /// Too few replicas answered.
     TooFew,
@@ -132,7 +134,7 @@ enum Round {
     Unknown,
 }
 
-/// An answer of a participant, by its number.
+/// A participant's answer, with its number.
 type Told = (usize, Result<Answer<ReadAnswer>, Failure>);
 
 struct Rounds<'a> {
@@ -174,7 +176,7 @@ impl Rounds<'_> {
                     Ok(answer) => answer,
                     Err(Failure::StaleRing { epoch }) => return Ok(Round::Stale { epoch }),
                     Err(error) => {
-                        tracing::debug!(%error, "a replica did not take part in a transaction");
+                        tracing::debug!(%error, "a replica did not participate in a transaction");
                         Answer::Failed
                     }
                 };
@@ -221,7 +223,7 @@ impl Rounds<'_> {
         })
     }
 
-    /// Puts a question to all participants; their answers come through the channel, in whatever order.
+    /// Sends a question to all participants. Their answers arrive through the channel, in any order.
     fn ask(&self, participants: &Participants, question: &Question) -> mpsc::UnboundedReceiver<Told> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let is_prepare = matches!(question, Question::Prepare { .. });
@@ -237,7 +239,7 @@ impl Rounds<'_> {
                 },
             };
             if !participants.is_alive.get(number).copied().unwrap_or(false) {
-                // The receiver is here: it cannot have gone.
+                // The receiver is in this function, so sending cannot fail.
                 let _ = sender.send((number, Ok(Answer::Failed)));
                 continue;
             }
@@ -251,7 +253,7 @@ impl Rounds<'_> {
                     Err(PeerError::Failed(failure)) => Err(failure),
                     Err(PeerError::Call(error)) => Err(Failure::Internal(error.to_string())),
                 };
-                // Mostly nobody waits for the last ones.
+                // Mostly there is no receiver for the last answers.
                 let _ = sender.send((number, answer));
             });
         }
@@ -264,7 +266,7 @@ impl Rounds<'_> {
         }
         let tally = self.proposer.tally();
         let required = tally.required as u32;
-        // All may have answered and been outbid nevertheless.
+        // All may have answered and the round may have been outbid nevertheless.
         let received = (tally.received as u32).min(required.saturating_sub(1));
         let consistency = self.operation.serial;
         if self.operation.is_write {
@@ -292,7 +294,7 @@ enum Decided {
     Round(Round),
 }
 
-/// Sends a request to the shard of a member that owns the partition; this node's own is asked without a detour.
+/// Sends a request to the shard of a member that owns the partition. A shard of this node is called directly.
 pub async fn send(
     context: &Rc<ShardContext>,
     member: &Member,

@@ -1,8 +1,9 @@
-//! SELECT at SERIAL and `LOCAL_SERIAL`: what was agreed before is finished first, and what is seen never vanishes.
+//! SELECT at SERIAL and `LOCAL_SERIAL`: earlier agreements are finished first, and data that was returned once never
+//! vanishes.
 //!
-//! One answer (or one page of it) is one reading: the rows of a quorum in the very turns in which they promised to accept
-//! nothing older. A reading that came out too short, because replicas stopped at a limit, is thrown away and repeated with
-//! higher limits, unless the client pages: then the page ends where the shortest reading did.
+//! One answer (or one page) is one reading: the rows of a quorum in the very turns in which the replicas promised to
+//! accept nothing older. A reading that is too short, because replicas stopped at a limit, is discarded and repeated
+//! with higher limits. If the client pages, the page ends where the shortest reading ended instead.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,9 +26,10 @@ use crate::coordinator::prepared_read::{Prepared, mark_passed, prepare};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
 
-/// Bytes of versions that a replica answers with at first.
+/// Most bytes of versions in a replica's answer to the first attempt.
 const FIRST_BYTES: u64 = 4 << 20;
-/// Rows that a replica reads besides those that are wanted, so that a few deletions that others know do not cut the answer.
+/// Rows that a replica reads in addition to the wanted ones, so that a few deletions known to other replicas do not
+/// shorten the answer.
 const SPARE_ROWS: u64 = 16;
 
 /// Whether reads of a table go through its replicas.
@@ -36,7 +38,7 @@ pub fn is_replicated(context: &ShardContext, table: &Table) -> bool {
     !view.is_alone() && view.placement(&table.keyspace).is_some()
 }
 
-/// Carries out a SELECT on the shard where all that this node coordinates on the partition meets.
+/// Executes a SELECT on the shard where all operations that this node coordinates on the partition run.
 pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
     let owner = {
         let plan = plan_of(&request)?;
@@ -115,7 +117,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest) -> Re
     }
 }
 
-/// Waits for what came before on this node.
+/// Waits for earlier operations of this node on the partition.
 async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<Turn> {
     let now = context.clock.monotonic();
     let turns = &context.paxos().turns;
@@ -131,7 +133,7 @@ async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<
     }
 }
 
-/// The partition that all ranges lie in.
+/// The partition that contains all ranges.
 fn only_partition(ranges: &[KeyRange]) -> Result<PartitionKey> {
     let several = || {
         RequestError::invalid(
@@ -154,7 +156,7 @@ fn only_partition(ranges: &[KeyRange]) -> Result<PartitionKey> {
     found.ok_or_else(several)
 }
 
-/// The page that a reading makes; `None`: it was cut short and must be repeated.
+/// The page made from a reading; `None`: the reading was too short and must be repeated.
 fn page_of(
     plan: &SelectPlan,
     mut run: SelectRun<'_>,
@@ -164,7 +166,7 @@ fn page_of(
     is_paged: bool,
 ) -> Result<Option<ResultPage>> {
     for (index, range) in ranges.iter().enumerate() {
-        // Where a replica did not come to this range, nothing is known of it.
+        // A replica that did not get to this range has sent nothing about it.
         let left = if reads.iter().any(|read| read.len() <= index) {
             Some(range.clone())
         } else {

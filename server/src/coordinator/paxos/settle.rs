@@ -1,15 +1,17 @@
-//! Forgetting the state of partitions whose transactions have rested for a while (`transaction_state_idle_seconds`).
+//! Forgets the state of partitions whose transactions have been idle for a while (`transaction_state_idle_seconds`).
 //!
-//! 1. All replicas promise a ballot, and all of them know the latest commit by then; what was left unfinished is finished.
-//! 2. All of them accept that nothing is proposed with it. So nothing older can be agreed any more anywhere.
-//! 3. They are told so and keep only the ballot, as a low bound: what is not above is refused, and counts as known. Who
-//!    began with it forgets last, so that as long as anyone remembers, somebody will begin again.
+//! 1. All replicas promise a ballot. By then all of them know the latest commit; unfinished proposals are finished.
+//! 2. All of them accept an empty proposal of this ballot. So nothing older can be agreed any more.
+//! 3. They are asked to forget, and keep only the ballot, as a low bound: a ballot that is not above it is refused,
+//!    and counts as known. The node that settles the partition forgets last, so while any replica still has state,
+//!    some replica will settle it again.
 //!
-//! The low bound outlives by far all operations that may have been under way; after it has expired, replicas refuse what is
-//! older than their clock by so much that the low bound must have been above it (`replica::outdated_micros`).
+//! The low bound outlives by far all operations that may have been in progress. After it has expired, replicas refuse
+//! ballots that are so much older than their clock that the low bound must have been above them
+//! (`replica::outdated_micros`).
 //!
-//! Every replica looks through what it has; the first one alive in the order of the ring settles a partition, the others only what
-//! has rested longer (because that one has nothing to forget).
+//! Every replica scans its own state. The first live replica in the order of the ring settles a partition. The others
+//! settle only partitions that have been idle for longer (because that replica has nothing to forget).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,25 +34,25 @@ use crate::shard::context::ShardContext;
 
 /// Rows that are read in one turn.
 const PART_ROWS: usize = 256;
-/// A round of looking through all begins so often within the time after which partitions are idle.
+/// Number of scans within the time after which a partition counts as idle.
 const ROUNDS_PER_IDLE: u64 = 4;
-/// After so many partitions that could not be settled, the rest waits for the next round.
+/// After this number of partitions that could not be settled, the rest waits for the next scan.
 const FAILURES_MAX: u32 = 3;
-/// What a replica that is asked to forget has time for.
+/// Timeout of a request to forget.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Begins the shard's rounds.
+/// Starts the shard's periodic scans.
 pub fn spawn(context: &Rc<ShardContext>) {
     let pause =
         Duration::from_secs(context.node.config.transaction_state_idle_seconds) / ROUNDS_PER_IDLE as u32;
     context.repeat(pause, async |context| {
         if let Err(error) = round(context).await {
-            tracing::warn!(%error, "the state of transactions could not be looked through");
+            tracing::warn!(%error, "the scan for idle transactions failed");
         }
     });
 }
 
-/// Looks through all state of this shard once; how many partitions were settled.
+/// Scans all transaction state of this shard once. Returns the number of partitions settled.
 pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
     let failed = |error: store::StoreError| helenus_query::error::RequestError::Server(error.to_string());
     let (mut settled, mut failures) = (0, 0);
@@ -84,8 +86,8 @@ pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
     Ok(settled)
 }
 
-/// How many times longer than asked for the transactions of a partition have rested; `None`: not long enough, or there is
-/// nothing to forget.
+/// How many times longer than configured the transactions of a partition have been idle; `None`: not long enough, or
+/// there is nothing to forget.
 fn rested_times(context: &ShardContext, registers: &Registers) -> Option<u64> {
     let rested_micros = context.clock.now_micros().saturating_sub(registers.latest_micros());
     let rested_seconds = u64::try_from(rested_micros).unwrap_or(0) / 1_000_000;
@@ -93,7 +95,7 @@ fn rested_times(context: &ShardContext, registers: &Registers) -> Option<u64> {
     (times > 0 && !registers.is_empty()).then_some(times)
 }
 
-/// Whether this node is to settle a partition that has rested so many times longer than asked for.
+/// Whether this node has to settle a partition that has been idle for `rested` times the configured time.
 fn is_due(context: &ShardContext, name: &PartitionName, rested: u64, table: &Table) -> bool {
     let view = context.cluster_view();
     let Some(placement) = view.placement(&table.keyspace) else { return false };
@@ -106,7 +108,7 @@ fn is_due(context: &ShardContext, name: &PartitionName, rested: u64, table: &Tab
     rank.is_some_and(|rank| rested > rank as u64)
 }
 
-/// Settles a partition and has its replicas forget it; false when that must wait for another round.
+/// Settles a partition and lets its replicas forget it. Returns false if that must wait for another scan.
 async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sync::Arc<Table>) -> bool {
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let operation = Operation {
@@ -140,7 +142,7 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
     }
 }
 
-/// Tells the replicas, this node last.
+/// Asks the replicas to forget, this node last.
 async fn forget(context: &Rc<ShardContext>, operation: &Operation, epoch: u64, ballot: Ballot) -> bool {
     let replicas = {
         let view = context.cluster_view();

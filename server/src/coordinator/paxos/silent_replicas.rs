@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use helenus_ring::HostId;
 
-/// Who was silent is not asked for this time.
+/// Time for which a silent replica is not asked.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Replicas that did not answer when they were asked for a lease, with the time (monotonic) when they may be asked again.
+/// Replicas that did not answer a request for a lease, with the monotonic time from which they may be asked again.
 #[derive(Default)]
 pub struct SilentReplicas(RefCell<BTreeMap<HostId, Duration>>);
 

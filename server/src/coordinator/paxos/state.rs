@@ -1,45 +1,47 @@
-//! What a replica remembers of a partition's transactions, and how each message changes it. Pure.
+//! The state that a replica keeps for a partition's transactions, and how each message changes it. Without I/O.
 //!
 //! Invariants:
-//! * A promise never regresses: what a promised ballot has outbid is neither promised nor accepted any more.
-//! * An accepted proposal is given up only for one of a higher ballot, or when it is known to be committed.
-//! * The registers of two replicas merge by taking the highest of each; that is what the engine does with the cells they are
-//!   kept in, so a range that changes owners takes its promises along.
+//! * A promise never regresses: a ballot that was outbid by a promised one is neither promised nor accepted any more.
+//! * An accepted proposal is replaced only by one of a higher ballot, or removed when it is known to be committed.
+//! * The registers of two replicas merge by taking the highest of each. The engine does so with the cells that hold
+//!   them, so a range that changes owners takes its promises along.
 //!
-//! Reads and writes promise apart (as in Cassandra's second version of Paxos): reads do not outbid each other, so any number
-//! of them can go on at a time without a round of proposals.
+//! Reads and writes have separate promises (as in Cassandra's second version of Paxos): reads do not outbid each
+//! other, so any number of them can run concurrently without a round of proposals.
 
 use serde::{Deserialize, Serialize};
 
 use super::ballot::Ballot;
 
-/// What is to be done to a partition. It keeps the ballot it was first proposed with through all proposals of it, which is
-/// its identity and gives its mutation the timestamp.
+/// A proposed change of a partition. It keeps the ballot of its first proposal through all later ones: that ballot is
+/// its identity and gives the mutation its timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     pub origin: Ballot,
     /// `None`: nothing changes; earlier proposals that were not agreed are ruled out.
     pub mutation: Option<Vec<u8>>,
-    /// What was committed before.
+    /// The commits before this proposal.
     pub trail: Trail,
 }
 
-/// What was committed before a proposal: it tells those who were outbid what became of theirs.
+/// The commits before a proposal. It shows coordinators that were outbid the outcome of their proposals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trail {
     /// The origins of commits, the latest first. They grow strictly from commit to commit.
     pub origins: Vec<Ballot>,
-    /// Of the commits before, those with an origin above are all listed.
+    /// All commits before the proposal whose origin is above this are listed.
     pub complete_above_micros: i64,
 }
 
 impl Trail {
-    /// Commits that are listed at most.
+    /// Most commits that are listed.
     pub const MAX: usize = 16;
-    /// Commits so much older than a proposal are not listed: nobody is uncertain any more whether one was theirs.
+    /// Commits that are older than a proposal by more than this are not listed: by then no coordinator waits for
+    /// their outcome any more.
     const MAX_AGE_MICROS: i64 = 10_000_000;
 
-    /// The trail of a proposal of this origin that follows a commit. What is not above the low bound is forgotten.
+    /// The trail of a proposal of this origin that follows a commit. Commits that are not above the low bound are
+    /// left out.
     pub fn after(latest: Option<&Commit>, low_bound_micros: i64, origin: Ballot) -> Self {
         let mut trail = Self { origins: Vec::new(), complete_above_micros: low_bound_micros };
         let Some(latest) = latest else { return trail };
@@ -55,7 +57,7 @@ impl Trail {
         trail
     }
 
-    /// Whether a commit of this origin was before; `None`: nobody knows.
+    /// Whether a commit of this origin came before; `None`: unknown.
     pub fn tells_of(&self, origin: &Ballot) -> Option<bool> {
         if self.origins.contains(origin) {
             return Some(true);
@@ -76,19 +78,19 @@ pub struct Accepted {
 pub struct Commit {
     /// The ballot under which it was agreed.
     pub ballot: Ballot,
-    /// The ballot under which it was proposed first.
+    /// The ballot of the first proposal.
     pub origin: Ballot,
     pub mutation: Vec<u8>,
-    /// What was committed before.
+    /// The commits before this one.
     pub trail: Trail,
 }
 
-/// How a replica answers the question for a promise.
+/// A replica's answer to a question for a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromiseOutcome {
     /// Nothing with a lower ballot will be accepted.
     Promised,
-    /// A later read was promised, but no later write: a read may go on, a proposal may not.
+    /// A later read was promised, but no later write: a read may continue, a proposal may not.
     ReadPermitted { above_micros: i64 },
     /// A later write was promised, accepted or committed.
     Rejected { above_micros: i64 },
@@ -97,11 +99,11 @@ pub enum PromiseOutcome {
 /// A partition's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The highest ballot promised to anyone.
+    /// The highest ballot promised to any operation.
     pub promised: Option<Ballot>,
     /// The highest ballot promised to a write.
     pub promised_write: Option<Ballot>,
-    /// The proposal accepted last, unless the commit of it or of a later one is known.
+    /// The last accepted proposal, unless its commit or a later one is known.
     pub accepted: Option<Accepted>,
     /// The latest commit.
     pub committed: Option<Commit>,
@@ -123,7 +125,7 @@ impl Registers {
         self.committed.as_ref().map(|commit| &commit.ballot)
     }
 
-    /// The highest microseconds that writes have reached here.
+    /// The highest microseconds of any write at this replica.
     fn latest_write_micros(&self) -> i64 {
         let accepted = self.accepted.as_ref().filter(|accepted| accepted.proposal.mutation.is_some());
         micros(accepted.map(|accepted| &accepted.ballot))
@@ -132,19 +134,19 @@ impl Registers {
             .max(self.low_bound_micros)
     }
 
-    /// The highest microseconds that anything has reached here.
+    /// The highest microseconds of any operation at this replica.
     pub fn latest_micros(&self) -> i64 {
         self.latest_write_micros().max(micros(self.promised.as_ref())).max(micros(self.accepted_ballot()))
     }
 
-    /// Whether no write that was promised here can still be on its way: it was committed, or ruled out.
+    /// Whether no write that was promised here can still be in progress: each was committed, or ruled out.
     pub fn is_stable(&self) -> bool {
         let ruled_out = self.accepted.as_ref().filter(|accepted| accepted.proposal.mutation.is_none());
         let settled = ruled_out.map(|accepted| &accepted.ballot).max(self.committed_ballot());
         settled >= self.promised_write.as_ref() && !self.has_open_proposal()
     }
 
-    /// Whether something was accepted of which it is not known here what became of it.
+    /// Whether a proposal was accepted whose outcome is not known here.
     pub fn has_open_proposal(&self) -> bool {
         self.accepted.as_ref().is_some_and(|accepted| {
             accepted.proposal.mutation.is_some()
@@ -152,7 +154,7 @@ impl Registers {
         })
     }
 
-    /// Asks for a promise.
+    /// Promises a ballot, or refuses it.
     pub fn promise(&mut self, ballot: Ballot, is_write: bool) -> PromiseOutcome {
         let latest = self.latest_micros();
         if ballot.micros > latest {
@@ -169,7 +171,7 @@ impl Registers {
         }
     }
 
-    /// Accepts a proposal unless something later was promised; then says what it must outbid.
+    /// Accepts a proposal, unless something later was promised. The error is the microseconds that must be outbid.
     pub fn accept(&mut self, ballot: Ballot, proposal: Proposal) -> Result<(), i64> {
         let latest = self.promised.as_ref().max(self.accepted_ballot()).max(self.committed_ballot());
         if latest > Some(&ballot) || ballot.micros <= self.low_bound_micros {
@@ -200,7 +202,8 @@ impl Registers {
         self.promised.is_none() && self.accepted.is_none() && self.committed.is_none()
     }
 
-    /// Whether a commit was forgotten here: it is applied, and must not come back over deletions that were forgotten since.
+    /// Whether a commit was forgotten here: it is applied, and must not be applied again over tombstones that were
+    /// purged since.
     pub fn is_forgotten(&self, commit: &Commit) -> bool {
         commit.ballot.micros <= self.low_bound_micros
     }
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trail_tells_of_all_that_it_can_have_listed() {
+    fn a_trail_answers_for_all_commits_that_it_can_have_listed() {
         let mut latest: Option<Commit> = None;
         for micros in 1..=40 {
             let origin = ballot(micros, 1);
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_stays_refused() {
+    fn forgotten_ballots_stay_refused() {
         let mut registers = Registers { low_bound_micros: 10, ..Registers::default() };
         assert_eq!(registers.promise(ballot(10, 1), true), PromiseOutcome::Rejected { above_micros: 10 });
         assert_eq!(registers.accept(ballot(10, 1), write(ballot(10, 1))), Err(10));

@@ -1,5 +1,5 @@
-//! The registers of partitions in the engine: one table beside all others, in which a partition's state has the token and the
-//! key of the partition, so that it goes where the partition goes when ranges change owners.
+//! The registers of partitions in the engine: one table beside all others, in which the state of a partition has the
+//! partition's token and key, so that it moves with the partition when ranges change owners.
 //!
 //! ```text
 //! position := 0x02 | 0x01 | id of the partition's table (16 bytes)
@@ -13,12 +13,13 @@
 //! ```
 //!
 //! Invariants:
-//! * A cell's timestamp is its ballot's microseconds and its value begins with the ballot, which encodes in the order of
-//!   ballots: of two states the engine keeps the higher of each register, whatever order they are written in. A commit
-//!   can therefore be noted without looking, and the states of two replicas merge.
-//! * Whoever streams a range hands this table over *before* the tables it is about: state may be older than the data, never
-//!   newer (a replica must not claim a commit whose data it has not got).
-//! * What is forgotten is deleted as a row of the settled ballot's microseconds; the low bound is one above, and expires.
+//! * A cell's timestamp is the microseconds of its ballot, and its value begins with the ballot, whose encoding sorts
+//!   like ballots: of two states the engine keeps the higher of each register, in whatever order they are written. So
+//!   a commit can be recorded without a read, and the states of two replicas merge.
+//! * A node that streams a range sends this table *before* the tables that it describes: state may be older than the
+//!   data, never newer (a replica must not claim a commit whose data it lacks).
+//! * Forgotten state is deleted by a row deletion with the microseconds of the settled ballot. The low bound is one
+//!   above, and expires.
 
 use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, REGULAR_TAG};
@@ -45,7 +46,7 @@ const MUTATION: u8 = 0;
 const NOTHING: u8 = 1;
 const RESOLVED: u8 = 2;
 
-/// Before the table id in a position: components of positions begin with neither 0x00 nor 0xFF.
+/// Precedes the table id in a position: components of positions begin with neither 0x00 nor 0xFF.
 const TABLE_TAG: u8 = 1;
 
 /// The registers of a partition without transactions.
@@ -57,18 +58,18 @@ const NOTHING_KNOWN: Registers = Registers {
     low_bound_micros: i64::MIN,
 };
 
-/// The settings of the table.
+/// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // A deletion is for what this replica has itself; what others have is settled.
+    // A tombstone only has to delete state of this replica; the other replicas have settled theirs.
     TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
 }
 
-/// Whether anything was ever stored about a transaction: false on a node that has always been alone.
+/// Whether any state of a transaction was ever stored: false on a node that has always been a single node.
 pub fn has_state(shard: &Shard) -> bool {
     shard.statistics(TABLE).is_ok_and(|statistics| statistics != TableStatistics::default())
 }
 
-/// Why a state could not be read or written.
+/// The reason why state could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -79,7 +80,7 @@ pub enum StoreError {
     Key(#[from] key::PartitionKeyTooLong),
 }
 
-/// Of one partition: which registers a change has touched.
+/// The registers of a partition that a message has changed.
 #[derive(Debug, Clone, Copy)]
 pub enum Change {
     Promise { is_write: bool },
@@ -92,7 +93,7 @@ fn position_of(table_id: [u8; 16]) -> Vec<u8> {
     position
 }
 
-/// Reads a partition's registers; those of a partition without transactions are empty.
+/// Reads a partition's registers; they are empty for a partition without transactions.
 pub fn load(shard: &Shard, name: &PartitionName) -> Result<Registers, StoreError> {
     let start = key::full_key(name.token, &name.key, &position_of(name.table_id))?;
     let end = key::behind(&start);
@@ -110,7 +111,7 @@ pub fn load(shard: &Shard, name: &PartitionName) -> Result<Registers, StoreError
     }
 }
 
-/// Registers from the row that keeps them.
+/// Decodes registers from their row.
 fn decode(row: RowRef<'_>) -> Result<Registers, StoreError> {
     let mut registers = NOTHING_KNOWN;
     for cell in row.cells() {
@@ -167,7 +168,7 @@ fn decode_trail(bytes: &[u8]) -> Option<(Trail, &[u8])> {
     Some((trail, rest))
 }
 
-/// Writes what a change has made of the registers. Buffered: it holds when the log is synced up to the position.
+/// Writes the changed registers. Buffered: they are durable when the log is synced up to the position.
 pub fn save(
     shard: &Shard,
     name: &PartitionName,
@@ -200,7 +201,7 @@ pub fn save(
     write(shard, name, &mut row)
 }
 
-/// Notes a commit, without looking at what is there.
+/// Records a commit, without a read.
 pub fn save_commit(shard: &Shard, name: &PartitionName, commit: &Commit) -> Result<LogPosition, StoreError> {
     let mut row = RowBuilder::new();
     let mut resolved = Vec::new();
@@ -227,7 +228,7 @@ fn write(shard: &Shard, name: &PartitionName, row: &mut RowBuilder) -> Result<Lo
     Ok(shard.apply(&view)?)
 }
 
-/// Forgets what is not above a ballot that all replicas have settled, and keeps only that bound, for `kept_seconds`.
+/// Forgets state that is not above a ballot settled by all replicas, and keeps only that bound, for `kept_seconds`.
 pub fn forget(
     shard: &Shard,
     name: &PartitionName,
@@ -251,7 +252,7 @@ pub fn forget(
     write(shard, name, &mut row)
 }
 
-/// Removes the state of a table that is no more.
+/// Removes the state of a table that was dropped.
 pub fn remove(shard: &Shard, name: &PartitionName, now_seconds: u32) -> Result<LogPosition, StoreError> {
     let mut row = RowBuilder::new();
     row.set_deletion(Deletion { timestamp: i64::MAX - 1, local_deletion_time: now_seconds });
@@ -261,14 +262,14 @@ pub fn remove(shard: &Shard, name: &PartitionName, now_seconds: u32) -> Result<L
 /// A part of the table, in its order.
 pub struct Part {
     pub states: Vec<(PartitionName, Registers)>,
-    /// Where the next one begins; `None`: it was the last.
+    /// Where the next part begins; `None`: this is the last one.
     pub resume: Option<Vec<u8>>,
 }
 
-/// What is read at a time.
+/// The budget of one part.
 const PART_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
 
-/// Reads a part of the table from this full key on, of at most so many rows.
+/// Reads a part of the table from this full key on, of at most `rows` rows.
 pub fn load_part(shard: &Shard, start: &[u8], rows: usize) -> Result<Part, StoreError> {
     let mut scan = shard.scan(&ScanRequest {
         table: TABLE,
@@ -294,7 +295,7 @@ pub fn load_part(shard: &Shard, start: &[u8], rows: usize) -> Result<Part, Store
     }
 }
 
-/// The table that a state is about.
+/// The table that a state belongs to.
 pub fn table_of(position: &[u8]) -> Option<[u8; 16]> {
     position.strip_prefix(&[REGULAR_TAG, TABLE_TAG])?.try_into().ok()
 }

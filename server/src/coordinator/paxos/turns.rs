@@ -1,10 +1,10 @@
-//! Whose turn it is among the transactions and serial reads of one partition that this node coordinates: they come in the
-//! order in which they arrived, instead of outbidding each other. Serial reads of a partition that nobody competes for go side by side.
+//! Queues of the transactions and serial reads of one partition that this node coordinates: they run in the order of
+//! their arrival, instead of outbidding each other. Serial reads of an uncontended partition run concurrently.
 //!
-//! What one has agreed on is handed to the next in line, whose first question carries it along: so the next need not wait
-//! until the replicas have applied it. A [`Lease`] is handed on as well, for a while.
+//! An agreed mutation is passed to the next transaction in the queue, whose first question carries it: so the next
+//! one need not wait until the replicas have applied it. A `Lease` is passed on as well, for a while.
 //!
-//! This is for speed alone: nothing is wrong when two coordinate at a time, on this node or on others.
+//! This only improves speed: nothing is wrong if two transactions run at the same time, on this node or on several.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ use crate::coordinator::paxos::held_lease::Lease;
 /// A partition: its table and key.
 pub type Name = ([u8; 16], Vec<u8>);
 
-/// How long a partition counts as contended after competitors of other nodes were met.
+/// Time for which a partition counts as contended after a coordinator on another node was met.
 const CONTENDED: Duration = Duration::from_secs(10);
-/// So many partitions are remembered as contended.
+/// Most partitions remembered as contended.
 const CONTENDED_MAX: usize = 4_096;
 
-/// The partitions at which somebody works or waits.
+/// The queues of all partitions that have running or waiting operations.
 #[derive(Default, Clone)]
 pub struct Turns {
     lines: Rc<RefCell<BTreeMap<Name, Line>>>,
-    /// Until when (monotonic time) partitions count as contended.
+    /// The monotonic time until which a partition counts as contended.
     contended: Rc<RefCell<BTreeMap<Name, Duration>>>,
 }
 
@@ -41,9 +41,9 @@ struct Line {
 
 #[derive(Default)]
 struct LineState {
-    /// How many have the turn or wait for it.
+    /// The number of operations that run or wait.
     interested: Cell<usize>,
-    /// What the last one has agreed on, perhaps on its way to the replicas still.
+    /// The last agreed mutation; it may still be on its way to the replicas.
     agreed: RefCell<Option<Commit>>,
     lease: RefCell<Option<Lease>>,
 }
@@ -53,7 +53,7 @@ enum Guard {
     Shared { _guard: OwnedRwLockReadGuard<()> },
 }
 
-/// Held by whoever has the turn; the next one has it when it is dropped.
+/// A guard held by the operation at the head of the queue. When it is dropped, the next one runs.
 pub struct Turn {
     turns: Turns,
     name: Name,
@@ -68,15 +68,15 @@ impl Turns {
         Turn { turns: self.clone(), name, line, guard: None }
     }
 
-    /// Resolves when all who came before are done.
+    /// Resolves when all earlier operations have ended.
     pub async fn take(&self, table_id: [u8; 16], key: Vec<u8>) -> Turn {
         let mut turn = self.begin((table_id, key));
         turn.be_alone().await;
         turn
     }
 
-    /// Resolves when all who came before are done, but for others who share the turn. On a partition that is contended at
-    /// `now` (monotonic time), nobody shares.
+    /// Resolves when all earlier operations have ended, except those that share the head of the queue. On a partition
+    /// that is contended at `now` (monotonic time), it is not shared.
     pub async fn share(&self, table_id: [u8; 16], key: Vec<u8>, now: Duration) -> Turn {
         let mut turn = self.begin((table_id, key));
         if turn.is_contended(now) {
@@ -87,7 +87,7 @@ impl Turns {
         turn
     }
 
-    /// At how many partitions somebody works or waits.
+    /// The number of partitions with running or waiting operations.
     pub fn len(&self) -> usize {
         self.lines.borrow().len()
     }
@@ -98,7 +98,8 @@ impl Turns {
 }
 
 impl Turn {
-    /// Resolves when nobody shares the turn. Who shared it goes to the end of the line.
+    /// Resolves when this operation has the head of the queue to itself. If it shared the head, it first goes to the
+    /// end of the queue.
     pub async fn be_alone(&mut self) {
         if matches!(self.guard, Some(Guard::Alone { .. })) {
             return;
@@ -107,17 +108,17 @@ impl Turn {
         self.guard = Some(Guard::Alone { _guard: self.line.order.clone().write_owned().await });
     }
 
-    /// Whether others wait for the turn or share it.
+    /// Whether other operations wait, or share the head of the queue.
     pub fn has_company(&self) -> bool {
         self.line.state.interested.get() > 1
     }
 
-    /// Whether other nodes compete for the partition, as far as is known.
+    /// Whether other nodes are known to compete for the partition.
     pub fn is_contended(&self, now: Duration) -> bool {
         self.turns.contended.borrow().get(&self.name).is_some_and(|until| *until > now)
     }
 
-    /// Other nodes compete for the partition.
+    /// Records that other nodes compete for the partition.
     pub fn note_contention(&self, now: Duration) {
         let mut contended = self.turns.contended.borrow_mut();
         if contended.len() >= CONTENDED_MAX {
@@ -128,12 +129,12 @@ impl Turn {
         }
     }
 
-    /// What the one before has agreed on.
+    /// The mutation that the operation before has agreed on.
     pub fn agreed_before(&self) -> Option<Commit> {
         self.line.state.agreed.borrow().clone()
     }
 
-    /// Leaves what was agreed to the next in line; `None`: replicas know all there is.
+    /// Leaves an agreed mutation to the next operation in the queue; `None`: the replicas know everything.
     pub fn leave(&self, agreed: Option<Commit>) {
         *self.line.state.agreed.borrow_mut() = agreed;
     }
@@ -146,7 +147,7 @@ impl Turn {
         *self.line.state.lease.borrow_mut() = Some(lease);
     }
 
-    /// Done with a transaction: the lease, if it is to be given back and not to be handed on.
+    /// Ends a transaction. Returns the lease if it must be given back and not passed on.
     pub fn finish(&self, now: Duration) -> Option<Lease> {
         let mut lease = self.line.state.lease.borrow_mut();
         let keeps = lease.as_mut().is_some_and(|lease| lease.has_served(now)) && self.has_company();
@@ -190,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_share_a_turn_until_others_compete() {
+    fn reads_share_the_queue_until_other_nodes_compete() {
         let turns = Turns::default();
         let share = || turns.share([1; 16], b"k".to_vec(), Duration::from_secs(1));
         let first = share().now_or_never().unwrap();
         let second = share().now_or_never().unwrap();
         let mut write = Box::pin(turns.take([1; 16], b"k".to_vec()));
         assert!((&mut write).now_or_never().is_none());
-        // Nobody overtakes the write.
+        // No operation overtakes the write.
         let mut third = Box::pin(share());
         assert!((&mut third).now_or_never().is_none());
         drop((first, second));

@@ -1,9 +1,9 @@
-//! A replica's part in a read: the versions of a range, or their digest, gathered from the shards of the node.
+//! A replica's part in a read: the versions of a range, or their digest, collected from the shards of the node.
 //!
 //! Invariants:
-//! * The answer is canonical (see [`helenus_engine::Versions`]): replicas with equal contents and equally many shards give equal
-//!   answers to one request. Where the numbers of shards differ, answers may stop at different places; digests then differ
-//!   and data is compared instead.
+//! * The answer is canonical (see [`helenus_engine::Versions`]): replicas with equal contents and equally many shards
+//!   return equal answers to a request. Where the numbers of shards differ, answers may end at different positions;
+//!   digests then differ and data is compared instead.
 //! * A request of another epoch is not answered.
 
 use std::rc::Rc;
@@ -21,19 +21,19 @@ use super::digest::{Digest, digest};
 use super::epoch;
 use crate::shard::context::ShardContext;
 
-/// Bytes of rows that one read passes at most, whatever it finds.
+/// Most bytes of rows that one read passes, whatever it finds.
 const SCANNED_BYTES: u64 = 16 << 20;
-/// Rows that every shard of a node is asked for at least, where all of them are.
+/// Fewest rows requested from each shard of a node when all shards are read.
 const SHARD_ROWS_MIN: u64 = 8;
 
-/// What a coordinator wants of a replica.
+/// The kind of answer that a coordinator requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wants {
     Data,
     Digest,
 }
 
-/// Read the versions of a range of full keys; the limits are those of [`VersionLimit`].
+/// A request to read the versions of a range of full keys. The limits are those of [`VersionLimit`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadRequest {
     pub epoch: u64,
@@ -50,11 +50,11 @@ pub struct ReadRequest {
     pub wants: Wants,
 }
 
-/// What a replica answers.
+/// A replica's answer to a read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReadAnswer {
     Data {
-        /// Each partition's mutation behind its length (u32, little endian).
+        /// The mutation of each partition, preceded by its length (u32, little endian).
         #[serde(with = "byte_string")]
         partitions: Vec<u8>,
         resume: Option<Vec<u8>>,
@@ -62,7 +62,7 @@ pub enum ReadAnswer {
     Digest(Digest),
 }
 
-/// The versions that one replica has of a range.
+/// The versions of a range on one replica.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaVersions {
     pub partitions: Vec<Mutation>,
@@ -84,7 +84,7 @@ impl ReplicaVersions {
         ReadAnswer::Data { partitions, resume: self.resume }
     }
 
-    /// Takes what another node has sent apart; every byte of it is checked.
+    /// Decodes the partitions sent by another node. Every byte is checked.
     pub fn decode(partitions: Vec<u8>, resume: Option<Vec<u8>>) -> Result<Self, DecodeError> {
         const CUT: DecodeError = DecodeError::Truncated { what: "an answer" };
         let mut rest = Bytes::from(partitions);
@@ -100,7 +100,7 @@ impl ReplicaVersions {
     }
 }
 
-/// Answers a coordinator.
+/// Answers a coordinator's read request.
 pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReadAnswer, Failure> {
     let wants = request.wants;
     let versions = versions(context, request).await?;
@@ -110,7 +110,7 @@ pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result
     })
 }
 
-/// What this node has of the range.
+/// Reads the versions of a range on this node.
 pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReplicaVersions, Failure> {
     let wait = Duration::from_millis(context.node.config.read_request_timeout_ms);
     epoch::fence(context, request.epoch, wait).await?;
@@ -121,7 +121,7 @@ pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Resul
         None => {
             let mut part = request;
             let reversed = part.reversed;
-            // Each shard has its share of the rows; a few more, as they are not spread evenly.
+            // Each shard reads its share of the rows, and a few more, because rows are not spread evenly.
             let share = part.live_rows / shards as u64 * 2 + SHARD_ROWS_MIN;
             part.live_rows = part.live_rows.min(share);
             let parts = (0..shards).map(|shard| scan_on(context, shard, part.clone()));
@@ -132,7 +132,7 @@ pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Resul
     Ok(ReplicaVersions { partitions: versions.partitions, resume: versions.resume })
 }
 
-/// The token of the partition that a range lies in; `None`: it is wider.
+/// The token of the partition that contains the range; `None` if the range is wider than a partition.
 pub fn token_of(start: &[u8], end: &[u8]) -> Option<i64> {
     let prefix = start.get(..key::prefix_length(start)?)?;
     if !end.starts_with(prefix) {
@@ -154,7 +154,7 @@ async fn scan_on(
 }
 
 fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
-    // In the turn in which the data is read: ownership may have changed while the request was on its way.
+    // Checked in the turn in which the data is read: ownership may have changed while the request was on its way.
     epoch::refuse_stale(context, request.epoch)?;
     let versions = context.shard.scan_versions(&VersionScanRequest {
         table: TableId(request.table_id.to_be_bytes()),
@@ -177,7 +177,8 @@ fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, 
     })
 }
 
-/// Joins what the shards have, up to where the first of them stopped: what lies behind is not known of all.
+/// Joins the answers of the shards, up to the first position at which one of them stopped: behind it the answer is
+/// incomplete.
 fn join(parts: Vec<Versions>, reversed: bool) -> Result<ReplicaVersions, DecodeError> {
     let bounds = parts.iter().filter_map(|part| part.resume.clone());
     let resume = if reversed { bounds.max() } else { bounds.min() };
@@ -186,7 +187,7 @@ fn join(parts: Vec<Versions>, reversed: bool) -> Result<ReplicaVersions, DecodeE
         let view = mutation.view()?;
         let prefix = key::full_key(view.token, view.partition_key, &[])
             .map_err(|_| DecodeError::Overflow { what: "a partition key" })?;
-        // A partition is on one shard: the one that stopped inside of it has cut it there.
+        // A partition is on one shard. If that shard stopped inside the partition, its answer ends there already.
         let is_known = resume.as_ref().is_none_or(|bound| {
             bound.starts_with(&prefix) || if reversed { prefix > *bound } else { prefix < *bound }
         });

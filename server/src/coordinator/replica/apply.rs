@@ -1,4 +1,4 @@
-//! The part of a replica in a write: the mutation applied at its owner among this node's shards.
+//! The part of a replica in a write: the mutation is applied on the shard of this node that owns it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::failures::failure_of;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// Applies a mutation at its owner among this node's shards and resolves when it is durable. With an epoch it is fenced.
+/// Applies a mutation on the shard of this node that owns it, and resolves when the mutation is durable. A write with
+/// an epoch is fenced.
 pub async fn apply_at_replica(
     context: &Rc<ShardContext>,
     epoch: Option<u64>,

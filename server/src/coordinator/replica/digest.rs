@@ -1,8 +1,8 @@
-//! Digests of what a replica would answer: equal contents have equal digests on every node.
+//! Digests of a replica's answer to a read: equal contents have equal digests on every node.
 //!
-//! XXH3 of 128 bits over each partition's mutation with its length, and over where the read stopped: a replica that has nothing
-//! more behind the same rows says something else than one that has only reached its limit. Replicas trust each other, so that
-//! chance alone has to be kept out, not malice.
+//! The digest is XXH3 with 128 bits over each partition's mutation with its length, and over the position at which
+//! the read stopped: a replica that has no more rows behind the same rows differs from one that only reached its
+//! limit. Replicas trust each other, so the digest must only exclude chance, not malice.
 
 use helenus_engine::Mutation;
 use twox_hash::XxHash3_128;

@@ -1,7 +1,7 @@
-//! Fencing: no request is decided by yesterday's owners.
+//! Fencing: no request is decided by former replicas.
 //!
-//! Every request that ownership decides about names its coordinator's epoch. A replica that is ahead refuses it (the
-//! coordinator catches up and asks again), one that is behind first catches up itself.
+//! Every request that ownership decides about carries its coordinator's epoch. A replica that is ahead refuses the
+//! request (the coordinator catches up and repeats it). A replica that is behind first catches up itself.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use helenus_internode::service::Failure;
 
 use crate::shard::context::ShardContext;
 
-/// How often a shard that waits for an epoch looks again.
+/// Interval at which a shard that waits for an epoch checks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Refuses an epoch older than this shard's. To be called in the turn in which the request takes effect.
+/// Refuses an epoch older than this shard's. Must be called in the turn in which the request takes effect.
 pub fn refuse_stale(context: &ShardContext, epoch: u64) -> Result<(), Failure> {
     let own = context.cluster_view().topology.epoch;
     if epoch < own { Err(Failure::StaleRing { epoch: own }) } else { Ok(()) }
 }
 
-/// Waits until this shard knows the epoch; false when that takes longer than `wait`.
+/// Waits until this shard knows the epoch. Returns false if that takes longer than `wait`.
 pub async fn catch_up(context: &Rc<ShardContext>, epoch: u64, wait: Duration) -> bool {
     let deadline = context.clock.monotonic() + wait;
     loop {
@@ -33,7 +33,8 @@ pub async fn catch_up(context: &Rc<ShardContext>, epoch: u64, wait: Duration) ->
     }
 }
 
-/// Lets a request of this epoch pass, after waiting for the epoch where this shard is behind.
+/// Admits a request of this epoch, after waiting for the epoch if this shard is behind. Fails if the epoch is stale,
+/// or if the shard does not catch up within `wait`.
 pub async fn fence(context: &Rc<ShardContext>, epoch: u64, wait: Duration) -> Result<(), Failure> {
     refuse_stale(context, epoch)?;
     if !catch_up(context, epoch, wait).await {

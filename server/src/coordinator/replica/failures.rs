@@ -1,11 +1,11 @@
-//! What a failed request to a replica, or a failed engine, means to those who asked.
+//! Translation of failed requests to replicas, and of engine errors, for clients and coordinators.
 
 use helenus_engine::error::EngineError;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::FailureReason;
 
-/// What a failed request means to a client.
+/// The failure reason of the protocol for a failed request.
 pub fn failure_reason(error: &PeerError) -> FailureReason {
     match error {
         PeerError::Call(CallError::TimedOut { .. }) => FailureReason::TimedOut,
@@ -18,7 +18,7 @@ pub fn failure_reason(error: &PeerError) -> FailureReason {
     }
 }
 
-/// What the engine's error means to a coordinator.
+/// The failure that a replica returns to the coordinator for an engine error.
 pub fn failure_of(error: &EngineError) -> Failure {
     match error {
         EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },

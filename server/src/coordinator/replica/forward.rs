@@ -1,12 +1,12 @@
 //! Statements that read before they write (counters, lists changed by index or value).
 //!
-//! A replica of the partition leads: the owner among its shards reads and writes in one turn, and what came out, a mutation
-//! like any other, goes to the other replicas at the client's level. A coordinator that is no replica forwards the statements
-//! as texts and values, one partition a request.
+//! A replica of the partition leads: the shard that owns the partition reads and writes in one turn, and the
+//! resulting mutation goes to the other replicas at the client's level. A coordinator that is no replica forwards the
+//! statements as texts and values, one partition in each request.
 //!
-//! Invariants: the leader's own write is durable before it is replicated; nothing is read or written when the request is of an
-//! older epoch, so a coordinator may ask again then. After any other failure nobody knows whether a counter was
-//! changed: the client gets a timeout, and nothing is asked twice.
+//! Invariants: the leader's own write is durable before it is replicated. Nothing is read or written if the request
+//! is of an older epoch, so then the coordinator may repeat it. After any other failure it is unknown whether a
+//! counter was changed: the client gets a timeout, and nothing is repeated.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,21 +41,21 @@ use crate::coordinator::replica::forwarded::{
 use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// Statements that read before they write, all about the partition of one token.
+/// Statements that read before they write, all on the partition of one token.
 #[derive(Clone)]
 pub struct Led {
     pub token: i64,
     pub table: Arc<Table>,
     pub statements: Vec<(TransactionStatement, OwnedBindings)>,
-    /// With the timestamp that all of the request's mutations get.
+    /// Includes the timestamp of all mutations of the request.
     pub options: RequestOptions,
     pub call: CallContext,
     pub kind: ForwardedKind,
-    /// On the clock of this node, monotonic.
+    /// Monotonic time on the clock of this node.
     pub deadline: Duration,
 }
 
-/// Why a leader did not do it.
+/// The reason why a leader did not execute the statements.
 enum LeadError {
     /// Nothing was done: the ring has changed.
     Stale(u64),
@@ -77,7 +77,7 @@ impl From<Failure> for LeadError {
     }
 }
 
-/// Has a replica carry the statements out, and replicate them at the client's level.
+/// Sends the statements to a leader, which executes them and replicates the result at the client's level.
 pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
     loop {
         let (epoch, leader) = match leader(context, &led)? {
@@ -105,7 +105,8 @@ pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
     }
 }
 
-/// The member that leads, with the epoch (`None`: this node). Outside `None`: the table is on this node alone.
+/// The epoch and the member that leads (`None` as member: this node). The outer `None`: the table exists on this node
+/// only.
 fn leader(context: &ShardContext, led: &Led) -> Result<Option<(u64, Option<Arc<Member>>)>> {
     let view = context.cluster();
     let Some(placement) = view.placement(&led.table.keyspace) else { return Ok(None) };
@@ -180,11 +181,11 @@ async fn forward(
             Err(RequestError::Overloaded(error.to_string()).into())
         }
         Err(error) => {
-            tracing::debug!(leader = %leader.host_id, %error, "a forwarded write has no answer");
+            tracing::debug!(leader = %leader.host_id, %error, "a leader did not answer a forwarded write");
             if failure_reason(&error) == FailureReason::Unknown {
                 return Err(RequestError::Server(error.to_string()).into());
             }
-            // It may have been carried out.
+            // The leader may have executed it.
             Err(timed_out(context, led).into())
         }
     }
@@ -211,7 +212,7 @@ fn travelling((statement, bindings): &(TransactionStatement, OwnedBindings)) -> 
     }
 }
 
-/// Leads at this node's owner of the partition.
+/// Leads on the shard of this node that owns the partition.
 async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result<(), LeadError> {
     let left = led.deadline.saturating_sub(context.clock.monotonic());
     if let Some(epoch) = epoch {
@@ -254,7 +255,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
     Ok(())
 }
 
-/// The statements must name the partition here as they did at the coordinator.
+/// Checks that the statements name the same partition here as at the coordinator.
 fn check_partition(statements: &[(&ModifyPlan, &Bindings<'_>)], token: i64) -> Result<()> {
     for (plan, bindings) in statements {
         let plan = expand_json(plan, bindings)?;
@@ -269,7 +270,7 @@ fn check_partition(statements: &[(&ModifyPlan, &Bindings<'_>)], token: i64) -> R
     Ok(())
 }
 
-/// Carries out what a coordinator has forwarded to this node.
+/// Executes statements that a coordinator forwarded to this node.
 pub async fn receive(
     context: &Rc<ShardContext>,
     request: ForwardRequest,
@@ -291,7 +292,7 @@ async fn receive_at_owner(
     let consistency =
         Consistency::from_code(request.consistency).map_err(|error| Failure::Malformed(error.to_string()))?;
     let timeout = Duration::from_millis(request.timeout_ms);
-    // The statements are planned with what this node knows of the schema once it knows the ring.
+    // The statements are planned after this node has caught up with the ring, with the schema known then.
     epoch::fence(&context, request.epoch, timeout).await?;
     let led = match unpack(&context, &request, consistency, timeout) {
         Ok(led) => led,
@@ -346,7 +347,7 @@ fn unpack(
     })
 }
 
-/// Prepared here as well, mostly: drivers prepare on every node.
+/// Usually found in the cache: drivers prepare on every node.
 fn statement(context: &ShardContext, forwarded: &ForwardedStatement) -> Result<Arc<Statement>> {
     let view = context.catalog_view();
     let keyspace = forwarded.keyspace.as_deref();

@@ -1,4 +1,4 @@
-//! Statements on their way to the replica that leads a write: requests and answers.
+//! Requests and responses for statements that are forwarded to the leader of a write.
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
@@ -6,7 +6,7 @@ use helenus_internode::byte_string;
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError};
 use serde::{Deserialize, Serialize};
 
-/// A bind value on its way.
+/// A bind value of a forwarded statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ForwardedValue {
     Null,
@@ -14,38 +14,38 @@ pub enum ForwardedValue {
     Bytes(#[serde(with = "byte_string")] Vec<u8>),
 }
 
-/// A statement on its way.
+/// A forwarded statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForwardedStatement {
     pub text: String,
-    /// For names without a keyspace.
+    /// Default keyspace for names without one.
     pub keyspace: Option<String>,
-    /// Which statement of a BATCH text is meant; `None`: the text is one statement.
+    /// Index of the statement within a BATCH text; `None`: the text is one statement.
     pub index: Option<u32>,
     pub values: Vec<ForwardedValue>,
 }
 
-/// Statements about one partition.
+/// Forwarded statements on one partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForwardRequest {
     pub epoch: u64,
-    /// Of the partition: what the statements change elsewhere is not meant.
+    /// Token of the partition. Changes of other partitions are not executed.
     pub token: i64,
     pub statements: Vec<ForwardedStatement>,
-    /// The code of the client's level.
+    /// Protocol code of the client's consistency level.
     pub consistency: u16,
-    /// The coordinator's or the client's, in microseconds.
+    /// Timestamp of the coordinator or the client, in microseconds.
     pub timestamp: i64,
     pub now_seconds: Option<u32>,
-    /// The time of the request, for CQL functions.
+    /// Time of the request, for CQL functions, in microseconds since the epoch.
     pub now_micros: i64,
     pub kind: ForwardedKind,
-    /// What is left of the client's time.
+    /// The remaining time of the client's request, in milliseconds.
     pub timeout_ms: u64,
 }
 
 impl ForwardRequest {
-    /// About as much memory as it takes.
+    /// The approximate size in memory, in bytes.
     pub fn size_bytes(&self) -> u64 {
         let of_statement = |statement: &ForwardedStatement| {
             let of_value = |value: &ForwardedValue| match value {
@@ -58,7 +58,7 @@ impl ForwardRequest {
     }
 }
 
-/// What the client is told that it was.
+/// Write type reported to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardedKind {
     Counter,
@@ -78,7 +78,7 @@ impl ForwardedKind {
     }
 }
 
-/// The leader's error, for the client.
+/// An error of the leader, for the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ForwardedError {
     Invalid(String),

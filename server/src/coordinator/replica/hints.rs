@@ -1,16 +1,18 @@
-//! Hints: mutations that a replica has missed, kept until it can be given them.
+//! Hints: mutations that a replica missed, kept until they can be delivered.
 //!
-//! They are rows of an engine table of the shard that coordinated the write (no table of CQL, no place in the ring): the
-//! partition is the replica's host id, the position begins with the time, the one cell is the mutation. A second partition
-//! keeps when tables were truncated: what is older does not come back.
+//! They are rows of an engine table of the shard that coordinated the write. The table is not visible in CQL and has
+//! no part in the ring. The partition is the replica's host id, the position begins with the time, and the one cell
+//! is the mutation. A second partition records when tables were truncated: older hints are not applied.
 //!
 //! Invariants:
-//! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its partition was given to the
-//!   replicas of today instead (the target has left or owns it no more), or when it must not be applied any more: its table was
-//!   dropped or truncated, or nine tenths of the table's `gc_grace_seconds` have passed, so that no tombstone is ever
-//!   forgotten before the data that it deletes is known everywhere.
-//! * Bounded: bytes a target, and no hints for a target that has been down for longer than the window.
-//! * Per target hints leave in the order in which they came, some at a time; a position is never used twice.
+//! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its mutation was sent to the
+//!   partition's present replicas instead (the target has left or does not own the partition any more), or when it
+//!   must not be applied any more: its table was dropped or truncated, or nine tenths of the table's
+//!   `gc_grace_seconds` have passed. So no tombstone is purged before the data that it deletes is known everywhere.
+//! * Hints are bounded: in bytes for each target, and none are stored for a target that has been down for longer than
+//!   the window.
+//! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
+//!   never used twice.
 
 pub(crate) mod replay;
 mod target;
@@ -36,40 +38,40 @@ use self::target::Target;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// The engine's id of the hints.
+/// The engine's id of the hints table.
 pub const TABLE: TableId = TableId(*b"helenus-hints---");
 const COLUMN: u32 = 1;
-/// The partition of the times of truncations.
+/// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";
-/// Deletes a row for good: no position is used twice.
+/// Timestamp that deletes a row for good: no position is used twice.
 const NEVER_AGAIN: i64 = i64::MAX - 1;
-/// How often a shard looks whether someone can be given hints.
+/// How often a shard looks for members that can receive hints.
 const ROUND: Duration = Duration::from_secs(1);
-/// Hints that are under way to a target at a time ...
+/// Most hints in flight to a target …
 const CHUNK_HINTS: usize = 128;
-/// ... and their bytes.
+/// … and most bytes of them.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Work of one turn of a scan.
+/// Budget of one turn of a scan.
 const SCAN_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
 
-/// The settings of the table.
+/// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // Only this shard writes it: nothing can bring back what a tombstone hides.
+    // Only this shard writes the table, so nothing can bring back data that a tombstone hides.
     TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
 }
 
-/// What a shard keeps in memory about its hints.
+/// The state of a shard's hints in memory.
 #[derive(Default)]
 pub struct Hints {
     targets: RefCell<BTreeMap<HostId, Rc<Target>>>,
-    /// When (monotonic) this shard saw a member go down.
+    /// When this shard saw a member go down, in monotonic time.
     down_since: RefCell<BTreeMap<HostId, Duration>>,
-    /// When (microseconds since the epoch) tables were truncated.
+    /// When tables were truncated, in microseconds since the epoch.
     truncated: RefCell<BTreeMap<TableId, i64>>,
 }
 
 impl Hints {
-    /// Bytes of the hints that wait for a member.
+    /// Size of the hints stored for a member, in bytes.
     pub fn pending_bytes(&self, target: &HostId) -> u64 {
         self.targets.borrow().get(target).map_or(0, |target| target.bytes.get())
     }
@@ -78,7 +80,7 @@ impl Hints {
         self.targets.borrow_mut().entry(host_id).or_default().clone()
     }
 
-    /// Whether a mutation of that time was wiped by a truncation.
+    /// Whether a mutation of that time was removed by a truncation.
     pub fn is_truncated(&self, table: &TableId, created_micros: i64) -> bool {
         self.truncated.borrow().get(table).is_some_and(|truncated| created_micros <= *truncated)
     }
@@ -95,7 +97,8 @@ fn server(error: &dyn std::fmt::Display) -> RequestError {
     RequestError::Server(format!("hints: {error}"))
 }
 
-/// Keeps a mutation, written at `begun_micros`, for a replica; true when the hint is durable or nothing is left to keep.
+/// Stores a hint for a mutation that was written at `begun_micros`. True when the hint is durable or is not needed
+/// any more.
 pub async fn store(
     context: &ShardContext,
     target: HostId,
@@ -124,7 +127,7 @@ pub async fn store(
         context.metrics.hints_dropped.increment();
         return false;
     }
-    // Counted before it is written: others that come meanwhile see it.
+    // Counted before it is written, so that concurrent writes see it in the limit.
     let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
     context.metrics.hints_pending_bytes.add(bytes as i64);
@@ -159,7 +162,7 @@ async fn write_hint(
     write_hint_at(context, target, &position, mutation.bytes()).await
 }
 
-/// A position of a hint of that time that was never used.
+/// An unused position for a hint of that time.
 fn position_at(context: &ShardContext, created_micros: i64) -> Vec<u8> {
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&created_micros.to_be_bytes());
@@ -179,7 +182,7 @@ async fn write_hint_at(
     write_row(context, target.as_bytes(), position, &mut row, true).await
 }
 
-/// Keeps a hint of a member that leaves, durably.
+/// Stores a hint that a leaving member hands over, durably.
 pub async fn keep(
     context: &ShardContext,
     target: HostId,
@@ -221,7 +224,7 @@ async fn write_row(
     Ok(())
 }
 
-/// Takes a hint out. It need not be durable: a hint may be replayed again.
+/// Removes a hint. The removal need not be durable: a hint may be replayed again.
 async fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &Hint) -> Result<()> {
     let mut row = RowBuilder::new();
     row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
@@ -230,7 +233,7 @@ async fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &H
     Ok(())
 }
 
-/// Remembers, durably, that what was written to a table up to now is to stay away.
+/// Records, durably, that hints written to a table up to now must not be applied.
 pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<()> {
     let now = context.next_timestamp();
     context.replication().hints.truncated.borrow_mut().insert(table, now);
@@ -248,7 +251,7 @@ pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<(
     write_row(context, TRUNCATIONS, &position, &mut row, true).await
 }
 
-/// Finds what the last run has left.
+/// Loads the hints that the last run has left.
 pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
     let mut start = Vec::new();
     loop {
@@ -305,7 +308,7 @@ pub fn table_by_id(catalog: &Catalog, id: &TableId) -> Option<std::sync::Arc<Tab
         .cloned()
 }
 
-/// A kept mutation with its table; `None` when it must not be applied any more.
+/// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
     let view = mutation.view().ok()?;
     let table = table_by_id(&context.catalog(), &view.table)?;

@@ -1,4 +1,5 @@
-//! When a further replica is asked: the latencies of recent reads by table, and what `speculative_retry` makes of them.
+//! The delay before a speculative read: the latencies of recent reads by table, and the table's `speculative_retry`
+//! option.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use helenus_query::schema::options::SpeculativeRetry;
 use lru::LruCache;
 
-/// Reads that are remembered of a table.
+/// Number of recent reads remembered for each table.
 const WINDOW: usize = 256;
 /// Tables that are remembered; beyond, the one used longest ago is forgotten.
 const TABLES_MAX: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
@@ -35,7 +36,7 @@ struct Recent {
 }
 
 impl ReadLatencies {
-    /// Notes how long the replicas of a read took.
+    /// Records how long the replicas of a read took.
     pub fn note(&self, table_id: u128, latency: Duration) {
         let mut tables = self.tables.borrow_mut();
         let recent = tables.get_or_insert_mut(table_id, Recent::default);
@@ -46,8 +47,8 @@ impl ReadLatencies {
         recent.since_sorted += 1;
     }
 
-    /// How long a coordinator waits before it asks a further replica; `None`: it never does. Without any latencies
-    /// half the timeout, as Cassandra.
+    /// The delay before the coordinator asks another replica; `None`: it never does. Without any latencies the delay
+    /// is half the timeout, as in Cassandra.
     pub fn delay(&self, table_id: u128, retry: &SpeculativeRetry, timeout: Duration) -> Option<Duration> {
         match retry {
             SpeculativeRetry::Never => None,

@@ -1,4 +1,4 @@
-//! Requests to replicas. Those that ownership decides about name the epoch of the coordinator's topology.
+//! Requests to replicas. Requests that ownership decides about carry the epoch of the coordinator's topology.
 
 use helenus_internode::byte_string;
 use helenus_internode::service::{Lane, ServiceRequest};
@@ -18,45 +18,45 @@ pub enum ReplicaRequest {
         #[serde(with = "byte_string")]
         mutation: Vec<u8>,
     },
-    /// Apply a mutation that this replica has missed, whatever epoch it was written in; [`ReplicaResponse::NotOwner`] when
-    /// the partition belongs to others by now.
+    /// Apply a mutation that this replica missed, whatever epoch it was written in. The answer is
+    /// [`ReplicaResponse::NotOwner`] if the partition belongs to other replicas by now.
     Hint {
         #[serde(with = "byte_string")]
         mutation: Vec<u8>,
     },
-    /// Read and write in one turn, and replicate what came out.
+    /// Read and write in one turn, and replicate the resulting mutation.
     Forward(ForwardRequest),
-    /// Keep a batch until it is removed; apply it if that does not happen.
+    /// Keep a batch until it is removed. Apply it if it is not removed in time.
     StoreBatch {
         id: BatchId,
-        /// As [`crate::coordinator::batch_log::store`] keeps them.
+        /// Encoded as [`crate::coordinator::batch_log::store`] keeps them.
         #[serde(with = "byte_string")]
         mutations: Vec<u8>,
     },
-    /// A batch is applied everywhere.
+    /// Remove a batch that is applied everywhere.
     RemoveBatch { id: BatchId },
     /// Empty a table on all shards.
     Truncate { table_id: u128 },
     /// Read a range.
     Read(ReadRequest),
-    /// A part of a transaction or of a serial read.
+    /// A message of a transaction or of a serial read.
     Paxos(Box<PaxosRequest>),
-    /// Keep a hint of a member that leaves. Asked of the shard that would have the mutation.
+    /// Keep a hint of a leaving member. Sent to the shard that would own the mutation.
     KeepHint {
         target: HostId,
-        /// When it was kept first: it expires as if it had been kept here.
+        /// When the hint was first stored; it expires as if it had been stored here.
         created_micros: i64,
         #[serde(with = "byte_string")]
         mutation: Vec<u8>,
     },
-    /// Who comes first where coordinators compete for a partition.
+    /// A request about the order of coordinators that compete for a partition.
     Lease(LeaseRequest),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaResponse {
     Written,
-    /// The partition of a hint belongs to others.
+    /// The partition of a hint belongs to other replicas.
     NotOwner,
     Forwarded(Result<(), ForwardedError>),
     Read(ReadAnswer),

@@ -1,8 +1,8 @@
-//! Which replicas answer which part of a range of keys: the ranges of the placement in token order, neighbours that the
-//! same replicas can answer joined.
+//! Assigns the parts of a range of keys to replicas: the ranges of the placement in token order, with neighbours
+//! joined where the same replicas can answer both.
 //!
-//! Invariant: joining leaves a replica to spare where the first of the ranges has one. Otherwise the first replica that fails, and is not
-//! known to be down yet, would fail reads of ranges whose other replicas are there.
+//! Invariant: joining leaves a spare replica where the first of the ranges has one. Otherwise the first replica that
+//! fails, and is not known to be down yet, would fail reads of ranges whose other replicas are alive.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use crate::coordinator::consistency::Demand;
 /// The first part of a range, and the live replicas that have all of it.
 #[derive(Debug)]
 pub struct Group {
-    /// Behind the last full key.
+    /// Exclusive end, as a full key.
     pub end: Vec<u8>,
     pub members: SmallVec<[Arc<Member>; 3]>,
 }
 
-/// Behind every key.
+/// A key greater than every full key.
 const RING_END: &[u8] = &[0xFF; 9];
 
-/// The least key behind all keys with tokens up to this one.
+/// The least key greater than all keys with tokens up to this one.
 fn behind(token: i64) -> Vec<u8> {
     token.checked_add(1).map_or_else(|| RING_END.to_vec(), |next| encode_token(next).to_vec())
 }
 
-/// Parts of the ring in key order: where each ends, and its replicas.
+/// The parts of the ring in key order: the end of each, and its replicas.
 fn segments(placement: &Placement) -> impl Iterator<Item = (Vec<u8>, &Replicas)> {
     let first = placement.ranges().next().map(|(_, replicas)| replicas);
     let ranges = placement.ranges().map(|(range, replicas)| (behind(range.end), replicas));
-    // What lies behind the last token belongs to the range of the first.
+    // The keys behind the last token belong to the range of the first token.
     ranges.chain(first.map(|replicas| (RING_END.to_vec(), replicas)))
 }
 
-/// Whether the level can be reached without any one of these members: then also with all of them.
+/// Whether the level can be reached without any one of these members, and so also with all of them.
 fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
     !members.is_empty()
         && members.iter().all(|missing| {
@@ -50,8 +50,8 @@ fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
         })
 }
 
-/// The part from its start of `[start, end)` that one set of live replicas can answer at the level; an error where the
-/// live replicas of the very first keys cannot.
+/// The part at the beginning of `[start, end)` that one set of live replicas can answer at the level. Returns an
+/// error if the live replicas of the very first keys cannot.
 pub fn first_group(
     view: &ClusterView,
     placement: &Placement,
@@ -68,7 +68,7 @@ pub fn first_group(
         return Ok(Group { end: end.to_vec(), members });
     }
     let mut group: Option<Group> = None;
-    // Of the first range; what is joined keeps it.
+    // Whether the first range has a spare replica; ranges joined to it must keep one.
     let mut keeps_spare = false;
     for (segment_end, replicas) in segments(placement) {
         if segment_end.as_slice() <= start {
@@ -150,7 +150,7 @@ mod tests {
         ClusterView::new(Arc::new(topology), Arc::new(alive), &initial_catalog(Uuid::nil()))
     }
 
-    /// The groups of the whole ring: the last token and the numbers of the members of each.
+    /// The groups of the whole ring: the last token and the member numbers of each.
     fn groups(view: &ClusterView, factor: u32, level: Consistency) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let replication = Replication::Simple { replication_factor: factor };
         let placement = Placement::new(&view.topology, &replication);
@@ -197,7 +197,7 @@ mod tests {
             assert!(groups.iter().all(|(_, members)| members.len() > required), "{level:?}: {groups:?}");
             assert!(groups.len() <= most + 1, "{level:?}: {groups:?}");
         }
-        // Nothing is kept to spare where nothing is.
+        // A level that leaves no spare replica does not need one.
         assert_eq!(groups(&view, 3, Consistency::All).unwrap().len(), 6);
     }
 

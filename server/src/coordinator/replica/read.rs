@@ -1,17 +1,18 @@
 //! A coordinator reads a range from several replicas.
 //!
 //! Steps:
-//! 1. The live replicas that have the range are counted: UNAVAILABLE before anybody is asked.
-//! 2. The nearest is asked for data, the others that the level needs for digests. When they take longer than
-//!    `speculative_retry` says, or one fails, a further replica is asked.
-//! 3. All say the same: that is the answer. Otherwise all are asked for data, the versions are merged, what a replica
-//!    lacks is written to it ([`super::repair`]), and the merge is the answer.
+//! 1. The live replicas that have the range are counted. If they are too few, the read fails with UNAVAILABLE before
+//!    any request is sent.
+//! 2. The nearest is asked for data, the others that the level needs for digests. If they take longer than
+//!    `speculative_retry` allows, or one fails, another replica is asked.
+//! 3. If all digests match, the data is the answer. Otherwise all are asked for data, the versions are merged, data
+//!    that a replica lacks is written to it ([`super::repair`]), and the merge is the answer.
 //!
 //! Invariants:
-//! * An answer ends where the first of the replicas that it was made of stopped (short reads): the caller reads on from
-//!   there, so that a replica full of deleted rows never hides rows of others.
-//! * Only answers of one epoch are joined: when a replica says that the ring has changed, the coordinator catches up and begins
-//!   anew.
+//! * An answer ends at the first position at which one of its replicas stopped (short reads). The caller reads on
+//!   from there, so a replica full of deleted rows never hides rows of others.
+//! * Only answers of one epoch are joined. When a replica reports that the ring has changed, the coordinator catches
+//!   up and starts over.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -43,12 +44,12 @@ use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// Bytes that a replica answers at most.
+/// Most bytes in the answer of one replica.
 const ANSWER_BYTES: u64 = 1 << 20;
-/// How long a repair is waited for at least before another replica is asked.
+/// Shortest time to wait for a repair before another replica is asked.
 const REPAIR_PATIENCE: Duration = Duration::from_millis(20);
 
-/// What to read of a table.
+/// A range of a table to read.
 #[derive(Debug, Clone)]
 pub struct RangeRead<'a> {
     pub table: &'a Table,
@@ -58,15 +59,15 @@ pub struct RangeRead<'a> {
     /// For ranges within one partition.
     pub reversed: bool,
     pub now_seconds: u32,
-    /// Rows that are wanted at most.
+    /// Most live rows that are wanted.
     pub live_rows: u64,
     pub consistency: Consistency,
-    /// When the client is told of a timeout; on [`ShardContext::clock`]'s monotonic time.
+    /// When the client gets a timeout; monotonic time of [`ShardContext::clock`].
     pub deadline: Duration,
 }
 
 impl RangeRead<'_> {
-    /// The deadline of a request that reads partitions, or wider ranges, from now on.
+    /// The deadline of a request that starts now and reads partitions, or wider ranges.
     pub fn deadline_from_now(context: &ShardContext, reads_partitions: bool) -> Duration {
         context.clock.monotonic() + timeout(context, reads_partitions)
     }
@@ -81,15 +82,15 @@ fn timeout(context: &ShardContext, reads_partitions: bool) -> Duration {
     })
 }
 
-/// What was read.
+/// The rows read from the start of a range.
 #[derive(Debug, Default)]
 pub struct Piece {
     pub rows: SeenRows,
-    /// Where to read on: the new start, or reversed the new end. `None`: the range is done.
+    /// Where reading continues: the new start, or (reversed) the new end. `None`: the range is complete.
     pub resume: Option<Vec<u8>>,
 }
 
-/// What one replica has said.
+/// The answer of one replica.
 enum Said {
     Data(ReplicaVersions),
     Digest(Digest),
@@ -98,13 +99,13 @@ enum Said {
 /// What a round waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// Data of one replica, and anything of so many as the level needs.
+    /// Data of one replica, and data or a digest of the number that the level needs.
     Anything,
-    /// Data of so many as the level needs.
+    /// Data of the number of replicas that the level needs.
     Data,
 }
 
-/// Why an attempt has no piece.
+/// The reason why an attempt failed.
 enum Trouble {
     Stale { epoch: u64 },
     Failed(RequestError),
@@ -116,7 +117,7 @@ impl From<RequestError> for Trouble {
     }
 }
 
-/// What a level asks of reads of a table, as this node sees it.
+/// The replicas that a level requires for reads of a table, seen from this node.
 pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Result<Demand> {
     let catalog = context.catalog_view();
     let replication = catalog
@@ -151,7 +152,8 @@ pub fn needs_others(
     }
 }
 
-/// The first parts of a range that go to different replicas: at most so many, in key order. For reading them at once.
+/// The first parts of a range that go to different replicas, in key order, for reading them concurrently. At most
+/// `parts`.
 pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let demand = demand(context, read.table, read.consistency)?;
     let view = context.cluster();
@@ -163,7 +165,7 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
     while split.len() < parts && start < read.end {
         let group = match ranges::first_group(&view, placement, &demand, &start, &read.end) {
             Ok(group) => group,
-            // Whoever gets there will be told.
+            // The error is returned when reading gets to this part.
             Err(_) if !split.is_empty() => break,
             Err(error) => return Err(error),
         };
@@ -173,8 +175,8 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
     Ok(split)
 }
 
-/// Reads the first rows of a range at the level. A piece may hold fewer rows than wanted, or none: its `resume` says whether
-/// there may be more.
+/// Reads the first rows of a range at the level. A range part may hold fewer rows than wanted, or none: its `resume`
+/// shows whether there may be more.
 pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<Piece> {
     let demand = demand(context, read.table, read.consistency)?;
     let timeout = timeout(context, token_of(&read.start, &read.end).is_some());
@@ -220,12 +222,12 @@ struct Round<'a> {
     request: ReadRequest,
     timeout: Duration,
     deadline: Duration,
-    /// Who is asked first, nearest first.
+    /// The replicas that are asked first, nearest first.
     chosen: Vec<Arc<Member>>,
-    /// Who can be asked besides.
+    /// The replicas that can be asked in addition.
     spares: VecDeque<Arc<Member>>,
     asked: Asked,
-    /// Who has been asked for what and has not answered.
+    /// The replicas that were asked and have not answered, each with the kind of request.
     open: Vec<(Arc<Member>, Wants)>,
     data: Vec<(Arc<Member>, ReplicaVersions)>,
     digests: Vec<(Arc<Member>, Digest)>,
@@ -244,7 +246,7 @@ impl<'a> Round<'a> {
     ) -> Self {
         let Group { end, members } = group;
         let mut near: Vec<Arc<Member>> = members.into_vec();
-        // Work is spread over those that are equally near.
+        // Spreads the work over replicas that are equally near.
         let turn = context.random.borrow_mut().below(near.len().max(1) as u64) as usize;
         near.rotate_left(turn);
         let this_node = context.node.host_id;
@@ -307,7 +309,7 @@ impl<'a> Round<'a> {
         self.asked.push(Box::pin(ask(self.context.clone(), member, request, self.deadline)));
     }
 
-    /// Those that have answered.
+    /// The members that have answered.
     fn answered(&self) -> impl Iterator<Item = &Member> {
         let data = self.data.iter().map(|(member, _)| &**member);
         data.chain(self.digests.iter().map(|(member, _)| &**member))
@@ -320,7 +322,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Takes answers in until there are enough.
+    /// Collects answers until the goal is reached.
     async fn gather(&mut self, goal: Goal) -> Result<(), Trouble> {
         let table = self.read.table;
         let retry = &table.options.speculative_retry;
@@ -341,7 +343,7 @@ impl<'a> Round<'a> {
             tokio::select! {
                 biased;
                 answer = self.asked.next() => {
-                    // Nothing is under way although it would be needed.
+                    // More answers are needed, but no request is in flight.
                     let Some((member, wants, said)) = answer else { return Err(self.failure().into()) };
                     self.take(member, wants, said)?;
                 }
@@ -377,7 +379,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Whether the answers that are there and those that are awaited would be enough.
+    /// Whether the answers received and the answers expected would reach the goal.
     fn can_be_enough(&self, goal: Goal) -> bool {
         let counts = |wants: Wants| goal == Goal::Anything || wants == Wants::Data;
         let data = self.data.iter().map(|(member, _)| (&**member, Wants::Data));
@@ -393,7 +395,8 @@ impl<'a> Round<'a> {
         has_data && self.demand.is_met(distinct)
     }
 
-    /// Asks a replica that was not asked before, or one that has given a digest for its data; false when there is none.
+    /// Asks a replica that was not asked before, or asks one that sent a digest for its data. Returns false if there
+    /// is none.
     fn ask_another(&mut self, goal: Goal) -> bool {
         let needs_data = self.data.is_empty() || goal == Goal::Data;
         let awaits_data = self.open.iter().any(|(_, wants)| *wants == Wants::Data);
@@ -430,7 +433,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether all that have answered say the same.
+    /// Whether all answers have the same digest.
     fn agree(&self) -> bool {
         let Some(((_, first), others)) = self.data.split_first() else { return false };
         if others.is_empty() && self.digests.is_empty() {
@@ -441,8 +444,9 @@ impl<'a> Round<'a> {
             && others.iter().all(|(_, other)| other.digest() == digest)
     }
 
-    /// What the answers come to together, when as many replicas as the level needs have all of it. One that answers reads may be
-    /// unable to write (its disk is full): then another replica is asked, and what it has counts, too.
+    /// Merges the answers after as many replicas as the level needs have all of the merged data. A replica that
+    /// answers reads may be unable to write (its disk is full): then another replica is asked, and its data is merged
+    /// too.
     async fn merge(mut self) -> Result<Piece, Trouble> {
         loop {
             let merged = self.reconciled()?;
@@ -458,7 +462,7 @@ impl<'a> Round<'a> {
             };
             match outcome {
                 Ok(()) => {
-                    // The group may be only the first part of what is to be read.
+                    // The group may cover only the first part of the range to read.
                     let rest =
                         (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
                     return Ok(Piece { rows: merged.rows, resume: merged.resume.or(rest) });
@@ -479,7 +483,7 @@ impl<'a> Round<'a> {
     }
 
     fn reconciled(&self) -> Result<Reconciled, Trouble> {
-        // Where all agree, one answer is as good as all.
+        // If all agree, one answer represents all.
         let count = if self.agree() { 1 } else { self.data.len() };
         let answers: Vec<Answer<'_>> = self
             .data
@@ -491,7 +495,8 @@ impl<'a> Round<'a> {
             .map_err(|error| RequestError::Server(error.to_string()).into())
     }
 
-    /// Repairs those that lack something; while there are others to ask, only for as long as a speculative read waits.
+    /// Writes to replicas the data that they lack. While there are other replicas to ask, it waits only as long as a
+    /// speculative read does.
     async fn repaired(&self, lacking: &[(Arc<Member>, Vec<Mutation>)]) -> Result<(), NotRepaired> {
         let repaired = repair(self.context, self.request.epoch, lacking, self.demand, self.deadline);
         let retry = &self.read.table.options.speculative_retry;
@@ -508,7 +513,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Waits for the data of one replica more; false: there is none.
+    /// Waits for the data of one more replica. Returns false if there is none.
     async fn another_answers(&mut self) -> Result<bool, Trouble> {
         let known = self.data.len();
         while self.data.len() == known {
@@ -523,7 +528,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Asks one replica; this node without the network.
+/// Sends a request to one replica. This node is asked without the network.
 async fn ask(
     context: Rc<ShardContext>,
     member: Arc<Member>,

@@ -1,4 +1,4 @@
-//! Read repair: what the replicas of a read lack is written to them before the read is answered, so that a row which one
+//! Read repair: data that a replica of a read lacks is written to it before the read is answered. So a row that one
 //! reader has seen is seen by the next reader of a majority too.
 
 use std::rc::Rc;
@@ -18,16 +18,16 @@ use crate::coordinator::consistency::Demand;
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// Why replicas were not repaired.
+/// The reason why replicas were not repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRepaired {
     /// The ring has changed.
     Stale { epoch: u64 },
-    /// So few replicas have everything.
+    /// Too few replicas have all of the data; `received` of them do.
     TooFew { received: u32 },
 }
 
-/// Writes to each member what it lacks; returns when as many as the level needs have everything.
+/// Writes to each member the data that it lacks. Resolves when as many replicas as the level needs have all of it.
 pub async fn repair(
     context: &Rc<ShardContext>,
     epoch: u64,

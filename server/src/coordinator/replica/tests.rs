@@ -1,5 +1,5 @@
-//! Writes to several nodes: what is acknowledged, what is kept for those that missed it, and what becomes of it. Reads and
-//! members that leave have their own files.
+//! Writes to several nodes: acknowledgements, hints and batches kept for replicas that missed a write, and their
+//! replay. Reads and members that leave have their own files.
 
 pub(crate) mod cluster;
 mod leaving;
@@ -30,7 +30,7 @@ fn row(key: i32, value: i64) -> BTreeMap<i32, i64> {
     BTreeMap::from([(key, value)])
 }
 
-/// What statements on different partitions change.
+/// The mutations of statements on different partitions.
 fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
     let context = &cluster.nodes[0][0];
     let call = context.call_context();
@@ -68,7 +68,7 @@ fn a_write_reaches_all_replicas_whatever_its_level() {
 }
 
 #[test]
-fn a_level_that_the_live_replicas_cannot_give_is_refused_before_anything_is_written() {
+fn a_level_that_the_live_replicas_cannot_satisfy_is_refused_before_anything_is_written() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         match cluster.execute(0, INSERT, Consistency::All).await {
@@ -88,7 +88,7 @@ fn a_level_that_the_live_replicas_cannot_give_is_refused_before_anything_is_writ
 }
 
 #[test]
-fn a_silent_replica_holds_up_only_levels_that_need_it() {
+fn a_silent_replica_delays_only_levels_that_need_it() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_silent(2, true);
         let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
@@ -120,14 +120,14 @@ fn a_replica_that_is_down_has_not_failed_where_another_is_silent() {
 }
 
 #[test]
-fn what_a_replica_missed_is_given_to_it_when_it_is_back() {
+fn hints_are_delivered_when_the_replica_is_back() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
         assert!(cluster.hinted_bytes(0, 2) > 0);
         cluster.pass(Duration::from_secs(5)).await;
-        assert!(cluster.hinted_bytes(0, 2) > 0, "nobody there");
+        assert!(cluster.hinted_bytes(0, 2) > 0, "no hint is stored");
         cluster.set_alive(2, true);
         cluster.pass(Duration::from_secs(2)).await;
         assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
@@ -150,7 +150,7 @@ fn a_replica_that_did_not_answer_in_time_gets_a_hint() {
 }
 
 #[test]
-fn hints_survive_a_crash_of_who_keeps_them() {
+fn hints_survive_a_crash_of_the_node_that_stores_them() {
     with_cluster(3, &Config::default(), |mut cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
@@ -164,7 +164,7 @@ fn hints_survive_a_crash_of_who_keeps_them() {
     });
 }
 
-/// Simulation, seed 7392: a hint that came to lie before those that had been delivered was forgotten.
+/// Simulation, seed 7392: a hint stored at a position before those already delivered was forgotten.
 #[test]
 fn hints_are_delivered_after_the_clock_was_set_back() {
     with_cluster(3, &Config::default(), |mut cluster| async move {
@@ -188,7 +188,7 @@ fn hints_are_delivered_after_the_clock_was_set_back() {
     });
 }
 
-/// Simulation, seed 3421: what is written while a start counts is counted twice.
+/// Simulation, seed 3421: hints written while the start counts them are counted twice.
 #[test]
 fn hints_that_are_counted_and_not_there_are_forgotten() {
     with_cluster(3, &Config::default(), |cluster| async move {
@@ -300,11 +300,11 @@ fn hints_of_a_member_that_has_left_go_to_those_that_have_its_partitions() {
 }
 
 #[test]
-fn a_pending_replica_raises_what_a_level_needs_by_one() {
+fn a_pending_replica_raises_the_required_replicas_by_one() {
     with_cluster(4, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
         (0..4).for_each(|node| cluster.show(node));
-        // A key that the new member is about to get.
+        // A key that the new member will own.
         let table = cluster.table("three", "t");
         let key = (0..1_000)
             .find(|key: &i32| {
@@ -369,7 +369,7 @@ fn a_replica_that_is_behind_waits_for_the_epoch() {
 }
 
 #[test]
-fn too_much_under_way_is_overload_not_a_queue() {
+fn too_many_bytes_in_flight_cause_an_overload_error() {
     let config = Config { max_write_bytes_in_flight: 1 << 20, ..Config::default() };
     with_cluster(3, &config, |cluster| async move {
         cluster.set_silent(2, true);
@@ -384,7 +384,7 @@ fn too_much_under_way_is_overload_not_a_queue() {
             }
         }
         assert!(refused > 0);
-        // What was under way has ended: there is room again.
+        // Nothing is in flight any more: there is room again.
         cluster.pass(Duration::from_secs(3)).await;
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
     });
@@ -482,7 +482,7 @@ fn a_batch_whose_log_does_not_answer_is_not_begun() {
     });
 }
 
-/// A batch on lists that are `[1, 2]`.
+/// A batch on lists that hold `[1, 2]`.
 const LISTS: &str = "BEGIN BATCH UPDATE three.lists SET l[0] = 7 WHERE k = 1; \
     UPDATE three.lists SET l = l - [1] WHERE k = 2; APPLY BATCH";
 
@@ -524,7 +524,7 @@ fn a_logged_batch_that_reads_lists_is_not_begun_before_its_log_has_it() {
 }
 
 #[test]
-fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
+fn a_batch_whose_coordinator_has_died_is_applied_by_its_batch_log_replicas() {
     with_cluster(3, &Config::default(), |cluster| async move {
         let texts = [INSERT, "INSERT INTO three.t (k, v) VALUES (2, 10)"];
         let changes = changes(&cluster, &texts);
@@ -541,7 +541,7 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
         assert_eq!(cluster.stored(1, "three", "t").len(), 2);
         assert_eq!(cluster.stored(2, "three", "t").len(), 2);
         assert_eq!(cluster.logged_batches(), 0);
-        // The dead one gets its part when it is back.
+        // The dead member gets its part when it is back.
         cluster.set_alive(0, true);
         cluster.pass(Duration::from_secs(2)).await;
         assert_eq!(cluster.stored(0, "three", "t").len(), 2);
@@ -549,7 +549,7 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_who_keeps_it() {
 }
 
 #[test]
-fn truncate_needs_everyone_and_what_was_kept_from_before_stays_away() {
+fn truncate_needs_all_members_and_discards_older_hints_and_batches() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
@@ -584,11 +584,11 @@ fn a_node_that_does_not_know_the_cluster_yet_keeps_its_hints() {
 }
 
 #[test]
-fn what_a_node_began_alone_reaches_who_came_meanwhile() {
+fn writes_begun_by_a_single_node_reach_a_member_that_joins_meanwhile() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(1, None), (2, None)]);
         cluster.show(0);
-        // The shard of the client has not heard of the others yet, the owner of the partition has.
+        // The shard of the client does not know the other members yet; the shard that owns the partition does.
         let owner = &cluster.nodes[0][1];
         let is_owned =
             |key: &i32| owner.node.shard_of(cql_lite::types::token::token(&key.to_be_bytes())) == 1;

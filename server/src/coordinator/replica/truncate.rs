@@ -1,10 +1,11 @@
 //! TRUNCATE on all nodes: every member must be alive and answer.
 //!
-//! Data on its way to new owners: while ranges change hands everyone truncates twice. What a holder has read out before it
-//! truncated was asked for before the second time, and the one who has asked drops it then ([`crate::streaming::receiver`]).
+//! Data that is being streamed to new replicas: while ranges change hands, every member truncates twice. Data that a
+//! source has read before it truncated was requested before the second truncation, and the member that requested it
+//! discards it then ([`crate::streaming::receiver`]).
 //!
-//! What waits for replay (hints, batches) and is older than a truncation does not come back: each shard keeps the time of the
-//! last truncation of each table ([`super::hints::note_truncation`]).
+//! Hints and batches that are older than a truncation are not applied: each shard keeps the time of the last
+//! truncation of each table ([`super::hints::note_truncation`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
             if member.host_id == context.node.host_id {
                 return truncate_here(context, table_id).await;
             }
-            // Any shard of the member passes it on to all of them.
+            // Any shard of the member forwards it to all of them.
             match context.ask(member, context.index as u16, request, timeout).await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(RequestError::Truncate(format!("Error during truncate: {error}"))),

@@ -1,16 +1,18 @@
-//! A mutation on its way to its replicas.
+//! Writes a mutation to its replicas.
 //!
-//! The coordinator sends it to all of them at once, to the owners and to those that are about to become owners. Steps:
-//! 1. Refused (UNAVAILABLE) when fewer replicas are alive than the level needs, before anything is written.
-//! 2. Sent; replicas that are down get a hint instead. The request is answered when the level is reached or can no longer be
-//!    reached; the slower replicas go on in the background.
-//! 3. A replica that fails or does not answer in time gets a hint, whatever the request was answered.
+//! The coordinator sends the mutation to all replicas at once, pending ones included. Steps:
+//! 1. The write is refused (UNAVAILABLE), before anything is written, if fewer replicas are alive than the level
+//!    needs.
+//! 2. The mutation is sent; replicas that are down get a hint instead. The request is answered when the level is
+//!    reached or cannot be reached any more. Requests to slower replicas continue in the background.
+//! 3. A replica that fails or does not answer in time gets a hint, whatever the answer to the request was.
 //!
 //! Invariants:
-//! * Counted are acknowledgements of one epoch only: when a replica says that the ring has changed, the coordinator catches
-//!   up and the mutation goes to the replicas of the new epoch. That is safe, as a mutation may be applied any number of times.
-//! * A hint counts for ANY alone, and only when it is durable.
-//! * Bytes under way are bounded: above the bound writes are refused, nothing waits in line.
+//! * Only acknowledgements of one epoch are counted. When a replica reports that the ring has changed, the
+//!   coordinator catches up and sends the mutation to the replicas of the new epoch. That is safe, because a mutation
+//!   may be applied any number of times.
+//! * A hint counts for ANY only, and only when it is durable.
+//! * The bytes in flight are bounded: above the limit writes are refused; there is no queue.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,25 +42,25 @@ use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// How long the coordinator waits before it asks a replica again that does not know the table yet.
+/// Pause before a replica that does not know the table yet is asked again.
 const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a mutation is to be written.
+/// Options of a write to replicas.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteOptions {
     pub consistency: Consistency,
     pub write_type: WriteType,
-    /// When the client is told of a timeout; on [`ShardContext::clock`]'s monotonic time.
+    /// When the client gets a timeout; monotonic time of [`ShardContext::clock`].
     pub deadline: Duration,
-    /// This node has applied it already.
+    /// Whether this node has applied the mutations already.
     pub is_applied_here: bool,
 }
 
-/// A write under way.
+/// A write in progress.
 pub struct Started {
-    /// The outcome at the consistency level.
+    /// The result at the consistency level.
     pub answer: oneshot::Receiver<Result<()>>,
-    /// True when every replica has the mutation or a durable hint keeps it.
+    /// True when every replica has the mutation or a durable hint for it.
     pub settled: oneshot::Receiver<bool>,
 }
 
@@ -69,7 +71,7 @@ pub fn replicas_of(context: &ShardContext, change: &PartitionMutation) -> Option
     Some((view.topology.epoch, placement.replicas(change.token).clone()))
 }
 
-/// What a level asks for of a write to these replicas.
+/// The replicas that a level requires for a write to these replicas.
 pub fn demand(
     context: &ShardContext,
     keyspace: &str,
@@ -87,13 +89,13 @@ pub fn demand(
     Ok(demand.with_pending(replicas.pending.iter().map(|member| &**member)))
 }
 
-/// Refuses a write whose level the live replicas cannot give.
+/// Refuses a write whose level the live replicas cannot satisfy.
 pub fn check_alive(context: &ShardContext, change: &PartitionMutation, level: Consistency) -> Result<()> {
     let Some((_, replicas)) = replicas_of(context, change) else { return Ok(()) };
     check_alive_among(context, &change.table.keyspace, &replicas, level)
 }
 
-/// The same for known replicas.
+/// Refuses a write to known replicas if the live ones among them cannot satisfy the level.
 pub fn check_alive_among(
     context: &ShardContext,
     keyspace: &str,
@@ -139,8 +141,8 @@ pub async fn write(
     outcome
 }
 
-/// Begins to write mutations, none or all of them: refused before anything is sent when replicas of any are missing or too
-/// much is under way.
+/// Starts writing mutations, all or none: refused before anything is sent if too few replicas of any of them are
+/// alive, or if too many bytes are in flight.
 pub fn begin(
     context: &Rc<ShardContext>,
     changes: Vec<PartitionMutation>,
@@ -152,7 +154,7 @@ pub fn begin(
         }
     }
     let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
-    // What is applied here must go on its way; its room was checked before it was applied.
+    // Mutations that are applied here already must be sent. Their room was checked before they were applied.
     if !options.is_applied_here {
         check_room(context, bytes)?;
     }
@@ -175,13 +177,14 @@ fn start(
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop((room, coordinating));
-        // Mostly nobody asks.
+        // Mostly there is no receiver.
         let _ = settled_sender.send(is_settled);
     });
     Started { answer, settled }
 }
 
-/// Gives a mutation to all its replicas, by hint where one is down. False: neither was possible for some of them.
+/// Sends a mutation to all its replicas, with a hint for each that is down. False if neither was possible for some
+/// replica.
 pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation) -> bool {
     let options = WriteOptions {
         consistency: Consistency::Any,
@@ -206,7 +209,7 @@ fn stopped() -> RequestError {
     RequestError::Server("the node is shutting down".to_owned())
 }
 
-/// The way to the client, used once.
+/// Sends the result to the client, once.
 struct Answer {
     sender: Option<oneshot::Sender<Result<()>>>,
     options: WriteOptions,
@@ -215,7 +218,7 @@ struct Answer {
 impl Answer {
     fn give(&mut self, outcome: Result<()>) {
         if let Some(sender) = self.sender.take() {
-            // A client that has gone away needs no answer.
+            // The client may have disconnected.
             let _ = sender.send(outcome);
         }
     }
@@ -250,9 +253,9 @@ struct Write {
     begun_micros: i64,
 }
 
-/// How the replicas of one epoch were reached.
+/// The result of an attempt to reach the replicas of one epoch.
 enum Attempt {
-    /// Each has the mutation or a hint (true), or not (false).
+    /// True if each replica has the mutation or a hint.
     Done(bool),
     /// The ring has changed.
     Stale { epoch: u64 },
@@ -287,7 +290,7 @@ impl Write {
             .map_or(1, |demand| demand.required())
     }
 
-    /// Keeps the mutation for all replicas, for when the ring is known again.
+    /// Stores hints for all replicas, to be delivered when the ring is known again.
     async fn hint_all(&self) -> bool {
         let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
         let mut all = true;
@@ -297,7 +300,7 @@ impl Write {
         all
     }
 
-    /// Sends the mutation to the replicas as they are now, and waits until each has answered or has a hint.
+    /// Sends the mutation to the present replicas, and waits until each has answered or has a hint.
     async fn attempt(&self, answer: &mut Answer) -> Attempt {
         let Self { context, change, options, begun_micros } = self;
         let bytes = change.mutation.bytes();
@@ -363,7 +366,7 @@ struct Round<'a> {
     replicas: &'a Replicas,
     demand: Demand,
     acknowledged: SmallVec<[Arc<Member>; 4]>,
-    /// Known to be down: not asked, and so no failures of this write.
+    /// Replicas known to be down. They are not asked, and so are no failures of this write.
     down: SmallVec<[Arc<Member>; 4]>,
     failed: Vec<(Arc<Member>, FailureReason)>,
     asked: Asked,
@@ -383,7 +386,7 @@ impl Round<'_> {
                     Ok(()) => self.acknowledged.push(member),
                     Err(PeerError::Failed(Failure::StaleRing { epoch })) => return Attempt::Stale { epoch },
                     Err(error) => {
-                        tracing::debug!(replica = %member.host_id, %error, "a replica did not take a write");
+                        tracing::debug!(replica = %member.host_id, %error, "a replica did not acknowledge a write");
                         self.failed.push((member.clone(), failure_reason(&error)));
                         self.hint(&member);
                     }
@@ -411,7 +414,7 @@ impl Round<'_> {
         Attempt::Done(is_settled)
     }
 
-    /// Keeps the mutation for a replica that does not have it.
+    /// Stores a hint for a replica that lacks the mutation.
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
         let begun_micros = self.begun_micros;
@@ -437,7 +440,7 @@ impl Round<'_> {
         let is_possible =
             can_hint || (!self.asked.is_empty() && (none_is_lost || is_any || self.may_be_met()));
         if !is_possible {
-            // With ANY, a hint for one that is down would have been enough, and could not be stored.
+            // With ANY, a hint for a replica that is down would have been enough, but could not be stored.
             let without_hint = self.down.iter().filter(|_| is_any);
             let without_hint = without_hint.map(|member| (member.clone(), FailureReason::NodeDown));
             let asked_and_failed: Vec<_> = self
@@ -451,7 +454,7 @@ impl Round<'_> {
         }
     }
 
-    /// Whether the level is reached if all that have not answered acknowledge.
+    /// Whether the level is reached if all replicas that have not answered acknowledge.
     fn may_be_met(&self) -> bool {
         let open: SmallVec<[&Member; 4]> =
             self.replicas.all().filter(|member| !self.is_lost(member)).map(|member| &**member).collect();
@@ -465,7 +468,7 @@ impl Round<'_> {
     }
 }
 
-/// Asks a member's shard to apply a mutation; again when the member does not know the table yet.
+/// Asks a member's shard to apply a mutation. Repeats the request while the member does not know the table yet.
 async fn send(
     context: Rc<ShardContext>,
     member: Arc<Member>,

@@ -1,5 +1,5 @@
-//! Nodes of one thread: simulated disks, a clock that moves when nothing else does, and a network in memory. Topologies are
-//! installed by hand, and writes go to the replicas' shards directly.
+//! Nodes of one thread: simulated disks, a clock that advances when no task can run, and a network in memory.
+//! Topologies are installed manually, and writes go to the replicas' shards directly.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ use crate::shard::context::{ShardContext, ShardParts};
 use crate::streaming::message::{StreamRequest, StreamResponse};
 use crate::streaming::plan::Sides;
 
-/// The tables that are written to; what the second one gets is not logged.
+/// The tables that are written to; writes to the second one are not logged.
 pub const TABLES: [&str; 2] = ["ks.logged", "quick.t"];
 const TOKENS: usize = 4;
 const START_MICROS: i64 = 1_700_000_000_000_000;
@@ -72,11 +72,11 @@ struct TestNode {
     running: Option<Running>,
 }
 
-/// Calls go to the contexts of the node at an address, at once.
+/// Calls the contexts of the node at an address directly.
 #[derive(Default)]
 pub struct Network {
     nodes: RefCell<BTreeMap<SocketAddr, Vec<Rc<ShardContext>>>>,
-    /// Calls that a node still answers.
+    /// The number of calls that a node still answers.
     left: RefCell<BTreeMap<SocketAddr, u32>>,
     damages: Cell<bool>,
 }
@@ -86,7 +86,7 @@ fn address(number: usize) -> SocketAddr {
 }
 
 impl Network {
-    /// A node answers so many calls more.
+    /// Makes a node answer only `calls` more calls.
     pub fn fail_after(&self, number: usize, calls: u32) {
         self.left.borrow_mut().insert(address(number), calls);
     }
@@ -95,7 +95,7 @@ impl Network {
         self.left.borrow_mut().remove(&address(number));
     }
 
-    /// A byte of the next piece is changed on its way.
+    /// Changes a byte of the next chunk on its way.
     pub fn damage_next_piece(&self) {
         self.damages.set(true);
     }
@@ -162,7 +162,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// No nodes yet; their keyspaces have so many replicas.
+    /// A cluster without nodes; its keyspaces have `replicas` replicas.
     pub fn new(seed: u64, replicas: u32) -> Self {
         let mut statements = Vec::new();
         for (keyspace, durable) in [("ks", true), ("quick", false)] {
@@ -198,7 +198,7 @@ impl Cluster {
         }
     }
 
-    /// A new node; its number.
+    /// Adds a node and returns its number.
     pub async fn add(&mut self, shards: u16, state: MemberState) -> usize {
         let number = self.nodes.len();
         let mut tokens: Vec<i64> = (0..TOKENS).map(|_| self.random.borrow_mut().next_u64() as i64).collect();
@@ -224,7 +224,7 @@ impl Cluster {
     }
 
     async fn start(&mut self, number: usize, style: CrashStyle) {
-        // What the last run has left behind ends first.
+        // Tasks of the last run end first.
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
@@ -277,7 +277,7 @@ impl Cluster {
         self.install();
     }
 
-    /// Stops a node as it is: it answers nobody.
+    /// Stops a node as it is: it does not answer any more.
     pub fn stop(&mut self, number: usize) {
         self.network.nodes.borrow_mut().remove(&address(number));
         self.nodes[number].running = None;
@@ -289,7 +289,7 @@ impl Cluster {
         self.start(number, CrashStyle::LoseAll).await;
     }
 
-    /// Power is lost, and comes back.
+    /// Simulates a power failure and a restart of a node.
     pub async fn crash(&mut self, number: usize, style: CrashStyle) {
         self.stop(number);
         self.start(number, style).await;
@@ -312,14 +312,14 @@ impl Cluster {
         Arc::new(ClusterView::new(Arc::new(self.topology(epoch)), Arc::new(alive), &self.catalog))
     }
 
-    /// Every living node has the present members.
+    /// Installs the present members on every live node.
     fn install(&self) {
         for number in 0..self.nodes.len() {
             self.install_on(number, self.epoch);
         }
     }
 
-    /// One node has them as of some epoch.
+    /// Installs the present members on one node, as of some epoch.
     pub fn install_on(&self, number: usize, epoch: u64) {
         let view = self.view(epoch);
         for context in self.nodes[number].running.iter().flat_map(|running| &running.contexts) {
@@ -336,7 +336,7 @@ impl Cluster {
         self.catalog.keyspaces[keyspace].tables[table].engine_id()
     }
 
-    /// Writes partitions to all living replicas, also pending ones: rows, deletions, overwritten rows.
+    /// Writes partitions to all live replicas, also pending ones: rows, deletions, overwritten rows.
     pub async fn write(&self, partitions: usize, value_bytes: usize) {
         for name in TABLES {
             let table = self.table(name);
@@ -358,7 +358,7 @@ impl Cluster {
                     self.flush(table).await;
                 }
             }
-            // What is not logged would not outlive a restart.
+            // Data that is not logged would not survive a restart.
             self.flush(table).await;
         }
     }
@@ -421,7 +421,8 @@ impl Cluster {
         all
     }
 
-    /// Checks that a node has, of all ranges that it gains, what an old replica of them has. The number of partitions.
+    /// Checks that a node has, for all ranges that it gains, the data of an old replica. Returns the number of
+    /// partitions.
     pub fn check_receiver(&self, number: usize) -> usize {
         let receiver = self.nodes[number].member.host_id;
         let sides = Sides::of(&self.topology(self.epoch)).unwrap();

@@ -1,4 +1,5 @@
-//! Logged batches of two partitions: in the end both or neither, and both where it was acknowledged.
+//! Logged batches of two partitions: in the end both changes are there or neither, and both if the batch was
+//! acknowledged.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use super::Workload;
 use crate::client::{Question, integer};
 use crate::world::{World, pause_ms};
 
-/// How long after healing a batch may be half there: until those who keep it have replayed it.
+/// Time after healing for which a batch may be half applied: until its batch log replicas have replayed it.
 const REPLAY_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
@@ -64,7 +65,7 @@ impl Workload for Batches {
                 match read {
                     Ok(answer) => {
                         let there: Vec<_> = answer.rows.iter().filter_map(|row| integer(row, 0)).collect();
-                        // Who kept a batch that nobody was told of may have lost its disk.
+                        // The batch log replicas of an unacknowledged batch may have lost their disks.
                         let is_half = there.len() == 1 && (is_acknowledged || !world.plan.loses_disks());
                         if is_half || (is_acknowledged && there.is_empty()) {
                             world.violation(format!(

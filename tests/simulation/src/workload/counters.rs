@@ -1,4 +1,4 @@
-//! Counters: no acknowledged increment is lost, none is counted that nobody asked for.
+//! Counters: no acknowledged increment is lost, and nothing is counted that was not requested.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Counters {
         world.trace.note(format!("counter {k} {level:?}: {value}"));
         if value < before.acknowledged || value > after.asked {
             world.violation(format!(
-                "counter {k} is {value} although {} increments were acknowledged before and {} asked for",
+                "counter {k} is {value} although {} increments were acknowledged before and {} requested",
                 before.acknowledged, after.asked
             ));
         }

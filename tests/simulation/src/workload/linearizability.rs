@@ -1,23 +1,24 @@
-//! Whether a history of operations on one register is linearizable: Wing and Gong's search with Lowe's memory of
-//! configurations.
+//! Checks whether a history of operations on one register is linearizable: Wing and Gong's search with Lowe's memory
+//! of configurations.
 //!
-//! An operation without an answer may take effect at any time after it was begun, or never.
+//! An operation without an answer may take effect at any time after it began, or never.
 
 use std::collections::BTreeSet;
 
-/// A value of the register; `None`: there is no row.
+/// A value of the register; `None`: no row.
 pub type Value = Option<i64>;
 
-/// What was asked, with what was answered.
+/// An operation with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Set to `new` if it is `expected`; `applied` is the answer, and `seen` the value that an answer of no has told of.
+    /// Set to `new` if the value is `expected`. `applied` is the answer, and `seen` the value that a negative answer
+    /// shows.
     CompareAndSet { expected: Value, new: Value, applied: Option<bool>, seen: Option<Value> },
     /// `None`: no answer.
     Read { seen: Option<Value> },
 }
 
-/// An operation and the time from its question to its answer.
+/// An operation and the times of its start and of its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     pub operation: Operation,
@@ -27,7 +28,7 @@ pub struct Call {
 }
 
 impl Operation {
-    /// The value after it, if it may take place at this value.
+    /// The value after the operation, if it can take place at this value.
     fn apply(&self, value: Value) -> Option<Value> {
         match *self {
             Self::Read { seen } => (seen.is_none_or(|seen| seen == value)).then_some(value),
@@ -43,7 +44,7 @@ impl Operation {
     }
 }
 
-/// A set of calls by number.
+/// A set of calls, by number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Done(Vec<u64>);
 
@@ -59,22 +60,22 @@ impl Done {
     }
 }
 
-/// What became of the search for an order.
+/// The result of the search for an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     Linearizable,
     NotLinearizable,
-    /// The search was given up.
+    /// The search was abandoned.
     Unknown,
 }
 
-/// Configurations after which the search gives up.
+/// Configurations after which the search is abandoned.
 const CONFIGURATIONS_MAX: usize = 400_000;
 
-/// Whether some order of the calls, each between its begin and its end, explains all answers. The register begins with
-/// `initial`.
+/// Whether some order of the calls, each between its start and its end, explains all answers. The register begins
+/// with `initial`.
 pub fn judge(calls: &[Call], initial: Value) -> Judgement {
-    // Reads without an answer say nothing.
+    // Reads without an answer show nothing.
     let calls: Vec<Call> = calls
         .iter()
         .copied()
@@ -91,7 +92,7 @@ pub fn judge(calls: &[Call], initial: Value) -> Judgement {
         if seen.len() > CONFIGURATIONS_MAX {
             return Judgement::Unknown;
         }
-        // What begins after some pending call has ended cannot come before that call.
+        // A call that begins after some pending call has ended cannot come before that call.
         let horizon = calls
             .iter()
             .enumerate()
@@ -105,7 +106,7 @@ pub fn judge(calls: &[Call], initial: Value) -> Judgement {
             }
             let Some(after) = call.operation.apply(value) else { continue };
             if call.ended.is_none() && after == value {
-                // Without an effect it may as well never have been.
+                // Without an effect the call may be left out.
                 continue;
             }
             let next = done.with(index);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_does_not_go_back() {
+    fn reads_do_not_go_back() {
         let calls = [set(None, 1, Some(true), 0, Some(9)), read(Some(1), 1, 2), read(None, 3, 4)];
         assert!(!is_linearizable(&calls, None));
     }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_of_the_value() {
+    fn a_refusal_shows_the_value() {
         let refused = Call {
             operation: Operation::CompareAndSet {
                 expected: None,

@@ -1,4 +1,4 @@
-//! Load with checkers: each kind knows what the cluster has promised to its clients.
+//! Load with checkers: each kind knows the guarantees given to its clients.
 
 pub mod batches;
 pub mod counters;
@@ -34,15 +34,15 @@ pub const SCHEMA: &[&str] = &[
 
 /// One kind of load.
 pub trait Workload {
-    /// Before any fault.
+    /// Runs before any fault.
     fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// One client, until the load is over.
+    /// Runs one client, until the load is over.
     fn client(self: Rc<Self>, world: Rc<World>, number: usize) -> LocalBoxFuture<'static, ()>;
 
-    /// After all has healed: was every promise kept?
+    /// Checks all guarantees after healing.
     fn check(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()>;
 }
 

@@ -1,5 +1,5 @@
-//! Reads of a whole table page by page, each page from another node, while rows around come and go: every row that was
-//! there all the time comes exactly once.
+//! Reads of a whole table page by page, each page from another node, while rows around are written and deleted: every
+//! row that existed all the time must appear exactly once.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ const ROWS: u64 = 8;
 #[derive(Default)]
 pub struct Pages;
 
-/// Rows with an even number stay, those with an odd number come and go.
+/// Rows with an even number stay; those with an odd number are written and deleted.
 fn is_stable(c: i64) -> bool {
     c % 2 == 0
 }

@@ -1,11 +1,13 @@
-//! Registers: rows whose value is the timestamp of their last write, written and deleted with timestamps of the clients.
+//! Registers: rows whose value is the timestamp of their last write, written and deleted with timestamps of the
+//! clients.
 //!
-//! Promises checked:
-//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (where no node dies, comes or goes) nothing older
-//!   than what an earlier QUORUM read has seen: read repair comes before the answer;
-//! * what was deleted does not come back;
-//! * only what was written is read;
-//! * after healing, what was acknowledged at any level is there.
+//! Guarantees checked:
+//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (if no node crashes, joins
+//!   or leaves) nothing older than the data that an earlier QUORUM read has seen: read repair comes before the
+//!   answer;
+//! * deleted rows do not come back;
+//! * only written values are read;
+//! * after healing, writes that were acknowledged at any level are there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,20 +31,20 @@ type Place = (i64, i64);
 struct Register {
     written: BTreeSet<i64>,
     deleted: BTreeSet<i64>,
-    /// No QUORUM read may see anything older.
+    /// No QUORUM read may see a value older than this.
     floor: i64,
-    /// The newest that was acknowledged at any level.
+    /// The newest value that was acknowledged at any level.
     acknowledged: i64,
 }
 
 impl Register {
-    /// Why this cannot be what a read has seen, if it cannot.
+    /// The reason why a read cannot have seen this, if it cannot.
     fn refutes(&self, seen: Option<i64>, floor: i64) -> Option<&'static str> {
         match seen {
             Some(value) if !self.written.contains(&value) => Some("was never written"),
             Some(value) if value < floor => Some("is older than what was acknowledged or seen before"),
             None if floor > 0 && self.deleted.range(floor..).next().is_none() => {
-                Some("(nothing) is a lost write")
+                Some("(no row) is a lost write")
             }
             Some(_) | None => None,
         }
@@ -126,7 +128,7 @@ impl Registers {
                     kind(is_deletion)
                 ));
             }
-            // Refused is no promise that no replica has it.
+            // A refusal does not guarantee that no replica has the write.
             Err(error) => world
                 .trace
                 .note(format!("register {places:?} {} {timestamp} {level:?}: {error}", kind(is_deletion))),
@@ -173,11 +175,11 @@ impl Registers {
                         "register {place:?}: a {level:?} read saw {value:?}, which {reason} (at least {floor} was there)"
                     ));
                 }
-                // What was seen may not have been durable yet; nodes that die may forget it.
+                // The value may not have been durable yet; nodes that crash may lose it.
                 if let Some(value) = value
                     && level != Consistency::One
                     && !world.plan.kills_nodes()
-                    // Nor need the next owners of the row have it.
+                    // The next replicas of the row need not have it either.
                     && !world.plan.changes_members()
                 {
                     register.floor = register.floor.max(value);

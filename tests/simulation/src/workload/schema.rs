@@ -1,10 +1,11 @@
-//! Changes of the schema: tables of one client each, whose history is known, and names that several clients create at the same
-//! time.
+//! Schema changes: tables of one client each, whose history is known, and names that several clients create
+//! concurrently.
 //!
-//! Promises checked, at the end:
-//! * what was acknowledged is there: tables that were created, columns that were added; dropped tables are not;
-//! * of those who create one name at the same time exactly one is told that it did, and it is that one's table;
-//! * rows that were acknowledged are in the tables.
+//! Guarantees checked, at the end:
+//! * acknowledged changes are there: created tables and added columns exist, dropped tables do not;
+//! * of the clients that create one name concurrently, exactly one gets the answer that it did, and the table is that
+//!   client's;
+//! * acknowledged rows are in the tables.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,16 +19,16 @@ use super::Workload;
 use crate::client::{Answer, AskError, Question, integer};
 use crate::world::{World, pause_ms};
 
-/// Rows that are written to one table at most.
+/// Most rows that are written to one table.
 const ROWS_MAX: i64 = 20;
 
-/// A table as its client knows it.
+/// The expected state of a table.
 #[derive(Debug, Clone)]
 struct Expected {
     name: String,
     /// `None`: a change had no answer.
     is_there: Option<bool>,
-    /// Acknowledged ones.
+    /// Acknowledged columns.
     columns: BTreeSet<String>,
     rows: BTreeSet<i64>,
 }
@@ -58,13 +59,13 @@ impl Schema {
         let text = format!("CREATE TABLE sim.{name} (k int PRIMARY KEY, v bigint)");
         let outcome = Self::ask(world, random, text).await;
         if outcome.as_ref().is_err_and(exists_already) {
-            world.violation(format!("nobody else creates {name}, which is said to exist"));
+            world.violation(format!("no other client creates {name}, but the node reports that it exists"));
         }
         let columns = ["k", "v"].map(str::to_owned).into();
         Expected { name, is_there: outcome.is_ok().then_some(true), columns, rows: BTreeSet::new() }
     }
 
-    /// Does something with a table; false when the client knows no more what it is like, or it is gone.
+    /// Changes a table. Returns false when the client does not know its state any more, or the table is dropped.
     async fn change(&self, world: &World, random: &mut SplitMix64, table: &mut Expected) -> bool {
         let name = &table.name;
         match random.below(10) {
@@ -91,7 +92,7 @@ impl Schema {
                         table.rows.insert(k);
                     }
                     Err(AskError::Refused(reason)) if world.plan.faults.is_empty() => {
-                        world.violation(format!("{name} was created, but is not to be written: {reason}"));
+                        world.violation(format!("{name} was created, but cannot be written: {reason}"));
                     }
                     Err(_) => {}
                 }
@@ -100,7 +101,7 @@ impl Schema {
         }
     }
 
-    /// Several create one name at the same time.
+    /// Several clients create one name concurrently.
     async fn race(&self, world: &World, random: &mut SplitMix64) {
         self.races.set(self.races.get() + 1);
         let name = format!("race{}", self.races.get());
@@ -116,7 +117,7 @@ impl Schema {
             world.violation(format!("{name} was created {} times", winners.len()));
         }
         if outcomes.iter().all(|outcome| outcome.as_ref().is_err_and(exists_already)) {
-            world.violation(format!("{name} was created by nobody, but is said to exist"));
+            world.violation(format!("no client created {name}, but the node reports that it exists"));
         }
         if let [winner] = winners[..] {
             let columns = ["k".to_owned(), "v".to_owned(), format!("c{winner}")].into();
@@ -167,7 +168,7 @@ impl Workload for Schema {
                 let definition = catalog.keyspaces.get("sim").and_then(|keyspace| keyspace.tables.get(&name));
                 if definition.is_some() != is_there {
                     world.violation(format!(
-                        "after healing, that table {name} is there is {}; it was acknowledged that this is {is_there}",
+                        "after healing, whether table {name} exists is {}; acknowledged was {is_there}",
                         !is_there
                     ));
                     continue;

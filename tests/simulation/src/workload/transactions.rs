@@ -1,4 +1,4 @@
-//! Lightweight transactions on a few rows, and whether the history of each row is linearizable.
+//! Lightweight transactions on a few rows; checks whether the history of each row is linearizable.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::client::{Answer, AskError, Question, applied, integer};
 use crate::world::{World, pause_ms};
 
 const ROWS: u64 = 4;
-/// Longer histories take the checker too long.
+/// Most calls in a history: longer ones take the checker too long.
 const CALLS_MAX: usize = 120;
 
 #[derive(Default)]
@@ -91,7 +91,7 @@ fn told(answer: &Answer) -> (Option<bool>, Option<i64>) {
     (applied(answer), value)
 }
 
-/// Writes the answer into the operation; returns the value that the row has then.
+/// Writes the answer into the operation. Returns the value that the row has then.
 fn take_answer(operation: &mut Operation, answer: &Answer) -> Value {
     let row = answer.rows.first();
     match operation {
@@ -105,7 +105,7 @@ fn take_answer(operation: &mut Operation, answer: &Answer) -> Value {
             if *was_applied == Some(true) {
                 return *new;
             }
-            // A refusal has the row's columns behind `[applied]`, if there is a row.
+            // A refusal has the row's columns after `[applied]`, if the row exists.
             let value = row.filter(|row| row.len() > 1).and_then(|row| integer(row, row.len() - 1));
             *seen = Some(value);
             value

@@ -1,4 +1,4 @@
-//! Detectors of many nodes in virtual time, joined by a network that delays, drops and counts.
+//! Detectors of many nodes in virtual time, connected by a network that delays, drops and counts messages.
 
 use std::collections::BTreeSet;
 
@@ -34,17 +34,17 @@ struct Node {
 struct Cluster {
     now: Duration,
     nodes: Vec<Node>,
-    /// When each has something to do, and in order.
+    /// The time at which each node has something to do, by node and in order.
     due_at: Vec<Option<Duration>>,
     due: BTreeSet<(Duration, usize)>,
-    /// Messages under way by the time of their arrival.
+    /// Messages in flight by the time of their arrival.
     network: BTreeMap<(Duration, u64), (usize, Bytes)>,
     random: SplitMix64,
     sent: u64,
     sent_bytes: u64,
-    /// Messages of a hundred that get lost.
+    /// Percentage of messages that get lost.
     lost_percent: u64,
-    /// From which nodes to which others nothing goes.
+    /// Whether messages from the first to the second node are blocked.
     cut: fn(usize, usize) -> bool,
 }
 
@@ -86,7 +86,7 @@ impl Cluster {
         self.take_sends(number);
     }
 
-    /// Must be called whenever something was done with a detector.
+    /// Must be called after every call of a detector.
     fn take_sends(&mut self, from: usize) {
         let due = self.nodes[from].detector.next_due();
         if let Some(before) = std::mem::replace(&mut self.due_at[from], due) {
@@ -104,12 +104,12 @@ impl Cluster {
         }
     }
 
-    /// Lets time go by.
+    /// Advances the clock.
     fn run(&mut self, duration: Duration) {
         self.run_until(self.now + duration, |_| false);
     }
 
-    /// Lets time go by until something is so; returns how long that took, if it came.
+    /// Advances the clock until a condition holds. Returns how long that took, if it ever held.
     fn run_until(&mut self, end: Duration, is_so: impl Fn(&Self) -> bool) -> Option<Duration> {
         let start = self.now;
         loop {
@@ -130,11 +130,11 @@ impl Cluster {
                 let Some((_, (to, bytes))) = self.network.pop_first() else { continue };
                 let node = &mut self.nodes[to];
                 if node.paused_until > self.now {
-                    // It lies in a buffer meanwhile.
+                    // The message is kept in a buffer meanwhile.
                     self.sent += 1;
                     self.network.insert((node.paused_until, self.sent), (to, bytes));
                 } else if !node.is_killed {
-                    // Messages for an earlier run are refused; that is no failure.
+                    // Messages for an earlier generation are refused; that is no failure.
                     let _ = node.detector.receive(&bytes, self.now);
                     self.take_sends(to);
                 }
@@ -166,7 +166,7 @@ impl Cluster {
         (0..self.nodes.len()).filter(|number| *number != other).all(|number| !self.sees(number, other))
     }
 
-    /// Whom any of the others does not see, besides this one.
+    /// The nodes, except `besides`, that some other node does not see.
     fn missed(&self, besides: usize) -> BTreeSet<usize> {
         let mut missed = BTreeSet::new();
         for number in (0..self.nodes.len()).filter(|number| *number != besides) {
@@ -191,7 +191,7 @@ fn nodes_that_start_together_see_each_other_at_once() {
 }
 
 #[test]
-fn a_node_alone_waits_for_nothing() {
+fn a_single_node_waits_for_nothing() {
     let mut cluster = Cluster::new(1);
     cluster.run(seconds(60));
     assert_eq!(cluster.nodes[0].detector.next_due(), None);
@@ -253,16 +253,16 @@ fn a_long_pause_is_one_and_ends_with_the_pause() {
     cluster.nodes[2].paused_until = end;
     assert!(cluster.run_until(cluster.now + seconds(10), |cluster| cluster.nobody_sees(2)).is_some());
     assert_eq!(cluster.missed(2), BTreeSet::new());
-    // It is never forgotten, and never there in between.
+    // The node is never forgotten, and never seen in between.
     assert_eq!(cluster.run_until(end, |cluster| !cluster.nobody_sees(2)), None);
     let back = cluster.run_until(end + seconds(10), Cluster::all_see_all).unwrap();
     assert!(back < seconds(5), "{back:?}");
-    // It does not blame others for having been away itself.
+    // The paused node does not suspect the others.
     assert_eq!(cluster.run_until(cluster.now + seconds(20), |cluster| !cluster.all_see_all()), None);
 }
 
 #[test]
-fn who_leaves_says_so() {
+fn a_leaving_node_announces_it() {
     let mut cluster = Cluster::new(5);
     cluster.run(seconds(5));
     let now = cluster.now;
@@ -271,7 +271,7 @@ fn who_leaves_says_so() {
     let took = cluster.run_until(now + seconds(10), |cluster| cluster.nobody_sees(4)).unwrap();
     assert!(took < seconds(2), "{took:?}");
     assert!(cluster.nodes[4].detector.active().is_empty());
-    // What others still send does not bring it back.
+    // Messages that others still send do not bring it back.
     assert_eq!(cluster.run_until(now + seconds(20), |cluster| !cluster.nobody_sees(4)), None);
 }
 
@@ -302,7 +302,7 @@ fn a_quick_restart_is_back_whatever_its_clock_says() {
 }
 
 #[test]
-fn a_cut_cluster_finds_together_again() {
+fn a_partitioned_cluster_reunites() {
     let mut cluster = Cluster::new(6);
     cluster.run(seconds(5));
     cluster.cut = |from, to| (from < 3) != (to < 3);
@@ -332,7 +332,7 @@ fn one_cut_link_is_no_failure() {
 }
 
 #[test]
-fn who_is_no_member_any_more_does_not_count() {
+fn a_former_member_does_not_count() {
     let mut cluster = Cluster::new(4);
     cluster.run(seconds(5));
     let now = cluster.now;
@@ -346,7 +346,7 @@ fn who_is_no_member_any_more_does_not_count() {
 }
 
 #[test]
-fn nonsense_is_an_error_and_changes_nothing() {
+fn invalid_bytes_are_an_error_and_change_nothing() {
     let mut cluster = Cluster::new(3);
     cluster.run(seconds(5));
     let now = cluster.now;

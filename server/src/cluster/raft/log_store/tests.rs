@@ -71,7 +71,7 @@ async fn append(store: &mut LogStore, entries: Vec<Entry>) -> Result<(), io::Err
     receiver.await.map_err(io::Error::other)?
 }
 
-/// What a log holds, as text to compare.
+/// The content of a log, as text to compare.
 async fn contents(store: &mut LogStore) -> String {
     let entries = store.try_get_log_entries(..).await.unwrap();
     let state = store.get_log_state().await.unwrap();
@@ -93,7 +93,7 @@ fn a_log_reads_back_as_it_was() {
             store.save_vote(&vote(1)).await.unwrap();
             append(&mut store, (0..10).map(|index| entry(1, index)).collect()).await.unwrap();
             store.truncate_after(Some(log_id(1, 5))).await.unwrap();
-            // Where others were, in an older term than they had.
+            // At indexes where other entries were, in an older term than theirs.
             append(&mut store, vec![entry(0, 6), large_entry(2, 7), entry(2, 8)]).await.unwrap();
             store.purge(log_id(1, 3)).await.unwrap();
             store.save_vote(&vote(2)).await.unwrap();
@@ -110,7 +110,7 @@ fn a_log_reads_back_as_it_was() {
         run(async {
             let mut store = open(&disk, sync).await;
             assert_eq!(contents(&mut store).await, before);
-            // What comes now is not hidden by what was deleted before the restart.
+            // Entries written now are not hidden by deletions made before the restart.
             store.truncate_after(Some(log_id(0, 6))).await.unwrap();
             append(&mut store, vec![entry(3, 7)]).await.unwrap();
         });
@@ -125,7 +125,7 @@ fn a_log_reads_back_as_it_was() {
 }
 
 #[test]
-fn a_log_that_was_purged_beyond_its_end_is_empty_and_goes_on_there() {
+fn a_log_that_was_purged_beyond_its_end_is_empty_and_continues_there() {
     let disk = SimulatedDisk::new(1);
     run(async {
         let mut store = open(&disk, SyncMode::Group).await;
@@ -152,7 +152,7 @@ fn a_log_whose_write_has_failed_is_not_read_any_more() {
         append(&mut store, vec![entry(1, 0)]).await.unwrap();
         disk.fail_at(disk.operations(), Fault::Error);
         assert!(append(&mut store, vec![entry(1, 1)]).await.is_err());
-        // Others would take from it what the disk may not have.
+        // Other members would receive entries from it that the disk may lack.
         assert!(store.try_get_log_entries(0..=1).await.is_err());
     });
     run(async {
@@ -162,7 +162,7 @@ fn a_log_whose_write_has_failed_is_not_read_any_more() {
     });
 }
 
-/// Random steps until one fails. `history`: what the log held before and what it will hold after the step under way.
+/// Random steps until one fails. `history`: the content before and after the present step.
 async fn steps(store: &mut LogStore, random: &mut SplitMix64, history: &RefCell<[String; 2]>) {
     let mut term = 1;
     loop {
@@ -216,7 +216,7 @@ async fn steps(store: &mut LogStore, random: &mut SplitMix64, history: &RefCell<
 }
 
 #[test]
-fn wherever_a_crash_comes_what_was_acknowledged_is_there() {
+fn acknowledged_writes_survive_a_crash_at_any_point() {
     for seed in 0..60 {
         let mut random = SplitMix64::new(seed);
         let disk = SimulatedDisk::new(seed);

@@ -1,4 +1,4 @@
-//! Many transactions on one partition, coordinated by all nodes at a time.
+//! Many concurrent transactions on one partition, coordinated by all nodes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 
-/// Lets time pass until all are done; how long that took.
+/// Advances the clock until all tasks are done. Returns how long that took.
 async fn wait_for<T>(cluster: &Cluster, tasks: &[JoinHandle<T>]) -> Duration {
     let begun = cluster.clock.monotonic();
     loop {
@@ -87,13 +87,13 @@ fn rivals_that_swap_one_value_lose_no_swap() {
             rival.await.unwrap();
         }
         assert_eq!(serial_read(&cluster, 2).await, Some(24));
-        // In a line, each is asked for at most once between two that succeed.
+        // In a queue, each swap is attempted at most once between two that succeed.
         assert!(attempts.get() <= 24 * 25, "{}", attempts.get());
     });
 }
 
 #[test]
-fn a_replica_that_leases_and_falls_silent_holds_nobody_up() {
+fn a_replica_that_falls_silent_after_granting_a_lease_blocks_no_coordinator() {
     with_cluster(4, &Config::default(), |cluster| async move {
         for silent in 0..4 {
             let first: Vec<_> =

@@ -1,33 +1,34 @@
-//! A checker of linearizability for one register with compare-and-set: Wing and Gong's search with Lowe's memory of states.
+//! A checker of linearizability for one register with compare-and-set: Wing and Gong's search with Lowe's memory of
+//! states.
 //!
-//! Operations whose outcome nobody knows may take effect at any time after they began, or never.
+//! Operations with an unknown outcome may take effect at any time after they began, or never.
 
 use std::collections::BTreeSet;
 
-/// What was done to the register, and what came of it.
+/// An operation on the register and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Read {
         seen: u64,
     },
-    /// Set to `new` where it is `expected`.
+    /// Set to `new` where the value was `expected`.
     Swapped {
         expected: u64,
         new: u64,
     },
-    /// It was not `expected`, but `seen`.
+    /// The value was not `expected`, but `seen`.
     Refused {
         expected: u64,
         seen: u64,
     },
-    /// Nobody knows.
+    /// The outcome is unknown.
     MaybeSwapped {
         expected: u64,
         new: u64,
     },
 }
 
-/// An operation with the moments it began and ended (`None`: never).
+/// An operation with the times at which it began and ended (`None`: never).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     pub call: Call,
@@ -35,9 +36,9 @@ pub struct Operation {
     pub ended: Option<u64>,
 }
 
-/// Whether some order of the operations that respects time explains all that was seen, beginning with the value 0.
+/// Whether some order of the operations that respects time explains all outcomes, starting with the value 0.
 pub fn is_linearizable(history: &[Operation]) -> bool {
-    assert!(history.len() <= 192, "the set of operations done is kept in three words");
+    assert!(history.len() <= 192, "the set of completed operations has three words");
     let mut visited: BTreeSet<([u64; 3], u64)> = BTreeSet::new();
     let mut stack: Vec<([u64; 3], u64)> = vec![([0; 3], 0)];
     let has = |done: &[u64; 3], index: usize| done[index / 64] >> (index % 64) & 1 == 1;
@@ -46,7 +47,7 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
             continue;
         }
         let open = || history.iter().enumerate().filter(|(index, _)| !has(&done, *index));
-        // Whatever comes next began before the first of the others ended.
+        // The next operation must begin before the first of the others ended.
         let Some(first_end) = open().filter_map(|(_, operation)| operation.ended).min() else {
             return true;
         };

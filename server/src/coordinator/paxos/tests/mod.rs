@@ -1,4 +1,5 @@
-//! Proposers and replicas under every kind of trouble, without any I/O: what clients see must be linearizable.
+//! Proposers and replicas under every kind of fault, without any I/O: the outcomes that clients see must be
+//! linearizable.
 
 mod contention;
 mod linearizability;
@@ -19,7 +20,7 @@ fn violations(plan: &Plan, seeds: std::ops::Range<u64>) -> Vec<u64> {
     seeds.filter(|&seed| !is_right(plan, seed)).collect()
 }
 
-/// The first seed below `limit` whose run is not right.
+/// The first seed below `limit` whose run violates the checks.
 fn first_violation(plan: &Plan, limit: u64) -> Option<u64> {
     (0..limit).find(|&seed| !is_right(plan, seed))
 }
@@ -48,7 +49,7 @@ fn a_quiet_network_lets_most_operations_through() {
         let outcome = model::run(&plan, seed);
         assert_eq!(outcome.unknown, 0, "seed {seed}");
         assert!(outcome.history.len() >= plan.operations, "seed {seed}");
-        // A write takes a round of promises and one of proposals, a read one of promises.
+        // A write takes a round of promises and one of proposals, a read one round of promises.
         assert!(outcome.questions <= 2 * outcome.history.len(), "seed {seed}: {}", outcome.questions);
     }
 }
@@ -78,7 +79,7 @@ fn the_checker_finds_replicas_that_claim_commits() {
 }
 
 #[test]
-fn the_checker_finds_what_only_a_quorum_has_settled_before_it_was_forgotten() {
+fn the_checker_finds_state_that_is_forgotten_after_only_a_quorum_settled() {
     let plan = Plan { has_bad_link: true, trouble: Some(Trouble::ForgetsAtAQuorum), ..Plan::default() };
     assert!(first_violation(&plan, 5_000).is_some());
 }
@@ -102,7 +103,7 @@ fn the_checker_finds_commits_that_do_not_list_those_before() {
 }
 
 #[test]
-fn who_was_outbid_finds_out_what_became_of_its_proposal() {
+fn an_outbid_proposer_learns_the_outcome_of_its_proposal() {
     let plan = Plan { is_forgetting: false, ..Plan::default() };
     let (mut swaps, mut hidden) = (0, 0);
     for seed in 0..500 {

@@ -1,5 +1,5 @@
-//! A small world of proposers and replicas of one register, driven by a seeded scheduler that delays, reorders, repeats and
-//! drops messages, crashes replicas and proposers, sets clocks wrong, and moves ownership.
+//! A small model of proposers and replicas of one register, driven by a seeded scheduler that delays, reorders,
+//! repeats and drops messages, crashes replicas and proposers, sets clocks wrong, and moves ownership.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,43 +11,43 @@ use super::super::proposer::{Answer, Electorate, Promise, Proposer, Question, Re
 use super::super::state::{Commit, PromiseOutcome, Registers, Trail};
 use super::linearizability::{Call, Operation};
 
-/// A defect planted on purpose.
+/// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// A crash takes what a replica has promised.
+    /// A crash loses the promises of a replica.
     ForgetsPromises,
     /// Replicas answer before their log is synced.
     AnswersBeforeSync,
-    /// Replicas do not tell what they have accepted.
+    /// Replicas do not report proposals that they have accepted.
     HidesAccepted,
-    /// Replicas say that they know a commit that they have not applied.
+    /// Replicas claim to know a commit that they have not applied.
     ClaimsCommits,
-    /// Replicas serve coordinators that do not know of new owners.
+    /// Replicas answer coordinators that do not know of new replicas.
     IgnoresEpochs,
-    /// What a quorum, but not every replica, has settled is forgotten.
+    /// State is forgotten that a quorum, but not every replica, has settled.
     ForgetsAtAQuorum,
     /// A replica forgets a commit as soon as it knows it.
     ForgetsAtOnce,
-    /// What is forgotten leaves no low bound.
+    /// Forgotten state leaves no low bound.
     ForgetsWithoutABound,
-    /// Commits do not list those before them, and claim to list all.
+    /// Commits do not list the commits before them, and claim to list all.
     LosesTrails,
 }
 
-/// What kind of run.
+/// The kind of a run.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct Plan {
     pub proposers: usize,
-    /// Operations that are begun.
+    /// Number of operations to begin.
     pub operations: usize,
-    /// Nothing is lost and nobody crashes.
+    /// No message is lost and nothing crashes.
     pub is_quiet: bool,
-    /// Replica 3 takes the place of replica 0.
+    /// Replica 3 replaces replica 0.
     pub is_moving: bool,
-    /// Most of what is sent to replica 2 gets lost.
+    /// Most messages to replica 2 get lost.
     pub has_bad_link: bool,
-    /// Clients have replicas forget as well.
+    /// Clients also make replicas forget state.
     pub is_forgetting: bool,
     pub trouble: Option<Trouble>,
 }
@@ -66,21 +66,21 @@ impl Default for Plan {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub history: Vec<Operation>,
-    /// Operations whose outcome nobody knows.
+    /// Operations with an unknown outcome.
     pub unknown: usize,
-    /// Those of them whose proposer did not find out.
+    /// Those of them whose proposer did not learn the outcome.
     pub hidden: usize,
     /// Operations that took effect more than once, or although they were refused.
     pub repeated: usize,
-    /// Questions put to all participants.
+    /// Questions sent to all participants.
     pub questions: usize,
 }
 
-/// What a replica keeps.
+/// The state of a replica.
 #[derive(Debug, Clone, Default)]
 struct Store {
     registers: Registers,
@@ -95,7 +95,7 @@ impl Store {
         self.registers.commit(commit.clone());
     }
 
-    /// Takes what another replica has over, as streaming does.
+    /// Merges the state of another replica into this one, as streaming does.
     fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.registers, &other.registers);
         mine.forget(theirs.low_bound_micros);
@@ -119,7 +119,7 @@ impl Store {
 struct Replica {
     live: Store,
     durable: Store,
-    /// Answers that wait for what they tell of to be durable.
+    /// Answers that wait until the state that they depend on is durable.
     unsynced: Vec<Message>,
     epoch: u64,
 }
@@ -135,7 +135,7 @@ enum Body {
 
 #[derive(Debug, Clone)]
 struct Message {
-    /// The number of the replica it goes to or comes from.
+    /// The number of the replica that the message goes to or comes from.
     replica: usize,
     proposer: usize,
     /// The number of the proposer's question.
@@ -146,17 +146,17 @@ struct Message {
     body: Body,
 }
 
-/// An operation under way.
+/// An operation in progress.
 struct Running {
     proposer: Proposer<(i64, u64)>,
     number: usize,
     began: u64,
     /// `None`: a read.
     swap: Option<(u64, u64)>,
-    /// It settles all that was before.
+    /// It settles all earlier state.
     is_settling: bool,
     seen: u64,
-    /// Of the round.
+    /// The ballot of the round.
     ballot: Option<Ballot>,
     epoch: u64,
 }
@@ -168,9 +168,9 @@ struct Client {
     epoch: u64,
     last_micros: i64,
     skew_micros: i64,
-    /// What it has seen last.
+    /// The value that the client has seen last.
     known: u64,
-    /// What it has agreed on last: its next operation carries that along.
+    /// The client's last agreed mutation, carried by its next operation.
     agreed: Option<Commit>,
 }
 
@@ -184,17 +184,17 @@ struct World<'p> {
     outcome: Outcome,
     begun: usize,
     next_value: u64,
-    /// The epoch of the ring as the metadata log has it; replicas and clients follow.
+    /// The epoch of the ring in the metadata log; replicas and clients follow.
     epoch: u64,
     has_streamed: bool,
-    /// The operations that proposals were made for, by origin.
+    /// The operations of proposals, by origin.
     proposed: BTreeMap<Ballot, usize>,
-    /// The origins of what any replica has applied.
+    /// The origins of the mutations that any replica has applied.
     applied: BTreeSet<Ballot>,
     refused: BTreeSet<usize>,
 }
 
-/// Runs a world to its end.
+/// Runs a model to its end.
 pub fn run(plan: &Plan, seed: u64) -> Outcome {
     let mut world = World {
         plan,
@@ -296,7 +296,7 @@ impl World<'_> {
             return;
         }
         if self.epoch == 1 && !self.has_streamed {
-            // What is streamed is written like any write: durable before it counts.
+            // Streamed data is written like any write: durable before it counts.
             let sources: &[usize] = if self.random.chance(1, 2) { &[0] } else { &[1, 2] };
             for &source in sources {
                 let theirs = self.replicas[source].live.clone();
@@ -521,7 +521,7 @@ impl World<'_> {
         self.outcome.history.push(Operation { call, began, ended: Some(self.now) });
     }
 
-    /// The client crashes, or its time is up.
+    /// The client crashes, or its deadline passes.
     fn abandon(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.question += 1;
@@ -533,7 +533,7 @@ impl World<'_> {
         }
     }
 
-    /// Begins an operation, or gives up waiting for answers and begins a round anew.
+    /// Begins an operation, or stops waiting for answers and begins a new round.
     fn client_turn(&mut self, index: usize) {
         if self.clients[index].running.is_some() {
             if !self.plan.is_quiet && self.random.chance(1, 6) {
@@ -586,7 +586,7 @@ impl World<'_> {
         self.ask(index, question);
     }
 
-    /// Puts a question to the replicas of the round's epoch.
+    /// Sends a question to the replicas of the round's epoch.
     fn ask(&mut self, index: usize, question: Question) {
         let Some(running) = &self.clients[index].running else { return };
         let epoch = running.epoch;

@@ -1,4 +1,4 @@
-//! A replica's registers in an engine on a simulated disk: what was promised outlives any crash.
+//! A replica's registers in an engine on a simulated disk: promises survive any crash.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn load(shard: &Shard) -> Registers {
 }
 
 #[test]
-fn registers_read_back_as_the_state_machine_left_them() {
+fn stored_registers_equal_those_of_the_state_machine() {
     run(async {
         for seed in 0..20 {
             let shard = open(&SimulatedDisk::new(seed), SyncMode::Group).await;
@@ -64,7 +64,7 @@ fn registers_read_back_as_the_state_machine_left_them() {
                         }
                     }
                     2 => {
-                        // One ballot, one proposal.
+                        // A ballot has one proposal only.
                         let mutation = (at.micros % 2 == 0).then(|| vec![1, 2, 3]);
                         if expected.accept(at, Proposal { origin: at, mutation, trail }).is_ok() {
                             store::save(&shard, &name(), &expected, Change::Accept).unwrap();
@@ -90,7 +90,7 @@ fn registers_read_back_as_the_state_machine_left_them() {
 }
 
 #[test]
-fn a_promise_outlives_a_crash_in_every_mode_of_the_log() {
+fn a_promise_survives_a_crash_in_every_sync_mode_of_the_log() {
     let modes = [SyncMode::Group, SyncMode::Batch, SyncMode::Periodic { period: Duration::from_hours(1) }];
     run(async move {
         for sync in modes {

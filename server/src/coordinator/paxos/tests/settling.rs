@@ -1,4 +1,4 @@
-//! The state of transactions that have rested is forgotten, and nothing else is.
+//! The state of idle transactions is forgotten, and no other state is.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ fn config() -> Config {
     Config { transaction_state_idle_seconds: IDLE.as_secs(), ..Config::default() }
 }
 
-/// What all shards of a node keep.
+/// The transaction state on all shards of a node.
 fn states(cluster: &Cluster, node: usize) -> Vec<(PartitionName, Registers)> {
     let shards = cluster.nodes[node].iter();
     shards.flat_map(|context| store::load_part(&context.shard, &[], 1_000).unwrap().states).collect()
 }
 
-/// How many partitions a node remembers anything of but that it has forgotten.
+/// The number of partitions whose state a node still has.
 fn remembered(cluster: &Cluster, node: usize) -> usize {
     states(cluster, node).iter().filter(|(_, registers)| !registers.is_empty()).count()
 }
 
-/// Has all shards of the first nodes look through their state; how many partitions they have settled.
+/// Makes all shards of the first nodes scan their state. Returns the number of partitions settled.
 async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
     let mut settled = 0;
     for context in cluster.nodes.iter().take(nodes).flatten() {
@@ -44,7 +44,7 @@ async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
 }
 
 #[test]
-fn what_has_rested_is_forgotten_by_all_and_transactions_go_on() {
+fn idle_state_is_forgotten_by_all_replicas_and_transactions_continue() {
     with_cluster(3, &config(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
         assert!(swap(&cluster, 1, 1, 2).await);
@@ -77,7 +77,7 @@ fn nothing_is_forgotten_while_a_replica_is_away() {
         assert_eq!(rounds(&cluster, 3).await, 0);
         assert_eq!(remembered(&cluster, 0), 1);
         cluster.set_alive(2, true);
-        // Silent, and nobody has noticed.
+        // Silent, and no other node has noticed.
         cluster.set_silent(2, true);
         assert_eq!(rounds(&cluster, 2).await, 0);
         assert_eq!(remembered(&cluster, 1), 1);
@@ -86,7 +86,7 @@ fn nothing_is_forgotten_while_a_replica_is_away() {
         assert!(rounds(&cluster, 3).await > 0);
         for node in 0..3 {
             assert_eq!(remembered(&cluster, node), 0, "{node}: {:?}", states(&cluster, node));
-            // Who was away knows by then what was agreed.
+            // By then the replica that was away knows the agreed mutation.
             assert_eq!(cluster.stored(node, "three", "t").get(&1), Some(&2));
         }
     });
@@ -101,7 +101,7 @@ fn a_coordinator_whose_clock_is_far_behind_writes_nothing_that_is_hidden_by_what
         rounds(&cluster, 3).await;
         let name = &before[0].0;
         for context in cluster.nodes.iter().flatten() {
-            // As if the bound had expired.
+            // As if the low bound had expired.
             store::remove(&context.shard, name, context.now_seconds()).unwrap();
         }
         let (_, old) = &before[0];

@@ -27,7 +27,7 @@ pub(super) fn shown_value(outcome: Result<Outcome>) -> Option<i32> {
     }
 }
 
-/// The one int that a SELECT of a node has found.
+/// The int that a serial SELECT on a node returns.
 pub(super) async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
     let outcome = cluster.query(node, "SELECT v FROM three.t WHERE k = 1", Consistency::Serial).await;
     match outcome {
@@ -45,7 +45,7 @@ pub(super) async fn swap(cluster: &Cluster, node: usize, from: i32, to: i32) -> 
 }
 
 #[test]
-fn of_two_that_insert_the_same_row_one_does() {
+fn of_two_inserts_of_one_row_one_is_applied() {
     with_cluster(3, &Config::default(), |cluster| async move {
         let first = cluster.begin(0, INSERT, Consistency::Quorum);
         let second = cluster.begin(1, INSERT, Consistency::Quorum);
@@ -102,7 +102,7 @@ fn conditions_on_static_columns_show_the_first_row_where_they_do_not_hold() {
 }
 
 #[test]
-fn every_node_sees_what_the_last_one_did() {
+fn every_node_sees_the_last_transaction() {
     with_cluster(4, &Config::default(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
         for (value, node) in (1..20).zip([1, 3, 0, 2].into_iter().cycle()) {
@@ -114,13 +114,13 @@ fn every_node_sees_what_the_last_one_did() {
 }
 
 #[test]
-fn a_majority_goes_on_and_a_minority_does_not() {
+fn a_majority_continues_and_a_minority_does_not() {
     with_cluster(3, &Config::default(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
         cluster.set_alive(2, false);
         assert!(swap(&cluster, 0, 1, 2).await);
         assert_eq!(serial_read(&cluster, 1).await, Some(2));
-        // A level that the live replicas cannot give is refused before anything is agreed.
+        // A level that the live replicas cannot satisfy is refused before anything is agreed.
         match cluster.query(0, "UPDATE three.t SET v = 9 WHERE k = 1 IF v = 2", Consistency::All).await {
             Err(RequestError::Unavailable { required: 3, alive: 2, .. }) => {}
             other => panic!("{other:?}"),
@@ -145,7 +145,7 @@ fn a_majority_goes_on_and_a_minority_does_not() {
 }
 
 #[test]
-fn what_was_agreed_outlives_the_restart_of_every_replica() {
+fn agreed_mutations_survive_a_restart_of_every_replica() {
     with_cluster(3, &Config::default(), |mut cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Any).await));
         for node in 0..3 {
@@ -157,7 +157,7 @@ fn what_was_agreed_outlives_the_restart_of_every_replica() {
 }
 
 #[test]
-fn nobody_decides_by_the_owners_of_yesterday() {
+fn former_replicas_decide_nothing() {
     with_cluster(3, &Config::default(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
         cluster.change_ring(&[(2, Some(MemberState::Leaving(Phase::WriteBoth)))]);
@@ -167,7 +167,7 @@ fn nobody_decides_by_the_owners_of_yesterday() {
         assert!(swap(&cluster, 0, 1, 2).await);
         cluster.change_ring(&[(2, Some(MemberState::Normal))]);
         cluster.show(1);
-        // The others learn of it while they are asked.
+        // The other nodes learn of the change while they are asked.
         let behind = cluster.begin(0, "UPDATE three.t SET v = 3 WHERE k = 1 IF v = 2", Consistency::Quorum);
         cluster.settle().await;
         assert!(!behind.is_finished());

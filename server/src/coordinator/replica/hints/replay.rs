@@ -1,4 +1,4 @@
-//! Hints on their way: given to their replicas when those are back, or handed over when this node leaves.
+//! Delivery of hints: to their replicas when these are back, or handed over to other members when this node leaves.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
-/// Gives the hints of this shard away, because this node leaves for good: those for members that answer are delivered, the others
-/// are kept by a member that stays. False: it is to be tried again.
+/// Removes the hints from this shard, because this node leaves for good: hints for members that answer are delivered,
+/// the others are handed over to a member that stays. False: the caller must try again.
 pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     begin_deliveries(context);
     let view = context.cluster();
@@ -42,7 +42,7 @@ pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
                 && member.host_id != context.node.host_id
                 && view.is_alive(&member.host_id)
         });
-        // The same for all, so that they stay in order.
+        // The same keeper for all hints, so that they stay in order.
         let Some(keeper) = keepers.min_by_key(|member| member.host_id) else { return Ok(false) };
         target.is_delivering.set(true);
         let outcome = hand_over_to(context, keeper, host_id, &target).await;
@@ -65,7 +65,7 @@ async fn hand_over_to(
     loop {
         let chunk = read_chunk(context, host_id, target).await?;
         if chunk.is_empty() {
-            // What is counted besides is hidden: removed, or never written.
+            // The other counted hints do not exist: they were removed, or never written.
             forget_bytes(context, target, target.bytes.get());
             return Ok(true);
         }
@@ -82,7 +82,7 @@ async fn hand_over_to(
                 };
                 let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
                 if let Err(error) = context.ask(keeper, shard, &request, timeout).await {
-                    tracing::warn!(keeper = %keeper.host_id, %error, "a hint was not taken over; another attempt follows");
+                    tracing::warn!(keeper = %keeper.host_id, %error, "a hint could not be handed over; it will be retried");
                     return Ok(false);
                 }
             }
@@ -92,7 +92,7 @@ async fn hand_over_to(
     }
 }
 
-/// Begins to look, every second, for members that can be given their hints.
+/// Starts the task that looks, every second, for members that can receive their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
         note_who_is_down(context);
@@ -110,7 +110,7 @@ fn note_who_is_down(context: &ShardContext) {
     }
 }
 
-/// Begins to deliver to everyone who has hints, is reachable, and is not being delivered to.
+/// Starts delivery to every member that has hints, is reachable, and has no delivery in progress.
 fn begin_deliveries(context: &Rc<ShardContext>) {
     let view = context.cluster();
     let targets: Vec<(HostId, Rc<Target>)> = context
@@ -123,7 +123,7 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
         .map(|(host_id, target)| (*host_id, target.clone()))
         .collect();
     for (host_id, target) in targets {
-        // It has left, or its join was taken back. Version 0: nothing is known of the members yet.
+        // The member has left, or its join was cancelled. Version 0: no members are known yet.
         let has_left = view.topology.version > 0 && view.topology.member(&host_id).is_none();
         if has_left || view.is_alive(&host_id) {
             target.is_delivering.set(true);
@@ -139,7 +139,7 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
     }
 }
 
-/// Gives a target its hints until there are none or one is not taken.
+/// Delivers a target's hints until none are left or one is refused.
 async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<()> {
     let rate = context.node.config.hinted_handoff_throttle_bytes_per_second;
     let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
@@ -153,7 +153,8 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
                 return Ok(());
             }
             if target.cursor.borrow().is_empty() {
-                // Nothing is there: it was counted twice (written while the start was counting), or its writer was given up.
+                // No hints are there: they were counted twice (written while the start was counting), or their write
+                // was abandoned.
                 forget_bytes(context, target, target.bytes.get());
                 return Ok(());
             }
@@ -183,7 +184,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
     }
 }
 
-/// The oldest hints of a target.
+/// Reads the oldest hints of a target.
 async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<Vec<Hint>> {
     let key = |position: &[u8]| full_key(0, host_id.as_bytes(), position).map_err(|error| server(&error));
     let cursor = target.begin_chunk();
@@ -231,7 +232,7 @@ async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target
     }
 }
 
-/// Gives a target a hint; true when it need not be kept any more.
+/// Delivers one hint. True when it need not be kept any more.
 async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bool {
     let change = Mutation::from_bytes(hint.mutation.clone())
         .ok()
@@ -242,12 +243,13 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
     };
     let is_done = match ask(context, host_id, &change).await {
         Some(Ok(ReplicaResponse::NotOwner)) | None => {
-            // The target has left, or the partition belongs to others or is about to: all of them are given it.
+            // The target has left, or the partition belongs to other replicas or is about to: the mutation is sent to
+            // all of them.
             write::deliver(context, change).await
         }
         Some(Ok(_)) => true,
         Some(Err(error)) => {
-            tracing::debug!(target = %host_id, %error, "a hint was not taken");
+            tracing::debug!(target = %host_id, %error, "a hint could not be delivered");
             false
         }
     };
@@ -257,7 +259,7 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
     is_done
 }
 
-/// Asks a target to apply a mutation that it has missed; `None`: it is no member any more.
+/// Asks a target to apply a mutation that it missed; `None`: the target is not a member any more.
 async fn ask(
     context: &Rc<ShardContext>,
     host_id: HostId,
@@ -277,7 +279,7 @@ async fn ask(
     }
 }
 
-/// Applies a hint for this node, if it has the partition and nobody else is to take it over.
+/// Applies a hint on this node, if it is a replica of the partition and no other replica is about to take it over.
 pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<ReplicaResponse, Failure> {
     let parsed =
         Mutation::from_bytes(mutation.clone()).map_err(|error| Failure::Malformed(error.to_string()))?;
@@ -292,7 +294,8 @@ pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<Repl
             .is_none_or(|replicas| replicas.pending.is_empty() && replicas.contains(&context.node.host_id));
         (cluster.topology.epoch, is_settled)
     };
-    // While ownership changes hands the new owner may have fetched what is here already: it must get this as well.
+    // While ownership changes hands, the new replica may already have streamed the range from here: it must get this
+    // mutation as well.
     if !is_settled {
         return Ok(ReplicaResponse::NotOwner);
     }

@@ -1,4 +1,4 @@
-//! What a shard keeps in memory about the hints for one member: how many bytes, and from where on they lie.
+//! The state in memory of the hints for one member: their bytes, and the position of the first one.
 //!
 //! Invariant: no hint lies before the cursor, in whatever order hints are written and delivered.
 
@@ -8,19 +8,19 @@ use std::rc::Rc;
 /// The hints for one member.
 #[derive(Default)]
 pub(super) struct Target {
-    /// Counted: of hints that are there or on their way. Now and then more: one that is written while the start counts is counted
-    /// twice, and one whose writer is given up may be counted and not there.
+    /// Size of the hints that are stored or being written, in bytes. It can be too high: a hint that is written while
+    /// the start counts is counted twice, and a hint whose write was abandoned may be counted without being stored.
     pub(super) bytes: Flag<u64>,
     pub(super) is_delivering: Flag<bool>,
-    /// Before it there are none.
+    /// There are no hints before this position.
     pub(super) cursor: RefCell<Vec<u8>>,
-    /// The first that was written since the last chunk was read.
+    /// The lowest position written since the last chunk was read.
     first_written: RefCell<Option<Vec<u8>>>,
     /// Hints that are counted and may not be written yet.
     pub(super) writing: Flag<usize>,
 }
 
-/// A hint on its way: it is counted before it is written.
+/// A hint being written: it is counted before it is written.
 pub(super) struct Writing(Rc<Target>);
 
 impl Drop for Writing {
@@ -35,8 +35,8 @@ impl Target {
         Writing(self.clone())
     }
 
-    /// A hint comes to lie at this position; in the turn in which it is written. It may lie before others: it was kept by who has
-    /// left, or the clock has been set back since the last run.
+    /// Records the position of a hint, in the turn in which the hint is written. The position may lie before others:
+    /// the hint was handed over by a member that left, or the clock has been set back since the last run.
     pub(super) fn note_written(&self, position: &[u8]) {
         let mut cursor = self.cursor.borrow_mut();
         if cursor.as_slice() > position {
@@ -48,13 +48,13 @@ impl Target {
         }
     }
 
-    /// Where the next chunk begins.
+    /// The position at which the next chunk begins.
     pub(super) fn begin_chunk(&self) -> Vec<u8> {
         self.first_written.take();
         self.cursor.borrow().clone()
     }
 
-    /// What was read up to there is delivered.
+    /// Records that everything before this position is delivered.
     pub(super) fn move_cursor(&self, position: Vec<u8>) {
         *self.cursor.borrow_mut() = match self.first_written.take() {
             Some(first) => first.min(position),

@@ -1,4 +1,4 @@
-//! A few nodes in one thread: simulated disks, a clock that is moved by hand, and a network that tests can cut.
+//! A few nodes in one thread: simulated disks, a manual clock, and a network that tests can cut.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +41,7 @@ use crate::session::request;
 use crate::shard::context::{ShardContext, ShardParts};
 use crate::shard::engine_options::engine_tables;
 
-/// The first moment, in microseconds since the epoch.
+/// The first time of the clock, in microseconds since the epoch.
 const START_MICROS: i64 = 1_700_000_000_000_000;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
@@ -59,16 +59,16 @@ const SCHEMA: [&str; 10] = [
     "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
 ];
 
-/// Who can be reached.
+/// The reachability of the nodes.
 #[derive(Default)]
 struct Network {
     shards: RefCell<BTreeMap<SocketAddr, Vec<Rc<ShardContext>>>>,
     silent: RefCell<BTreeSet<SocketAddr>>,
-    /// What becomes of the next calls, in turn.
+    /// The outcomes of the next calls, in order.
     fates: RefCell<VecDeque<Fate>>,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     Answered { after: Duration },
@@ -94,7 +94,7 @@ impl Transport for Link {
         Box::pin(async move {
             let address = to.address;
             let unreachable =
-                || CallError::Unreachable { address, reason: "nobody listens there".to_owned() };
+                || CallError::Unreachable { address, reason: "no node listens there".to_owned() };
             let fate = network.fates.borrow_mut().pop_front();
             match fate {
                 Some(Fate::Answered { after }) => clock.sleep(after).await,
@@ -155,7 +155,7 @@ fn options(consistency: Consistency) -> RequestOptions {
     }
 }
 
-/// Carries out a statement without values.
+/// Executes a statement without values.
 async fn carry_out(
     context: &Rc<ShardContext>,
     text: &str,
@@ -175,7 +175,7 @@ async fn carry_out(
 pub struct Cluster {
     pub clock: Rc<ManualClock>,
     network: Rc<Network>,
-    /// By node, its shards.
+    /// The shards of each node.
     pub nodes: Vec<Vec<Rc<ShardContext>>>,
     disks: Vec<SimulatedDisk>,
     configs: Vec<Config>,
@@ -207,7 +207,7 @@ fn catalog() -> Arc<Catalog> {
     catalog
 }
 
-/// Runs a test with a cluster of so many nodes.
+/// Runs a test on a cluster of `count` nodes.
 pub fn with_cluster<F>(count: usize, config: &Config, test: impl FnOnce(Cluster) -> F)
 where
     F: Future<Output = ()>,
@@ -217,7 +217,8 @@ where
         let cluster = Cluster::new(count, config).await;
         let network = cluster.network.clone();
         test(cluster).await;
-        // The network has the shards and they have the network: what one test took would stay until the last has ended.
+        // Breaks the reference cycle between network and shards, so that the memory of one test is freed before the
+        // next.
         network.shards.borrow_mut().clear();
     });
 }
@@ -294,7 +295,7 @@ impl Cluster {
             shards.push(context);
         }
         for context in &shards {
-            // Without a metadata log: tests show the nodes their cluster.
+            // There is no metadata log: tests install the cluster on their nodes.
             store::replay(context).await.unwrap();
             replica::start(context).await.unwrap();
         }
@@ -309,7 +310,7 @@ impl Cluster {
         Arc::new(ClusterView::new(topology, Arc::new(alive), &self.catalog))
     }
 
-    /// Shows a node the cluster as it is.
+    /// Installs the present cluster on a node.
     pub fn show(&self, node: usize) {
         for context in &self.nodes[node] {
             context.install_cluster(self.view());
@@ -320,7 +321,7 @@ impl Cluster {
         (0..self.nodes.len()).for_each(|node| self.show(node));
     }
 
-    /// Everyone knows that the node is down, or is back.
+    /// Marks a node as down, or alive again, for all nodes.
     pub fn set_alive(&self, node: usize, is_alive: bool) {
         if is_alive {
             self.down.borrow_mut().remove(&node);
@@ -331,7 +332,7 @@ impl Cluster {
         self.show_all();
     }
 
-    /// The node does not answer, and nobody has noticed.
+    /// Makes a node stop answering, or answer again. No other node notices.
     pub fn set_silent(&self, node: usize, is_silent: bool) {
         if is_silent {
             self.network.silent.borrow_mut().insert(address(node));
@@ -340,12 +341,12 @@ impl Cluster {
         }
     }
 
-    /// Says what becomes of the next calls between nodes; those that follow are answered at once.
+    /// Sets the outcomes of the next calls between nodes. Later calls are answered at once.
     pub fn set_fates(&self, fates: impl IntoIterator<Item = Fate>) {
         *self.network.fates.borrow_mut() = fates.into_iter().collect();
     }
 
-    /// Begins the next epoch, with these states of members; nobody is shown it.
+    /// Starts the next epoch, with these states of members. It is installed on no node.
     pub fn change_ring(&self, states: &[(usize, Option<MemberState>)]) {
         let mut topology = self.topology.borrow_mut();
         topology.version += 1;
@@ -360,25 +361,25 @@ impl Cluster {
         }
     }
 
-    /// As if no member had ever left.
+    /// Pretends that no member has ever left.
     pub fn forget_removed(&self) {
         self.topology.borrow_mut().removed.clear();
     }
 
-    /// As if nothing had been agreed yet.
+    /// Pretends that nothing has been agreed yet.
     pub fn forget_agreements(&self) {
         self.forget_removed();
         self.topology.borrow_mut().version = 0;
     }
 
-    /// Carries out statements until nothing can go on without time passing.
+    /// Runs tasks until none can continue without time passing.
     pub async fn settle(&self) {
         for _ in 0..2_000 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub async fn pass(&self, duration: Duration) {
         let end = self.clock.monotonic() + duration;
         while self.clock.monotonic() < end {
@@ -389,12 +390,12 @@ impl Cluster {
         self.settle().await;
     }
 
-    /// Has a node carry out a statement; time passes while it takes.
+    /// Executes a statement on a node, advancing the clock as needed.
     pub async fn execute(&self, node: usize, text: &str, consistency: Consistency) -> Result<()> {
         self.query(node, text, consistency).await.map(drop)
     }
 
-    /// Has a node carry out a statement and give its outcome; time passes while it takes.
+    /// Executes a statement on a node, advancing the clock as needed, and returns its outcome.
     pub async fn query(&self, node: usize, text: &str, consistency: Consistency) -> Result<Outcome> {
         let request = self.begin(node, text, consistency);
         loop {
@@ -406,7 +407,7 @@ impl Cluster {
         }
     }
 
-    /// Has a node begin with a statement.
+    /// Starts a statement on a node.
     pub fn begin(
         &self,
         node: usize,
@@ -421,7 +422,7 @@ impl Cluster {
         })
     }
 
-    /// Has a node carry out a SELECT and returns one page of it; time passes while it takes.
+    /// Executes a SELECT on a node, advancing the clock as needed, and returns one page.
     pub async fn page(
         &self,
         node: usize,
@@ -463,7 +464,7 @@ impl Cluster {
         self.catalog.table(keyspace, name).unwrap().clone()
     }
 
-    /// What a node itself has of a table of one value column: the value (or the sum of a counter) by key.
+    /// The local content on one node of a table with one value column: the value (or the sum of a counter) by key.
     pub fn stored(&self, node: usize, keyspace: &str, table: &str) -> BTreeMap<i32, i64> {
         let id = self.table(keyspace, table).engine_id();
         let mut rows = BTreeMap::new();
@@ -491,12 +492,12 @@ impl Cluster {
         rows
     }
 
-    /// How many batches wait in the logs of all nodes.
+    /// The number of batches in the logs of all nodes.
     pub fn logged_batches(&self) -> usize {
         self.nodes.iter().flatten().map(|context| context.replication().batches.borrow().len()).sum()
     }
 
-    /// Bytes of the hints that a node keeps for another.
+    /// Size of the hints that a node keeps for another, in bytes.
     pub fn hinted_bytes(&self, node: usize, target: usize) -> u64 {
         let hints = |context: &Rc<ShardContext>| context.replication().hints.pending_bytes(&host_id(target));
         self.nodes[node].iter().map(hints).sum()
@@ -507,7 +508,7 @@ impl Cluster {
         self.network.shards.borrow_mut().remove(&address(node));
     }
 
-    /// Stops a node without warning and starts it again on what its disk kept.
+    /// Crashes a node and restarts it from its disk.
     pub async fn restart(&mut self, node: usize) {
         self.network.shards.borrow_mut().remove(&address(node));
         self.disks[node].crash();

@@ -1,4 +1,4 @@
-//! What others keep with a member, and what it coordinates, when it is about to leave.
+//! A member that is about to leave: batches and hints that others store on it, and operations that it coordinates.
 
 use std::time::Duration;
 
@@ -47,13 +47,13 @@ fn a_commit_of_a_transaction_is_waited_for() {
 
 #[test]
 fn batches_are_kept_by_members_that_stay() {
-    // With nobody else who stays, the coordinator keeps them.
+    // If no other member stays, the coordinator keeps the batches itself.
     for nodes in [3, 2] {
         with_cluster(nodes, &Config::default(), |cluster| async move {
             let leaving = nodes - 1;
             cluster.change_ring(&[(leaving, Some(MemberState::Leaving(Phase::ReadNew)))]);
             (0..nodes).for_each(|node| cluster.show(node));
-            // Would it be asked to keep the batch, it would refuse, and the batch would not be begun.
+            // If the leaving member were asked to keep the batch, it would refuse, and the batch would not start.
             cluster.nodes[leaving].iter().for_each(|shard| shard.node.board.set_state(ServingState::Leaving));
             cluster.execute(0, BATCH, Consistency::One).await.unwrap();
             assert_eq!(cluster.stored(0, "three", "t").len(), 2);

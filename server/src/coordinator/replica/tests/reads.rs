@@ -1,5 +1,5 @@
-//! Reads from several nodes: whatever some replica knows at the level asked for is seen, and all replicas asked know it
-//! afterwards.
+//! Reads from several nodes: data that a replica knows at the requested level is seen, and all replicas that were
+//! asked know it afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use helenus_query::error::{FailureReason, RequestError};
 use super::cluster::{Cluster, Fate, with_cluster};
 use crate::config::Config;
 
-/// Without hints: what a replica missed it gets by read repair or not at all.
+/// Without hints: a replica gets a missed write by read repair or not at all.
 fn config() -> Config {
     Config { hinted_handoff_enabled: false, ..Config::default() }
 }
 
-/// Writes at ONE through a node, later than everything before, while the others hear nothing.
+/// Writes at ONE through a node, later than everything before, while the other nodes receive nothing.
 async fn write_alone(cluster: &Cluster, node: usize, texts: &[&str]) {
     cluster.pass(Duration::from_secs(1)).await;
     let others: Vec<usize> = (0..cluster.nodes.len()).filter(|other| *other != node).collect();
@@ -25,7 +25,7 @@ async fn write_alone(cluster: &Cluster, node: usize, texts: &[&str]) {
     for text in texts {
         cluster.execute(node, text, Consistency::One).await.unwrap();
     }
-    // Until the coordinator has given the others up.
+    // Until the coordinator has given up on the other replicas.
     cluster.pass(Duration::from_secs(10)).await;
     for &other in &others {
         cluster.set_silent(other, false);
@@ -58,7 +58,7 @@ fn the_newest_write_wins_and_is_written_to_replicas_that_missed_it() {
         }
         let before = mismatches(&cluster);
         select(&cluster, 2, "SELECT v FROM three.t WHERE k = 1", Consistency::All).await;
-        assert_eq!(mismatches(&cluster), before, "all replicas say the same");
+        assert_eq!(mismatches(&cluster), before, "all replicas agree");
     });
 }
 
@@ -102,7 +102,7 @@ fn deletions_of_rows_ranges_and_partitions_win_over_older_data_of_others() {
             let text = "SELECT v FROM three.rows WHERE k = 3 AND c = 5";
             assert_eq!(select(&cluster, node, text, Consistency::All).await, vec![vec![None]]);
         }
-        // They are everywhere now: another majority knows them too.
+        // The deletions are everywhere now: another majority has them too.
         cluster.set_alive(2, false);
         let rows = select(&cluster, 0, "SELECT c FROM three.rows WHERE k = 2", Consistency::Quorum).await;
         assert_eq!(rows, ints(&[]));
@@ -178,7 +178,7 @@ fn pages_from_changing_coordinators_with_a_node_down_make_up_the_whole() {
 }
 
 #[test]
-fn pages_of_groups_go_on_behind_what_a_filter_left_out() {
+fn pages_of_groups_continue_behind_rows_that_a_filter_left_out() {
     with_cluster(3, &config(), |cluster| async move {
         let execute = async |text: &str| cluster.execute(0, text, Consistency::All).await.unwrap();
         for k in 0..8 {
@@ -199,7 +199,7 @@ fn pages_of_groups_go_on_behind_what_a_filter_left_out() {
                 let k = page.rows.last().and_then(|row| row[0]);
                 seen.extend(page.rows);
                 cursor = page.cursor;
-                // What the page has left out already does not come up again as a second group or a late row.
+                // Rows that the page has left out do not appear again as a second group or a late row.
                 if let (Some(k), true) = (k, cursor.is_some()) {
                     execute(&format!("INSERT INTO three.rows (k, c, v) VALUES ({k}, 3, 1)")).await;
                 }
@@ -240,7 +240,7 @@ fn partitions_of_single_nodes_are_gathered_from_all() {
 }
 
 #[test]
-fn too_few_live_replicas_are_named_before_anybody_is_asked() {
+fn too_few_live_replicas_are_reported_before_any_request_is_sent() {
     with_cluster(3, &config(), |cluster| async move {
         cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
         cluster.set_alive(1, false);
@@ -295,8 +295,9 @@ fn a_digest_that_comes_late_does_not_stand_for_the_data_that_is_missing() {
     with_cluster(3, &config(), |cluster| async move {
         cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
         write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
-        // The digest of the first is slow; that of the other one, asked after half the timeout, differs, and its data never
-        // comes. Meanwhile the first one's digest has arrived: its data is all that is left to ask for.
+        // The digest of the first replica is slow. The digest of the other one, asked after half the timeout,
+        // differs, and its data never arrives. Meanwhile the first replica's digest has arrived: only its data is
+        // left to ask for.
         let half = Duration::from_millis(config().read_request_timeout_ms / 2);
         cluster.set_fates([
             Fate::Answered { after: half + Duration::from_millis(100) },
@@ -313,7 +314,7 @@ fn a_replica_that_takes_no_repair_is_replaced_by_another() {
     with_cluster(3, &config(), |cluster| async move {
         cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
         write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
-        // The digest and the data of the one that is asked come at once, that it has been repaired is never said.
+        // The digest and the data of the replica arrive at once; the acknowledgement of its repair never does.
         let timeout = Duration::from_millis(config().read_request_timeout_ms);
         let at_once = Fate::Answered { after: Duration::ZERO };
         cluster.set_fates([at_once, at_once, Fate::Answered { after: 2 * timeout }]);
@@ -355,7 +356,7 @@ fn a_coordinator_behind_the_ring_catches_up_and_asks_again() {
         };
         let (page, ()) = tokio::join!(cluster.page(0, text, Consistency::All, None, None), later);
         assert_eq!(page.unwrap().rows, ints(&[&[10]]));
-        // And a replica behind the coordinator waits until it has caught up.
+        // A replica that is behind the coordinator waits until it has caught up.
         cluster.change_ring(&[]);
         cluster.show(0);
         let later = async {
