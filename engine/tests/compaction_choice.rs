@@ -9,6 +9,8 @@
 //!   the output goes.
 //! * `settle now=SECONDS`: the same, and the choice is carried out as if nothing were merged away, until nothing is chosen.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::str::FromStr;

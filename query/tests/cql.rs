@@ -18,6 +18,9 @@
 //! Time stands at 2023-11-14 22:13:20 and moves a millisecond a statement. A statement marked with `DIFFERS` in the comment
 //! above it is not answered as Apache Cassandra 5.0 answers it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "the runtime's virtual time")]
+
 mod runner;
 
 use runner::Suite;

@@ -42,7 +42,7 @@ use helenus_ring::metadata::{
     ClusterState, Command, MemberUpdate, Outcome, Refusal, SchemaChangeCommand, apply,
 };
 use helenus_ring::placement::TokenRange;
-use helenus_testing::{CREATE_KEYSPACE, catalog_of};
+use helenus_testing::{CREATE_KEYSPACE, catalog_of, changed};
 use openraft::async_runtime::Oneshot;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::{

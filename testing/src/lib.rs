@@ -29,20 +29,23 @@ pub const KEYSPACE: &str = "ks";
 ///
 /// Ids of tables and versions of the schema are numbers that follow from the order of the statements.
 pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
-    let mut catalog = Arc::new(initial_catalog(Uuid::nil()));
-    for (number, text) in (1_u128..).zip(statements) {
-        let text = text.as_ref();
-        let context = DdlContext {
-            now_micros: 1_700_000_000_000_000,
-            new_table_id: Uuid::from_u128(number),
-            new_version: Uuid::from_u128(number << 64),
-            data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
-        };
-        let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let change = ddl::execute(&catalog, &statement, Some(KEYSPACE), &context);
-        catalog = change.unwrap_or_else(|error| panic!("{text}: {error}")).catalog;
-    }
-    CatalogView { generation: 1, catalog }
+    let start = CatalogView { generation: 1, catalog: Arc::new(initial_catalog(Uuid::nil())) };
+    (1_u128..).zip(statements).fold(start, |view, (number, text)| changed(&view, number, text.as_ref()))
+}
+
+/// The catalog after one more statement, which is the `number`th since the start. Keyspaces that it does not change are
+/// shared with the catalog before it.
+pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
+    let context = DdlContext {
+        now_micros: 1_700_000_000_000_000,
+        new_table_id: Uuid::from_u128(number),
+        new_version: Uuid::from_u128(number << 64),
+        data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
+    };
+    let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let change = ddl::execute(&view.catalog, &statement, Some(KEYSPACE), &context);
+    let catalog = change.unwrap_or_else(|error| panic!("{text}: {error}")).catalog;
+    CatalogView { generation: view.generation, catalog }
 }
 
 /// A catalog in the file of version 1, as programs before the metadata log stored it.

@@ -273,12 +273,10 @@ fn resolve_group_by(
         let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched);
         selectors.push(resolver.selector(item)?.0);
     }
-    if !selectors.is_empty() && next < table.partition_key_count {
-        if (next..table.partition_key_count).any(|index| !restrictions.equal_columns.contains(&index)) {
-            return Err(RequestError::invalid(
-                "Group by is not supported on only a part of the partition key",
-            ));
-        }
+    if !selectors.is_empty()
+        && (next..table.partition_key_count).any(|index| !restrictions.equal_columns.contains(&index))
+    {
+        return Err(RequestError::invalid("Group by is not supported on only a part of the partition key"));
     }
     if !selectors.is_empty() && statement.distinct && next > table.partition_key_count {
         return Err(RequestError::invalid(

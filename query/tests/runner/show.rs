@@ -1,5 +1,7 @@
 //! Answers as text.
 
+use std::fmt::Write as _;
+
 use cql_lite::frame::{SchemaChange, SchemaTarget};
 use cql_lite::types::literal;
 use helenus_query::error::RequestError;
@@ -90,12 +92,13 @@ impl Rows {
         };
         let mut text = line(&self.names);
         let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-        text += &format!("{}\n", rules.join("-+-"));
+        text += &rules.join("-+-");
+        text.push('\n');
         for (index, page) in self.pages.iter().enumerate() {
             if index > 0 {
-                text += &format!("page {}\n", index + 1);
+                let _ = writeln!(text, "page {}", index + 1);
             }
-            page.iter().for_each(|row| text += &line(row));
+            text.extend(page.iter().map(|row| line(row)));
         }
         text
     }
@@ -105,7 +108,7 @@ impl Rows {
         let mut text = String::new();
         for row in self.pages.iter().flatten() {
             for (name, cell) in self.names.iter().zip(row) {
-                text += &format!("{name}: {cell}\n");
+                let _ = writeln!(text, "{name}: {cell}");
             }
         }
         text

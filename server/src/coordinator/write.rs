@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
-use futures::FutureExt;
 use helenus_engine::commit_log::LogPosition;
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::{RequestError, Result};

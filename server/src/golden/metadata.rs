@@ -5,7 +5,7 @@ use super::*;
 
 /// The schema before the last change, and after it.
 fn schemas() -> (Catalog, Catalog) {
-    let mut statements = vec![
+    let statements = [
         CREATE_KEYSPACE,
         "CREATE TYPE zz (x int, \"Odd name\" frozen<list<text>>)",
         "CREATE TYPE aa (z frozen<zz>, v vector<float, 3>)",
@@ -22,9 +22,9 @@ fn schemas() -> (Catalog, Catalog) {
         "CREATE KEYSPACE wide WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1} \
          AND durable_writes = false",
     ];
-    let before = Catalog::clone(&catalog_of(&statements).catalog);
-    statements.push("ALTER TABLE t ADD added set<int>");
-    (before, Catalog::clone(&catalog_of(&statements).catalog))
+    let before = catalog_of(&statements);
+    let after = changed(&before, statements.len() as u128 + 1, "ALTER TABLE t ADD added set<int>");
+    (Catalog::clone(&before.catalog), Catalog::clone(&after.catalog))
 }
 
 fn log_id(index: u64) -> LogId {

@@ -15,8 +15,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
-use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, forget_bytes, remove, server};
-use crate::coordinator::paxos::store::TABLE;
+use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove, server};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::target::Target;
 use crate::coordinator::replica::hints::{revive, table_by_id};
