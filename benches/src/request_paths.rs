@@ -17,16 +17,17 @@ use helenus_engine::key::REGULAR_START;
 use helenus_engine::{Cell, CellKind, Liveness, RowBuilder, RowRef};
 use helenus_query::bind::{Rewritten, bind};
 use helenus_query::functions::CallContext;
-use helenus_query::plan::Plan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
 use helenus_query::run::keys;
-use helenus_query::run::modify::{MutationSet, WriteMoment};
+use helenus_query::run::modify::{MutationSet, WriteMoment, expand};
 use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 use helenus_query::schema::catalog::CatalogView;
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::options::DataCenters;
 use helenus_query::schema::system_keyspaces::initial_catalog;
-use helenus_query::statement::{Registry, Statement, StatementCache};
+use helenus_query::statement::{Prepared, Registry, Statement, StatementCache};
 use helenus_query::stored_key::SourceRow;
 use uuid::Uuid;
 
@@ -107,18 +108,20 @@ impl Workload for FrameToPlan {
 
 /// An INSERT of six values, from its values to the mutation that the engine takes.
 pub struct ValuesToMutation {
-    statement: Statement,
+    statement: Arc<Prepared<ModifyPlan>>,
 }
 
 impl ValuesToMutation {
     pub fn prepare() -> Result<Self, Failure> {
-        Ok(Self { statement: Statement::new(PUT, None, &catalog()?)? })
+        match Statement::new(PUT, None, &catalog()?)? {
+            Statement::Modify(statement) => Ok(Self { statement }),
+            _ => Err("not an INSERT".into()),
+        }
     }
 }
 
 impl Workload for ValuesToMutation {
     fn operation(&mut self, number: u64) -> Result<(), Failure> {
-        let Plan::Modify(plan) = &self.statement.plan else { return Err("not an INSERT".into()) };
         let (id, value) = (number.to_be_bytes(), [7; 40]);
         let mut values = [BindValue::Bytes(&value); 6];
         values[0] = BindValue::Bytes(&id);
@@ -131,7 +134,9 @@ impl Workload for ValuesToMutation {
             counter_id: [0; 16],
         };
         let mut set = MutationSet::default();
-        set.add(plan, &Bindings { values: &values, call: &call }, &moment, None)?;
+        let bindings = Bindings { values: &values, call: &call };
+        let (plan, keys) = expand(&self.statement.plan, &bindings)?;
+        set.add(&plan, keys, &bindings, &moment, None)?;
         black_box(set.finish(&moment, None)?);
         Ok(())
     }
@@ -139,7 +144,7 @@ impl Workload for ValuesToMutation {
 
 /// A hundred rows as the engine hands them out: read into slots, selected, written as a RESULT frame.
 pub struct RowsToAnswer {
-    statement: Statement,
+    statement: Arc<Prepared<SelectPlan>>,
     partition_key: [u8; 8],
     /// Position and row bytes (base 0).
     rows: Vec<(Vec<u8>, Vec<u8>)>,
@@ -149,7 +154,9 @@ pub struct RowsToAnswer {
 impl RowsToAnswer {
     pub fn prepare() -> Result<Self, Failure> {
         let catalog = catalog()?;
-        let statement = Statement::new(HISTORY, None, &catalog)?;
+        let Statement::Select(statement) = Statement::new(HISTORY, None, &catalog)? else {
+            return Err("not a SELECT".into());
+        };
         let table = catalog.catalog.table("bench", "events").ok_or("no table bench.events")?;
         let id = |name| table.column(name).map(|column| column.id).ok_or("no such column");
         let (place, note) = (id("place")?, id("note")?);
@@ -173,13 +180,10 @@ impl RowsToAnswer {
 
 impl Workload for RowsToAnswer {
     fn operation(&mut self, _number: u64) -> Result<(), Failure> {
-        let Plan::Select { select, layout } = &self.statement.plan else {
-            return Err("not a SELECT".into());
-        };
         let values = [BindValue::Bytes(&self.partition_key)];
         let call = CallContext::at(NOW_MICROS);
         let bindings = Bindings { values: &values, call: &call };
-        let mut run = SelectRun::new(select, layout, bindings, NOW_SECONDS, PAGE, None)?;
+        let mut run = SelectRun::new(&self.statement.plan, bindings, NOW_SECONDS, PAGE, None)?;
         let mut flow = Flow::Continue;
         for (position, row) in &self.rows {
             let row = RowRef::new(row, 0);

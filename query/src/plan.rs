@@ -22,17 +22,13 @@ use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
-use crate::plan::row_layout::RowLayout;
 use crate::schema::catalog::{Catalog, Table, TableKind};
 
 /// The operation of a statement.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one a prepared statement, and it is not moved around")]
+#[allow(clippy::large_enum_variant, reason = "there is one for a statement, and it is moved twice")]
 pub enum Plan {
-    Select {
-        select: SelectPlan,
-        layout: RowLayout,
-    },
+    Select(SelectPlan),
     Modify(ModifyPlan),
     Batch(BatchPlan),
     Use(String),
@@ -42,11 +38,24 @@ pub enum Plan {
     Describe(ast::Describe),
 }
 
+impl Plan {
+    /// The table of the markers and of the result columns.
+    pub fn table(&self) -> Option<&Arc<Table>> {
+        match self {
+            Self::Select(select) => Some(&select.table),
+            Self::Modify(modify) => Some(&modify.table),
+            Self::Batch(batch) => batch.statements.first().map(|first| &first.table),
+            Self::Truncate(table) => Some(table),
+            Self::Use(_) | Self::Schema(_) | Self::Describe(_) => None,
+        }
+    }
+}
+
 /// A planned BATCH.
 #[derive(Debug)]
 pub struct BatchPlan {
     pub kind: ast::BatchKind,
-    pub statements: Vec<Arc<ModifyPlan>>,
+    pub statements: Vec<ModifyPlan>,
 }
 
 /// A plan with the markers of its values.
@@ -66,9 +75,7 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
         Statement::Select(select) => {
             let (_, table) = table_of(catalog, &select.from, keyspace)?;
             let scope = Scope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
-            let select = plan_select(&select, table, &scope, &mut markers)?;
-            let layout = RowLayout::new(table, &select.fetched);
-            Plan::Select { select, layout }
+            Plan::Select(plan_select(&select, table, &scope, &mut markers)?)
         }
         Statement::Insert(insert) => Plan::Modify(plan_modification(
             &ast::Modification::Insert(insert),
@@ -167,7 +174,7 @@ fn plan_batch(
     keyspace: Option<&str>,
     markers: &mut Markers,
 ) -> Result<BatchPlan> {
-    let scope = Scope { catalog, keyspace: keyspace.or(None), table: None };
+    let scope = Scope { catalog, keyspace, table: None };
     let timestamp = batch
         .using
         .timestamp
@@ -188,10 +195,10 @@ fn plan_batch(
             }
             plan.timestamp = Some(timestamp.clone());
         }
-        statements.push(Arc::new(plan));
+        statements.push(plan);
     }
     let plan = BatchPlan { kind: batch.kind, statements };
-    check_batch(plan.kind, plan.statements.iter().map(AsRef::as_ref), timestamp.is_some())?;
+    check_batch(plan.kind, plan.statements.iter(), timestamp.is_some())?;
     Ok(plan)
 }
 
@@ -230,7 +237,7 @@ pub fn check_batch<'a>(
 /// For each partition key column, the index of the marker that is bound to it.
 fn partition_key_markers(plan: &Plan) -> Vec<u16> {
     let keys = match plan {
-        Plan::Select { select, .. } => match &select.restrictions.partition {
+        Plan::Select(select) => match &select.restrictions.partition {
             PartitionRestriction::Keys(keys) => keys,
             PartitionRestriction::Range(_) => return Vec::new(),
         },

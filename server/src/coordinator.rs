@@ -12,6 +12,7 @@ pub(crate) mod batch_limits;
 pub(crate) mod batch_log;
 pub(crate) mod batch_request;
 pub(crate) mod block;
+pub(crate) mod bound_statement;
 pub(crate) mod consistency;
 pub(crate) mod key_ranges;
 pub(crate) mod local_write;
@@ -23,7 +24,6 @@ pub mod replica;
 pub(crate) mod replicated_read;
 pub(crate) mod rows_before_write;
 pub(crate) mod transaction;
-pub(crate) mod transaction_statement;
 pub(crate) mod virtual_read;
 pub(crate) mod virtual_state;
 pub(crate) mod write;
@@ -36,8 +36,9 @@ use helenus_query::bind::OwnedBindings;
 use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
 use helenus_query::plan::selection::ResultColumn;
+use helenus_query::plan::term::{BindValue, Bindings};
 use helenus_query::run::select::ResultPage;
-use helenus_query::statement::Statement;
+use helenus_query::statement::Prepared;
 
 /// The result of a request.
 #[derive(Debug)]
@@ -79,11 +80,45 @@ pub struct RequestOptions {
     pub now_seconds: Option<u32>,
 }
 
-/// A statement with its values, independent of the frame in which it arrived.
-#[derive(Debug, Clone)]
-pub struct OwnedRequest {
-    pub statement: Arc<Statement>,
-    pub bindings: OwnedBindings,
+/// One execution of a statement: its values and options as the client sent them.
+pub struct Request<'a, P> {
+    pub statement: &'a Arc<Prepared<P>>,
+    pub values: &'a [BindValue<'a>],
+    pub options: &'a RequestOptions,
+    pub call: CallContext,
+}
+
+/// A [`Request`] that is independent of the frame in which it arrived.
+#[derive(Debug)]
+pub struct OwnedRequest<P> {
+    pub statement: Arc<Prepared<P>>,
+    pub values: OwnedBindings,
     pub options: RequestOptions,
     pub call: CallContext,
+}
+
+impl<P> Request<'_, P> {
+    pub fn plan(&self) -> &P {
+        &self.statement.plan
+    }
+
+    pub fn bindings(&self) -> Bindings<'_> {
+        Bindings { values: self.values, call: &self.call }
+    }
+
+    pub fn to_owned(&self) -> OwnedRequest<P> {
+        OwnedRequest {
+            statement: self.statement.clone(),
+            values: OwnedBindings::new(self.values),
+            options: self.options.clone(),
+            call: self.call,
+        }
+    }
+}
+
+impl<P> OwnedRequest<P> {
+    /// The request with its own values in their borrowed form.
+    pub fn with<'a>(&'a self, values: &'a [BindValue<'a>]) -> Request<'a, P> {
+        Request { statement: &self.statement, values, options: &self.options, call: self.call }
+    }
 }

@@ -259,12 +259,14 @@ pub fn write_count(count: usize, out: &mut Vec<u8>) {
 }
 
 /// Appends an element of a list, set or map, or a field that is not null.
+#[inline]
 pub fn write_element(element: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(element.len() as i32).to_be_bytes());
     out.extend_from_slice(element);
 }
 
 /// Appends a field that may be null.
+#[inline]
 pub fn write_field(field: Option<&[u8]>, out: &mut Vec<u8>) {
     match field {
         Some(bytes) => write_element(bytes, out),
@@ -273,6 +275,7 @@ pub fn write_field(field: Option<&[u8]>, out: &mut Vec<u8>) {
 }
 
 /// Appends a null field.
+#[inline]
 pub fn write_null(out: &mut Vec<u8>) {
     out.extend_from_slice(&(-1i32).to_be_bytes());
 }

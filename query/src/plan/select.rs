@@ -14,6 +14,7 @@ use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Sele
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::plan::direct_rows::DirectRows;
+use crate::plan::row_layout::RowLayout;
 use crate::schema::catalog::Table;
 
 /// A planned SELECT.
@@ -24,6 +25,8 @@ pub struct SelectPlan {
     pub restrictions: Restrictions,
     /// The columns that are read of each row: selected, filtered, grouped or ordered by.
     pub fetched: Fetched,
+    /// How those columns are read from a row.
+    pub layout: RowLayout,
     pub selection: Selection,
     /// The slots to copy if the selection has only columns (and nothing is grouped or ordered).
     pub plain_slots: Option<Vec<usize>>,
@@ -135,6 +138,7 @@ pub fn plan_select(
     Ok(SelectPlan {
         table: table.clone(),
         restrictions,
+        layout: RowLayout::new(table, &fetched),
         fetched,
         selection,
         plain_slots,

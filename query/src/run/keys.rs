@@ -75,12 +75,11 @@ pub fn list_elements<'a>(list: &[u8], column: &str) -> Result<Vec<Cow<'a, [u8]>>
     Ok(elements)
 }
 
+/// The partitions that a statement names, mostly one.
+pub type PartitionKeys = SmallVec<[PartitionKey; 1]>;
+
 /// The partitions that a statement names.
-pub fn partition_keys(
-    keys: &[Values],
-    table: &Table,
-    bindings: &Bindings<'_>,
-) -> Result<SmallVec<[PartitionKey; 1]>> {
+pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<PartitionKeys> {
     if let Some(key) = only_partition_key(keys, table, bindings)? {
         return Ok(smallvec![PartitionKey::new(key.into_owned())]);
     }

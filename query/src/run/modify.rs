@@ -9,14 +9,14 @@
 //! (`cells`).
 
 mod cells;
-mod json_insert;
+mod expansion;
 mod moment;
 mod mutation_set;
 mod partition_change;
 mod statement;
 mod using;
 
-pub use self::json_insert::expand_json;
+pub use self::expansion::expand;
 pub use self::moment::{ExistingRows, WriteMoment};
 pub use self::mutation_set::{MutationSet, PartitionMutation};
 pub use self::using::{MAX_TTL_SECONDS, timestamp_value};

@@ -20,7 +20,7 @@ use super::paging::Cursor;
 use crate::error::{RequestError, Result};
 use crate::functions::AggregateState;
 use crate::plan::direct_rows::DirectRows;
-use crate::plan::row_layout::{CellTime, OwnedValues, RowLayout, RowScratch, RowValues, SlotBuffer};
+use crate::plan::row_layout::{CellTime, OwnedValues, RowScratch, RowValues, SlotBuffer};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::stored_key::SourceRow;
@@ -88,7 +88,6 @@ struct Group {
 /// The run of a SELECT for one page; see the module.
 pub struct SelectRun<'p> {
     plan: &'p SelectPlan,
-    layout: &'p RowLayout,
     bindings: Bindings<'p>,
     filters: BoundFilters<'p>,
     now_seconds: u32,
@@ -115,7 +114,6 @@ impl<'p> SelectRun<'p> {
     /// Creates a run for one page; `cursor` is the end of the previous page.
     pub fn new(
         plan: &'p SelectPlan,
-        layout: &'p RowLayout,
         bindings: Bindings<'p>,
         now_seconds: u32,
         bounds: PageBounds,
@@ -151,7 +149,6 @@ impl<'p> SelectRun<'p> {
         });
         Ok(Self {
             plan,
-            layout,
             bindings,
             filters,
             now_seconds,
@@ -211,7 +208,7 @@ impl<'p> SelectRun<'p> {
     }
 
     fn row_of_partition(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
-        if !self.layout.is_there(source.row, self.now_seconds) {
+        if !self.plan.layout.is_there(source.row, self.now_seconds) {
             return Ok(Flow::Continue);
         }
         if source.position == STATIC_POSITION {
@@ -237,8 +234,15 @@ impl<'p> SelectRun<'p> {
         let statics = {
             let mut slots = SlotBuffer::default();
             let (now_seconds, scratch) = (self.now_seconds, &mut self.scratch);
-            let values =
-                self.layout.read(&key, STATIC_POSITION, Some(row), None, now_seconds, &mut slots, scratch)?;
+            let values = self.plan.layout.read(
+                &key,
+                STATIC_POSITION,
+                Some(row),
+                None,
+                now_seconds,
+                &mut slots,
+                scratch,
+            )?;
             (values.to_owned_values(), values.times.to_vec())
         };
         self.partition.key = Some(key);
@@ -302,7 +306,7 @@ impl<'p> SelectRun<'p> {
 
     /// The columns of rows that are read, if each has one cell.
     pub fn simple_columns(&self) -> Option<&'p [u32]> {
-        self.layout.simple_columns()
+        self.plan.layout.simple_columns()
     }
 
     /// The most rows that the reader should request before it asks again.
@@ -338,7 +342,7 @@ impl<'p> SelectRun<'p> {
         scratch: &mut RowScratch,
     ) -> Result<Flow> {
         let mut slots = SlotBuffer::default();
-        let values = self.layout.read(
+        let values = self.plan.layout.read(
             source.partition_key,
             source.position,
             row,

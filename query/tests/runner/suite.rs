@@ -1,7 +1,6 @@
 //! The directives of a file, carried out one after the other.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
@@ -32,7 +31,7 @@ pub struct Suite {
     disk: SimulatedDisk,
     clock: SuiteClock,
     keyspace: Option<String>,
-    prepared: Option<Arc<Statement>>,
+    prepared: Option<Statement>,
     /// Requests so far: they go to the shards in turn.
     requests: usize,
 }
@@ -159,7 +158,7 @@ impl Suite {
         // The view must be given back before a statement changes the catalog.
         let statement = Statement::new(text, self.keyspace.as_deref(), &shard.catalog_view());
         match statement {
-            Ok(statement) => self.pages(&shard, &Arc::new(statement), &[], &[], options),
+            Ok(statement) => self.pages(&shard, &statement, &[], &[], options),
             Err(error) => Answer::Said(show::error(&error)),
         }
     }
@@ -212,7 +211,7 @@ impl Suite {
     fn pages(
         &mut self,
         shard: &Rc<ShardContext>,
-        statement: &Arc<Statement>,
+        statement: &Statement,
         values: &[Given],
         names: &[String],
         options: &RequestOptions,
@@ -260,7 +259,7 @@ impl Suite {
     fn once(
         &mut self,
         shard: &Rc<ShardContext>,
-        statement: &Arc<Statement>,
+        statement: &Statement,
         values: &[Given],
         names: &[String],
         options: &RequestOptions,

@@ -19,6 +19,7 @@ use helenus_query::schema::ddl::{self, DdlContext, protocol_change};
 use helenus_query::schema::describe::{ClusterFacts, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
+use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
 
 use crate::cluster;
@@ -59,24 +60,17 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
 }
 
 /// Executes CREATE, ALTER and DROP.
-pub async fn change(
-    context: Rc<ShardContext>,
-    statement: Statement,
-    keyspace: Option<Arc<str>>,
-) -> Result<Outcome> {
-    context.run_on(0, move |context| Box::pin(change_here(context, statement, keyspace))).await?
+pub async fn change(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
+    context.run_on(0, move |context| Box::pin(change_here(context, statement))).await?
 }
 
-async fn change_here(
-    context: Rc<ShardContext>,
-    statement: Statement,
-    keyspace: Option<Arc<str>>,
-) -> Result<Outcome> {
+async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
     // One at a time: concurrent changes of this node would only have to be planned again.
     let turn = context.layers.get::<SchemaTurn>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
-        let planned = ddl::execute(&catalog, &statement, keyspace.as_deref(), &ddl_context(&context));
+        let planned =
+            ddl::execute(&catalog, &statement.plan, statement.keyspace.as_deref(), &ddl_context(&context));
         if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
             // Nothing will be proposed, so the log cannot confirm that this is the newest catalog. Without a leader
             // it is as new as any.

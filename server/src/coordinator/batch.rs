@@ -14,8 +14,6 @@ use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
 use helenus_query::error::Result;
 use helenus_query::plan::check_batch;
-use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
 use super::batch_limits::BatchVolume;
@@ -25,7 +23,7 @@ use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
 use super::{Execution, Outcome};
 use crate::coordinator::batch_request::BatchRequest;
-use crate::coordinator::local_write::{moment, moment_at, tokens_of};
+use crate::coordinator::local_write::{moment, moment_at};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
 
@@ -42,36 +40,32 @@ fn try_batch(
     request: BatchRequest,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
-    let mut plans: Vec<&ModifyPlan> = Vec::with_capacity(request.statements.len());
-    for (statement, _) in &request.statements {
-        plans.push(statement.plan()?);
-    }
-    check_batch(request.kind, plans.iter().copied(), false)?;
-    if plans.is_empty() {
+    check_batch(request.kind, request.plans(), false)?;
+    if request.statements.is_empty() {
         return Ok(Execution::Ready(Ok(Outcome::Void)));
     }
-    if plans.iter().any(|plan| plan.conditions.is_some()) {
-        let BatchRequest { statements, options, call, .. } = request;
-        let transaction = Transaction { statements, options, call, is_batch: true };
+    if request.plans().any(|plan| plan.conditions.is_some()) {
+        let BatchRequest { statements, options, .. } = request;
+        let transaction = Transaction { statements, options, is_batch: true };
         return Ok(Execution::Pending(Box::pin(transact(context.clone(), transaction))));
     }
-    if plans.iter().any(|plan| plan.is_counter() || plan.needs_read()) {
-        if let Some(counters) = plans.iter().find(|plan| plan.is_counter())
+    if request.plans().any(|plan| plan.is_counter() || plan.needs_read()) {
+        if let Some(counters) = request.plans().find(|plan| plan.is_counter())
             && request.options.consistency == Consistency::Any
         {
             return Err(no_any(&counters.table));
         }
-        BatchVolume::of_statements(&request)?.check(request.kind, &context.node.config, warnings)?;
-        if request.kind == BatchKind::Logged && spans_partitions(&plans, &request)? {
+        let volume = BatchVolume::of_statements(&request.statements);
+        volume.check(request.kind, &context.node.config, warnings)?;
+        if request.kind == BatchKind::Logged && spans_partitions(&request) {
             return Ok(Execution::Pending(Box::pin(logged_after_reads(context.clone(), request))));
         }
         return Ok(Execution::Pending(Box::pin(batch_at_leaders(context.clone(), request))));
     }
-    let moment = moment_at(context, &request.options, request.call.now_micros);
+    let moment = moment_at(context, &request.options, request.now_micros);
     let mut set = MutationSet::default();
-    for (plan, (_, owned)) in plans.iter().zip(&request.statements) {
-        let values = owned.borrow();
-        set.add(plan, &Bindings { values: &values, call: &request.call }, &moment, None)?;
+    for statement in &request.statements {
+        statement.add_to(&mut set, &moment, None)?;
     }
     let mutations = set.finish(&moment, None)?;
     BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
@@ -85,26 +79,23 @@ fn try_batch(
 }
 
 /// Whether the statements change more than one partition.
-fn spans_partitions(plans: &[&ModifyPlan], request: &BatchRequest) -> Result<bool> {
-    let mut partitions = BTreeSet::new();
-    for (plan, (_, owned)) in plans.iter().zip(&request.statements) {
-        let values = owned.borrow();
-        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
-        partitions.extend(tokens.into_iter().map(|token| (plan.table.id, token)));
-    }
-    Ok(partitions.len() > 1)
+fn spans_partitions(request: &BatchRequest) -> bool {
+    let partitions: BTreeSet<_> = request
+        .statements
+        .iter()
+        .flat_map(|statement| statement.keys.iter().map(|key| (statement.plan().table.id, key.token)))
+        .collect();
+    partitions.len() > 1
 }
 
 /// Executes a logged batch of several partitions with statements that read before they write.
 async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
-    let BatchRequest { statements, options, call, .. } = &request;
+    let BatchRequest { statements, options, .. } = &request;
     let moment = moment(&context, options);
-    let read = RowsBeforeWrite::read(&context, statements, call, options.consistency, moment.now_seconds);
-    let rows = read.await?;
+    let rows = RowsBeforeWrite::read(&context, statements, options.consistency, moment.now_seconds).await?;
     let mut set = MutationSet::default();
-    for (statement, owned) in statements {
-        let values = owned.borrow();
-        set.add(statement.plan()?, &Bindings { values: &values, call }, &moment, Some(&rows))?;
+    for statement in statements {
+        statement.add_to(&mut set, &moment, Some(&rows))?;
     }
     let mutations = set.finish(&moment, Some(&rows))?;
     logged(context, mutations, options.consistency).await
@@ -122,17 +113,15 @@ async fn logged(
 /// A replica of each partition carries out the statements that read first, and the rest of the batch with them.
 async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let mut by_partition: BTreeMap<(String, i64), Led> = BTreeMap::new();
-    for (statement, owned) in &request.statements {
-        let plan = statement.plan()?;
-        let values = owned.borrow();
-        let tokens = tokens_of(plan, &Bindings { values: &values, call: &request.call })?;
-        for token in tokens {
-            let led = by_partition.entry((plan.table.keyspace.clone(), token)).or_insert_with(|| Led {
-                token,
+    for statement in &request.statements {
+        let plan = statement.plan();
+        for key in &statement.keys {
+            let led = by_partition.entry((plan.table.keyspace.clone(), key.token)).or_insert_with(|| Led {
+                token: key.token,
                 table: plan.table.clone(),
                 statements: Vec::new(),
                 options: request.options.clone(),
-                call: request.call,
+                now_micros: request.now_micros,
                 kind: if plan.is_counter() {
                     ForwardedKind::Counter
                 } else if request.kind == BatchKind::Logged {
@@ -142,7 +131,7 @@ async fn batch_at_leaders(context: Rc<ShardContext>, request: BatchRequest) -> R
                 },
                 deadline: Duration::ZERO,
             });
-            led.statements.push((statement.clone(), owned.clone()));
+            led.statements.push(statement.clone());
         }
     }
     lead_all(&context, by_partition.into_values().collect()).await

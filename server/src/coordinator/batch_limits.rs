@@ -7,14 +7,11 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::BatchKind;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 
 use crate::config::Config;
-use crate::coordinator::batch_request::BatchRequest;
-use crate::coordinator::local_write::tokens_of;
-use crate::coordinator::transaction_statement::TransactionStatement;
+use crate::coordinator::bound_statement::{BoundStatement, Modification};
 
 /// The size of a batch and its partitions.
 #[derive(Debug, Default)]
@@ -40,22 +37,19 @@ impl BatchVolume {
     }
 
     /// The volume of statements whose changes are known only after rows are read: the bytes of their bound values.
-    pub fn of_statements(request: &BatchRequest) -> Result<Self> {
+    pub fn of_statements(statements: &[BoundStatement]) -> Self {
         let mut volume = Self::default();
-        for (statement, owned) in &request.statements {
-            let plan = statement.plan()?;
-            let values = owned.borrow();
-            let bindings = Bindings { values: &values, call: &request.call };
-            for token in tokens_of(plan, &bindings)? {
-                volume.add(&plan.table, token);
+        for statement in statements {
+            for key in &statement.keys {
+                volume.add(&statement.plan().table, key.token);
             }
             // All statements of a BATCH text share its values.
-            match statement {
-                TransactionStatement::InBatch { .. } => volume.bytes = owned.byte_count(),
-                TransactionStatement::Statement(_) => volume.bytes += owned.byte_count(),
+            match statement.modification {
+                Modification::InBatch { .. } => volume.bytes = statement.values.byte_count(),
+                Modification::Single(_) => volume.bytes += statement.values.byte_count(),
             }
         }
-        Ok(volume)
+        volume
     }
 
     fn add(&mut self, table: &Table, token: i64) {

@@ -1,17 +1,23 @@
 //! A BATCH as the client requested it.
 
 use cql_lite::syntax::ast::BatchKind;
-use helenus_query::bind::OwnedBindings;
-use helenus_query::functions::CallContext;
+use helenus_query::plan::modify::ModifyPlan;
 
 use crate::coordinator::RequestOptions;
-use crate::coordinator::transaction_statement::TransactionStatement;
+use crate::coordinator::bound_statement::BoundStatement;
 
 /// A batch ready for execution.
 #[derive(Clone)]
 pub struct BatchRequest {
     pub kind: BatchKind,
-    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
+    pub statements: Vec<BoundStatement>,
     pub options: RequestOptions,
-    pub call: CallContext,
+    /// Time of the request, in microseconds since the epoch.
+    pub now_micros: i64,
+}
+
+impl BatchRequest {
+    pub fn plans(&self) -> impl Iterator<Item = &ModifyPlan> + Clone {
+        self.statements.iter().map(BoundStatement::plan)
+    }
 }

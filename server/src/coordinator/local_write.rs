@@ -1,20 +1,13 @@
 //! Writes on the shards of this node.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use helenus_engine::Mutation;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::whole_seconds;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::plan::Plan;
-use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::plan::term::Bindings;
-use helenus_query::run::keys::partition_keys;
-use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment, expand_json};
-use helenus_query::statement::Statement;
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment};
 
 use crate::coordinator::RequestOptions;
+use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::own_rows::ShardRows;
 use crate::shard::context::ShardContext;
 
@@ -44,24 +37,11 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     Ok(position)
 }
 
-/// The tokens of the partitions that a modification names.
-pub fn tokens_of(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<BTreeSet<i64>> {
-    let expanded;
-    let plan = if plan.json.is_some() {
-        expanded = expand_json(plan, bindings)?;
-        &expanded
-    } else {
-        plan
-    };
-    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
-    Ok(keys.iter().map(|key| key.token).collect())
-}
-
 /// In one turn: reads the rows that the statements need in the selected partitions, and applies their changes if
 /// `check` permits it.
 pub fn apply_statements(
     context: &ShardContext,
-    statements: &[(&ModifyPlan, &Bindings<'_>)],
+    statements: &[BoundStatement],
     options: &RequestOptions,
     is_meant: Box<dyn Fn(i64) -> bool>,
     check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
@@ -69,8 +49,8 @@ pub fn apply_statements(
     let moment = moment(context, options);
     let rows = ShardRows { context, now_seconds: moment.now_seconds };
     let mut set = MutationSet::limited_to(is_meant);
-    for (plan, bindings) in statements {
-        set.add(plan, bindings, &moment, Some(&rows))?;
+    for statement in statements {
+        statement.add_to(&mut set, &moment, Some(&rows))?;
     }
     let changes = set.finish(&moment, Some(&rows))?;
     check(&changes)?;
@@ -79,14 +59,4 @@ pub fn apply_statements(
         last = Some(apply_here(context, mutation)?);
     }
     Ok((changes, last))
-}
-
-/// The plan of a modification that is a statement of its own.
-pub fn plan_of(statement: &Arc<Statement>) -> Result<&ModifyPlan> {
-    match &statement.plan {
-        Plan::Modify(plan) => Ok(plan),
-        _ => Err(RequestError::invalid(
-            "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
-        )),
-    }
 }

@@ -4,11 +4,10 @@ use helenus_engine::key;
 use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::paging::Cursor;
 use helenus_query::run::select::{PageBounds, SelectRun};
-use helenus_query::statement::Statement;
 
+use super::Request;
 use super::key_ranges::ranges;
 use crate::coordinator::key_ranges::{KeyRange, KeyRanges};
 use crate::shard::context::ShardContext;
@@ -30,34 +29,37 @@ pub enum RangeEnd {
 }
 
 /// A SELECT with its ranges of keys.
-pub struct Prepared {
+pub struct PreparedRead {
     pub ranges: KeyRanges,
     pub cursor: Option<Cursor>,
     pub bounds: PageBounds,
     pub now_seconds: u32,
 }
 
-/// Computes the ranges that a SELECT reads.
-pub fn prepare(
-    context: &ShardContext,
-    statement: &Statement,
-    plan: &SelectPlan,
-    bindings: &Bindings<'_>,
-    options: &super::RequestOptions,
-) -> Result<Prepared> {
-    let cursor = options
-        .paging_state
-        .as_deref()
-        .map(|state| Cursor::decode(state, statement.fingerprint))
-        .transpose()?;
-    let ranges = ranges(context, plan, bindings, cursor.as_ref())?;
-    let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
-    Ok(Prepared {
-        ranges,
-        cursor,
-        bounds: PageBounds { rows: options.page_rows, bytes },
-        now_seconds: options.now_seconds.unwrap_or_else(|| bindings.call.now_seconds()),
-    })
+impl PreparedRead {
+    /// Computes the ranges that a SELECT reads.
+    pub fn new(context: &ShardContext, request: &Request<'_, SelectPlan>) -> Result<Self> {
+        let options = request.options;
+        let cursor = options
+            .paging_state
+            .as_deref()
+            .map(|state| Cursor::decode(state, request.statement.fingerprint))
+            .transpose()?;
+        let ranges = ranges(context, request.plan(), &request.bindings(), cursor.as_ref())?;
+        let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
+        Ok(Self {
+            ranges,
+            cursor,
+            bounds: PageBounds { rows: options.page_rows, bytes },
+            now_seconds: options.now_seconds.unwrap_or_else(|| request.call.now_seconds()),
+        })
+    }
+
+    /// The run that makes the page of the rows read.
+    pub fn run<'r>(&self, request: &'r Request<'_, SelectPlan>) -> Result<SelectRun<'r>> {
+        let cursor = self.cursor.as_ref();
+        SelectRun::new(request.plan(), request.bindings(), self.now_seconds, self.bounds, cursor)
+    }
 }
 
 /// Records in the run how far reading has got, so that the paging state continues from there. Returns false if the

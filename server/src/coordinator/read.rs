@@ -1,30 +1,23 @@
 //! SELECT on stored tables: from the rows of the owning shards to a page.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use helenus_engine::key::{self};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::{Lookup, RowRequest};
-use helenus_query::bind::BorrowedValues;
-use helenus_query::error::{RequestError, Result};
-use helenus_query::functions::CallContext;
-use helenus_query::plan::Plan;
-use helenus_query::plan::row_layout::RowLayout;
+use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, NodeState};
-use helenus_query::statement::Statement;
 use helenus_query::stored_key::SourceRow;
 
 use super::block::{BlockRequest, RowBlock, read_block};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
-use super::{Execution, Outcome, OwnedRequest, virtual_read, virtual_state};
-use crate::coordinator::prepared_read::{BLOCK_ROWS, Prepared, RangeEnd, mark_passed, prepare};
+use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
+use crate::coordinator::prepared_read::{BLOCK_ROWS, PreparedRead, RangeEnd, mark_passed};
 use crate::shard::context::ShardContext;
 
 /// Bytes of rows that are read before other requests of the shard can run.
@@ -32,53 +25,40 @@ const TURN_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Executes a SELECT.
-pub fn select(
-    context: &Rc<ShardContext>,
-    statement: &Arc<Statement>,
-    values: &BorrowedValues<'_>,
-    request: impl FnOnce() -> OwnedRequest,
-    options: &super::RequestOptions,
-    call: &CallContext,
-) -> Execution {
-    let Plan::Select { select, layout } = &statement.plan else {
-        return Execution::Ready(Err(RequestError::Server("not a SELECT".to_owned())));
-    };
-    if select.table.kind == TableKind::Virtual {
-        if virtual_state::needs_all_shards(&select.table) {
-            return Execution::Pending(Box::pin(select_virtual_later(context.clone(), request())));
+pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Execution {
+    let plan = request.plan();
+    let consistency = request.options.consistency;
+    if plan.table.kind == TableKind::Virtual {
+        if virtual_state::needs_all_shards(&plan.table) {
+            return Execution::Pending(Box::pin(select_virtual_later(context.clone(), request.to_owned())));
         }
-        let state = virtual_state::at_hand(context);
-        return Execution::Ready(select_virtual(
-            context, statement, select, layout, values, options, call, &state,
-        ));
+        return Execution::Ready(select_virtual(context, request, &virtual_state::at_hand(context)));
     }
-    let bindings = Bindings { values, call };
     context.metrics.reads.increment();
-    if options.consistency.is_serial() && serial::is_replicated(context, &select.table) {
-        return Execution::Pending(Box::pin(serial::select(context.clone(), request())));
+    if consistency.is_serial() && serial::is_replicated(context, &plan.table) {
+        return Execution::Pending(Box::pin(serial::select(context.clone(), request.to_owned())));
     }
-    let prepared = match prepare(context, statement, select, &bindings, options) {
+    let prepared = match PreparedRead::new(context, request) {
         Ok(prepared) => prepared,
         Err(error) => return Execution::Ready(Err(error)),
     };
-    if replicated_read::is_needed(context, select, options.consistency, &prepared.ranges) {
-        return Execution::Pending(Box::pin(select_later(context.clone(), request())));
+    let later = || select_later(context.clone(), request.to_owned());
+    if replicated_read::is_needed(context, plan, consistency, &prepared.ranges) {
+        return Execution::Pending(Box::pin(later()));
     }
     match single_owner(context, &prepared.ranges) {
-        Some(owner) if owner == context.index => {
-            match select_in_turn(context, select, layout, bindings, prepared) {
-                Ok(Some(page)) => Execution::Ready(Ok(Outcome::Rows(page))),
-                Ok(None) => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
-                Err(error) => Execution::Ready(Err(error)),
-            }
-        }
+        Some(owner) if owner == context.index => match select_in_turn(context, request, &prepared) {
+            Ok(Some(page)) => Execution::Ready(Ok(Outcome::Rows(page))),
+            Ok(None) => Execution::Pending(Box::pin(later())),
+            Err(error) => Execution::Ready(Err(error)),
+        },
         Some(owner) => {
-            let (context, request) = (context.clone(), request());
+            let (context, request) = (context.clone(), request.to_owned());
             Execution::Pending(Box::pin(async move {
                 context.run_on(owner, move |context| Box::pin(select_later(context, request))).await?
             }))
         }
-        None => Execution::Pending(Box::pin(select_later(context.clone(), request()))),
+        None => Execution::Pending(Box::pin(later())),
     }
 }
 
@@ -92,53 +72,42 @@ fn single_owner(context: &ShardContext, ranges: &[KeyRange]) -> Option<usize> {
 }
 
 /// Executes a SELECT on a virtual table whose rows need answers from other shards.
-async fn select_virtual_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
-    let Plan::Select { select, layout } = &request.statement.plan else {
-        return Err(RequestError::Server("not a SELECT".to_owned()));
-    };
-    let state = virtual_state::gather(&context, &select.table).await?;
-    let values = request.bindings.borrow();
-    let (options, call) = (&request.options, &request.call);
-    select_virtual(&context, &request.statement, select, layout, &values, options, call, &state)
+async fn select_virtual_later(
+    context: Rc<ShardContext>,
+    request: OwnedRequest<SelectPlan>,
+) -> Result<Outcome> {
+    let state = virtual_state::gather(&context, &request.statement.plan.table).await?;
+    let values = request.values.borrow();
+    select_virtual(&context, &request.with(&values), &state)
 }
 
-#[allow(clippy::too_many_arguments, reason = "the parts of a request, and what it is about")]
 fn select_virtual(
     context: &ShardContext,
-    statement: &Statement,
-    plan: &SelectPlan,
-    layout: &RowLayout,
-    values: &BorrowedValues<'_>,
-    options: &super::RequestOptions,
-    call: &CallContext,
+    request: &Request<'_, SelectPlan>,
     state: &NodeState,
 ) -> Result<Outcome> {
-    let bindings = Bindings { values, call };
-    let Prepared { ranges, cursor, bounds, now_seconds } =
-        prepare(context, statement, plan, &bindings, options)?;
-    let run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+    let table = &request.plan().table;
+    let prepared = PreparedRead::new(context, request)?;
+    let run = prepared.run(request)?;
     if run.is_exhausted() {
         return run.page(false).map(Outcome::Rows);
     }
-    let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information, state);
-    virtual_read::read(&plan.table, rows, &ranges, run).map(Outcome::Rows)
+    let rows = virtual_tables::rows(table, &context.catalog(), &context.node.information, state);
+    virtual_read::read(table, rows, &prepared.ranges, run).map(Outcome::Rows)
 }
 
 /// Answers in this turn. `None` if that is too much work for one turn.
 fn select_in_turn(
     context: &Rc<ShardContext>,
-    plan: &SelectPlan,
-    layout: &RowLayout,
-    bindings: Bindings<'_>,
-    prepared: Prepared,
+    request: &Request<'_, SelectPlan>,
+    prepared: &PreparedRead,
 ) -> Result<Option<ResultPage>> {
-    let Prepared { ranges, cursor, bounds, now_seconds } = prepared;
-    let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+    let mut run = prepared.run(request)?;
     if run.is_exhausted() {
         return run.page(false).map(Some);
     }
-    for range in ranges {
-        match read_local(context, plan, &mut run, &range, now_seconds)? {
+    for range in &prepared.ranges {
+        match read_local(context, request.plan(), &mut run, range, prepared.now_seconds)? {
             RangeEnd::Complete => {}
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::Turn(_) => return Ok(None),
@@ -148,15 +117,13 @@ fn select_in_turn(
 }
 
 /// Answers over several turns, from all shards that own a part of the ranges.
-async fn select_later(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
-    let Plan::Select { select: plan, layout } = &request.statement.plan else {
-        return Err(RequestError::Server("not a SELECT".to_owned()));
-    };
-    let values = request.bindings.borrow();
-    let bindings = Bindings { values: &values, call: &request.call };
-    let Prepared { ranges, cursor, bounds, now_seconds } =
-        prepare(&context, &request.statement, plan, &bindings, &request.options)?;
-    let mut run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
+    let values = request.values.borrow();
+    let request = request.with(&values);
+    let plan = request.plan();
+    let prepared = PreparedRead::new(&context, &request)?;
+    let mut run = prepared.run(&request)?;
+    let PreparedRead { ranges, now_seconds, .. } = prepared;
     if run.is_exhausted() {
         return Ok(Outcome::Rows(run.page(false)?));
     }

@@ -13,18 +13,15 @@ use std::sync::Arc;
 use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
-use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::functions::CallContext;
-use helenus_query::plan::term::Bindings;
-use helenus_query::run::keys::{partition_keys, positions};
-use helenus_query::run::modify::{ExistingRows, expand_json};
+use helenus_query::run::keys::positions;
+use helenus_query::run::modify::ExistingRows;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use super::replica::read::{RangeRead, needs_others, read_piece};
+use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::own_rows::{ShardRows, row_range};
-use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
 type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);
@@ -39,8 +36,7 @@ impl RowsBeforeWrite {
     /// Reads the rows that the statements need.
     pub async fn read(
         context: &Rc<ShardContext>,
-        statements: &[(TransactionStatement, OwnedBindings)],
-        call: &CallContext,
+        statements: &[BoundStatement],
         consistency: Consistency,
         now_seconds: u32,
     ) -> Result<Self> {
@@ -51,34 +47,32 @@ impl RowsBeforeWrite {
         }
         let mut rows = BTreeMap::new();
         let mut known = BTreeSet::new();
-        for (statement, owned) in statements {
-            let (plan, wanted) = {
-                let values = owned.borrow();
-                let bindings = Bindings { values: &values, call };
-                let plan = expand_json(statement.plan()?, &bindings)?;
-                if !plan.needs_read() {
-                    continue;
-                }
-                let table = &plan.table;
-                let mut wanted = Vec::new();
-                for partition in partition_keys(&plan.partition, table, &bindings)? {
+        for statement in statements {
+            let plan = statement.plan();
+            if !plan.needs_read() {
+                continue;
+            }
+            let table = &plan.table;
+            let mut wanted = Vec::new();
+            {
+                let values = statement.borrow();
+                for partition in &statement.keys {
                     if table.has_static_columns() {
                         wanted.push((partition.clone(), STATIC_POSITION.to_vec()));
                     }
                     if !plan.clustering.is_empty() || table.clustering_key_count == 0 {
-                        for position in positions(&plan.clustering, table, &bindings)? {
+                        for position in positions(&plan.clustering, table, &values.bindings())? {
                             wanted.push((partition.clone(), position));
                         }
                     }
                 }
-                (plan, wanted)
-            };
+            }
             for (partition, position) in wanted {
                 let name = (plan.table.id, partition.bytes.clone(), position.clone());
                 if !known.insert(name.clone()) {
                     continue;
                 }
-                let row = RowRead { table: &plan.table, partition, position, consistency, now_seconds };
+                let row = RowRead { table, partition, position, consistency, now_seconds };
                 if let Some(row) = row.read(context).await? {
                     rows.insert(name, row);
                 }

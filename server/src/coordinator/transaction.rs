@@ -15,17 +15,14 @@ use cql_lite::frame::response::WriteType;
 use cql_lite::types::{CqlType, codec};
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
-use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::functions::CallContext;
 use helenus_query::plan::condition::Conditions;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
 use helenus_query::plan::selection::{Fetched, ResultColumn};
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::condition::{CurrentRow, hold};
-use helenus_query::run::keys::{partition_keys, positions};
-use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment, expand_json};
+use helenus_query::run::keys::positions;
+use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment};
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -36,18 +33,17 @@ use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
 use super::{Outcome, RequestOptions, paxos};
+use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{apply_here, moment};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
 use crate::coordinator::paxos::operation::Operation;
-use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
 /// The statements of a transaction with their values.
 #[derive(Clone)]
 pub struct Transaction {
-    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
+    pub statements: Vec<BoundStatement>,
     pub options: RequestOptions,
-    pub call: CallContext,
     pub is_batch: bool,
 }
 
@@ -60,39 +56,8 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
             "Invalid consistency for conditional update. Must be one of SERIAL or LOCAL_SERIAL",
         ));
     }
-    let owner = {
-        let mut partition: Option<(String, PartitionKey)> = None;
-        for (statement, owned) in &transaction.statements {
-            let plan = statement.plan()?;
-            let values = owned.borrow();
-            let bindings = Bindings { values: &values, call: &transaction.call };
-            let expanded;
-            let plan = if plan.json.is_some() {
-                expanded = expand_json(plan, &bindings)?;
-                &expanded
-            } else {
-                plan
-            };
-            let [key] = &partition_keys(&plan.partition, &plan.table, &bindings)?[..] else {
-                return Err(RequestError::invalid("Batch with conditions cannot span multiple partitions"));
-            };
-            let this = (plan.table.full_name(), key.clone());
-            match &partition {
-                Some((table, _)) if *table != this.0 => {
-                    return Err(RequestError::invalid("Batch with conditions cannot span multiple tables"));
-                }
-                Some(first) if *first != this => {
-                    return Err(RequestError::invalid(
-                        "Batch with conditions cannot span multiple partitions",
-                    ));
-                }
-                Some(_) => {}
-                None => partition = Some(this),
-            }
-        }
-        let Some((_, key)) = partition else { return Ok(Outcome::Void) };
-        context.node.shard_of(key.token)
-    };
+    let Some((_, key)) = only_partition(&transaction)? else { return Ok(Outcome::Void) };
+    let owner = context.node.shard_of(key.token);
     // Also where this node has no replica: all transactions that it coordinates on one partition run on one shard.
     if owner == context.index {
         return decide(context, transaction).await;
@@ -100,11 +65,30 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
     context.run_on(owner, move |context| Box::pin(decide(context, transaction))).await?
 }
 
+/// The partition of all statements, and its table. `None`: there is no statement.
+fn only_partition(transaction: &Transaction) -> Result<Option<(&Arc<Table>, &PartitionKey)>> {
+    let mut partition: Option<(&Arc<Table>, &PartitionKey)> = None;
+    for statement in &transaction.statements {
+        let several = || RequestError::invalid("Batch with conditions cannot span multiple partitions");
+        let [key] = &statement.keys[..] else { return Err(several()) };
+        let table = &statement.plan().table;
+        match partition {
+            Some((first, _)) if first.id != table.id => {
+                return Err(RequestError::invalid("Batch with conditions cannot span multiple tables"));
+            }
+            Some((_, first)) if first != key => return Err(several()),
+            Some(_) => {}
+            None => partition = Some((table, key)),
+        }
+    }
+    Ok(partition)
+}
+
 /// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
     context.shard.admit().await?;
     // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
-    if let Some(table) = replicated_table(&context, &transaction)? {
+    if let Some(table) = replicated_table(&context, &transaction) {
         return decide_by_agreement(&context, &transaction, table).await;
     }
     let outcome = decide_in_turn(&context, &transaction)?;
@@ -115,13 +99,12 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
 }
 
 /// The table of the transaction, if it has replicas that must agree.
-fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Result<Option<Arc<Table>>> {
+fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Option<Arc<Table>> {
     let view = context.cluster_view();
-    let Some((statement, _)) = transaction.statements.first() else { return Ok(None) };
-    let table = &statement.plan()?.table;
+    let table = &transaction.statements.first()?.plan().table;
     // A node that is alone again, after others have left, may hold what they had accepted and not decided: that comes first.
     let is_alone = view.is_alone() && !paxos::store::has_state(&context.shard);
-    Ok((!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone()))
+    (!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone())
 }
 
 /// Lets the replicas of the partition agree on the outcome, and sends the agreed mutation to all of them.
@@ -221,39 +204,34 @@ type PositionRange = (Vec<u8>, Vec<u8>);
 /// Conditions on static columns alone also read the first row of the partition, which the answer shows if they do not
 /// hold.
 fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>, u64)> {
-    let mut partition: Option<PartitionKey> = None;
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut names_row = false;
-    for (statement, owned) in &transaction.statements {
-        let values = owned.borrow();
-        let bindings = Bindings { values: &values, call: &transaction.call };
-        let plan = expand_json(statement.plan()?, &bindings)?;
+    for statement in &transaction.statements {
+        let (plan, values) = (statement.plan(), statement.borrow());
         let table = &plan.table;
-        if partition.is_none() {
-            partition = partition_keys(&plan.partition, table, &bindings)?.into_iter().next();
-        }
         if plan.conditions.is_none() && !plan.needs_read() {
             continue;
         }
         if table.has_static_columns() {
             wanted.insert(STATIC_POSITION.to_vec());
         }
-        if names_its_row(&plan) {
-            wanted.extend(positions(&plan.clustering, table, &bindings)?);
+        if names_its_row(plan) {
+            wanted.extend(positions(&plan.clustering, table, &values.bindings())?);
             names_row |= plan.conditions.is_some();
         }
     }
-    let partition = partition.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
+    let (_, partition) =
+        only_partition(transaction)?.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
     // Each of the rows above is at most one live row.
     let rows_max = wanted.len() as u64 + 1;
     let mut ranges = Vec::with_capacity(wanted.len() + 1);
     for position in wanted {
-        ranges.push(row_range(&partition, &position)?);
+        ranges.push(row_range(partition, &position)?);
     }
     if !names_row {
-        ranges.push(regular_rows(&partition)?);
+        ranges.push(regular_rows(partition)?);
     }
-    Ok((partition, ranges, rows_max))
+    Ok((partition.clone(), ranges, rows_max))
 }
 
 fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
@@ -274,20 +252,15 @@ struct Evaluation {
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn ExistingRows) -> Result<Evaluation> {
-    let values: Vec<_> = transaction.statements.iter().map(|(_, owned)| owned.borrow()).collect();
-    let bindings: Vec<Bindings<'_>> =
-        values.iter().map(|values| Bindings { values, call: &transaction.call }).collect();
-    let mut plans = Vec::with_capacity(transaction.statements.len());
-    for ((statement, _), bindings) in transaction.statements.iter().zip(&bindings) {
-        plans.push(expand_json(statement.plan()?, bindings)?);
-    }
     let mut seen = Vec::new();
     let mut applied = true;
-    for (plan, bindings) in plans.iter().zip(&bindings) {
+    for statement in &transaction.statements {
+        let plan = statement.plan();
         let Some(conditions) = &plan.conditions else { continue };
-        let row = current_row(plan, bindings, rows, moment.now_seconds)?;
+        let row = current_row(statement, rows, moment.now_seconds)?;
         let only_static = plan.touches_only_static() && plan.clustering.is_empty();
-        applied &= hold(conditions, &plan.table, &row.row, only_static, bindings)?;
+        let values = statement.borrow();
+        applied &= hold(conditions, &plan.table, &row.row, only_static, &values.bindings())?;
         seen.push((plan, conditions, row));
     }
     if seen.iter().any(|(plan, ..)| names_its_row(plan)) {
@@ -298,13 +271,14 @@ fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn Existing
     let mut changes = Vec::new();
     if applied {
         let mut set = MutationSet::default();
-        for (plan, bindings) in plans.iter().zip(&bindings) {
-            set.add(plan, bindings, moment, Some(rows))?;
+        for statement in &transaction.statements {
+            statement.add_to(&mut set, moment, Some(rows))?;
         }
         changes = set.finish(moment, Some(rows))?;
     }
-    let table = plans.first().map(|plan| plan.table.clone());
-    let outcome = table.map_or(Outcome::Void, |table| answer(&table, applied, &seen, transaction.is_batch));
+    let first = transaction.statements.first();
+    let outcome = first
+        .map_or(Outcome::Void, |first| answer(&first.plan().table, applied, &seen, transaction.is_batch));
     Ok(Evaluation { changes, outcome })
 }
 
@@ -357,15 +331,10 @@ struct SeenRow {
     is_shown: bool,
 }
 
-fn current_row(
-    plan: &ModifyPlan,
-    bindings: &Bindings<'_>,
-    rows: &dyn ExistingRows,
-    now_seconds: u32,
-) -> Result<SeenRow> {
+fn current_row(statement: &BoundStatement, rows: &dyn ExistingRows, now_seconds: u32) -> Result<SeenRow> {
+    let (plan, values) = (statement.plan(), statement.borrow());
     let table = &plan.table;
-    let keys = partition_keys(&plan.partition, table, bindings)?;
-    let Some(key) = keys.first() else {
+    let Some(key) = statement.keys.first() else {
         return Err(RequestError::invalid("A condition needs a partition"));
     };
     let mut fetched = Fetched::default();
@@ -377,7 +346,7 @@ fn current_row(
     let is_row_there = |row: &Vec<u8>| is_there(RowRef::new(row, 0));
     let names_row = names_its_row(plan);
     let (position, regular) = if names_row {
-        let position = positions(&plan.clustering, table, bindings)?.into_iter().next();
+        let position = positions(&plan.clustering, table, &values.bindings())?.into_iter().next();
         let regular = match &position {
             Some(position) => rows.row(table, key, position)?.filter(is_row_there),
             None => None,

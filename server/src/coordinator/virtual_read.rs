@@ -8,7 +8,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
 use helenus_query::plan::term::{Bindings, Term};
-use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment, expand};
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::Row;
@@ -76,7 +76,8 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
             .collect();
         fill_insert(&mut plan, terms)?;
         let mut set = MutationSet::default();
-        set.add(&plan, &bindings, &moment, None)?;
+        let (plan, keys) = expand(&plan, &bindings)?;
+        set.add(&plan, keys, &bindings, &moment, None)?;
         let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
         for PartitionMutation { mutation, .. } in set.finish(&moment, None)? {
             let view = mutation.view().map_err(malformed)?;

@@ -1,51 +1,49 @@
 //! INSERT, UPDATE and DELETE without conditions.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::commit_log::LogPosition;
-use helenus_query::bind::BorrowedValues;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::plan::term::Bindings;
-use helenus_query::run::modify::{MutationSet, PartitionMutation};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
 use helenus_query::schema::catalog::Table;
 
 use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
-use super::{Execution, Outcome, OwnedRequest, RequestOptions, replica};
-use crate::coordinator::local_write::{moment_at, plan_of, tokens_of};
+use super::{Execution, Outcome, OwnedRequest, Request, replica};
+use crate::coordinator::bound_statement::{BoundStatement, Modification};
+use crate::coordinator::local_write::moment_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
-use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::ShardContext;
 
 /// Executes a modification without conditions.
-pub fn modify(
-    context: &Rc<ShardContext>,
-    plan: &ModifyPlan,
-    values: &BorrowedValues<'_>,
-    request: impl FnOnce() -> OwnedRequest,
-    options: &RequestOptions,
-    call: &CallContext,
-) -> Execution {
+pub fn modify(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>) -> Execution {
+    let (plan, consistency) = (request.plan(), request.options.consistency);
     if plan.is_counter() || plan.needs_read() {
-        if plan.is_counter() && options.consistency == Consistency::Any {
+        if plan.is_counter() && consistency == Consistency::Any {
             return Execution::Ready(Err(no_any(&plan.table)));
         }
-        return Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request())));
+        return Execution::Pending(Box::pin(modify_at_leaders(context.clone(), request.to_owned())));
     }
-    let moment = moment_at(context, options, call.now_micros);
-    let bindings = Bindings { values, call };
-    let mut set = MutationSet::default();
-    let mutations = set.add(plan, &bindings, &moment, None).and_then(|()| set.finish(&moment, None));
-    match mutations {
+    match mutations(context, request) {
         Err(error) => Execution::Ready(Err(error)),
-        Ok(mutations) => apply(context, mutations, options.consistency, WriteType::Simple),
+        Ok(mutations) => apply(context, mutations, consistency, WriteType::Simple),
     }
+}
+
+/// The mutations of a modification that reads nothing.
+fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<Vec<PartitionMutation>> {
+    let moment = moment_at(context, request.options, request.call.now_micros);
+    let bindings = request.bindings();
+    let (plan, keys) = expand(request.plan(), &bindings)?;
+    let mut set = MutationSet::default();
+    set.add(&plan, keys, &bindings, &moment, None)?;
+    set.finish(&moment, None)
 }
 
 /// Writes mutations to all their replicas and acknowledges when the consistency level is reached.
@@ -108,20 +106,18 @@ pub fn no_any(table: &Table) -> RequestError {
 }
 
 /// A replica of each partition reads and writes, and replicates the result.
-async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
-    let plan = plan_of(&request.statement)?;
-    let tokens = {
-        let values = request.bindings.borrow();
-        tokens_of(plan, &Bindings { values: &values, call: &request.call })?
-    };
+async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest<ModifyPlan>) -> Result<Outcome> {
+    let OwnedRequest { statement, values, options, call } = request;
+    let bound = BoundStatement::new(Modification::Single(statement), values, call)?;
+    let plan = bound.plan();
     let kind = if plan.is_counter() { ForwardedKind::Counter } else { ForwardedKind::Simple };
-    let statement = TransactionStatement::Statement(request.statement.clone());
+    let tokens: BTreeSet<i64> = bound.keys.iter().map(|key| key.token).collect();
     let writes = tokens.into_iter().map(|token| Led {
         token,
         table: plan.table.clone(),
-        statements: vec![(statement.clone(), request.bindings.clone())],
-        options: request.options.clone(),
-        call: request.call,
+        statements: vec![bound.clone()],
+        options: options.clone(),
+        now_micros: call.now_micros,
         kind,
         deadline: Duration::ZERO,
     });
@@ -134,6 +130,7 @@ pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Resul
     let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     for led in &mut writes {
+        led.statements.iter().try_for_each(BoundStatement::check_repeatable)?;
         led.options.timestamp.get_or_insert(timestamp);
         led.deadline = deadline;
     }

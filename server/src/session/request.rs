@@ -1,7 +1,6 @@
 //! QUERY, PREPARE, EXECUTE and BATCH: from a decoded request to its execution, and to the answer on the connection.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
@@ -10,19 +9,17 @@ use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::plan::Plan;
 use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::schema::catalog::Table;
-use helenus_query::statement::Statement;
+use helenus_query::statement::{Description, Statement};
 
 use super::respond::Responder;
 use crate::cluster::schema;
 use crate::coordinator::batch::batch;
 use crate::coordinator::batch_request::BatchRequest;
+use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, transact};
-use crate::coordinator::transaction_statement::TransactionStatement;
-use crate::coordinator::{Execution, Outcome, OwnedRequest, RequestOptions, local_write, read, write};
+use crate::coordinator::{self, Execution, Outcome, RequestOptions, read, write};
 use crate::session::connection_state::Connection;
 use crate::session::trace;
 use crate::shard::context::ShardContext;
@@ -104,7 +101,7 @@ pub fn carry_out(
 fn answer(
     connection: &Connection,
     responder: &Responder,
-    statement: Option<&Statement>,
+    statement: Option<&Description>,
     outcome: &Result<Outcome>,
 ) {
     note(connection, outcome);
@@ -151,11 +148,11 @@ fn run_query(
     connection: &Rc<Connection>,
     query: &Query<'_>,
     responder: &mut Responder,
-) -> Result<(Option<Arc<Statement>>, Execution)> {
+) -> Result<(Option<Statement>, Execution)> {
     check_length(connection, query.statement)?;
     let keyspace = query.parameters.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
     let view = connection.context.catalog_view();
-    let statement = Arc::new(Statement::new(query.statement, keyspace.as_deref(), &view)?);
+    let statement = Statement::new(query.statement, keyspace.as_deref(), &view)?;
     let execution = run(connection, &statement, &query.parameters, responder)?;
     Ok((Some(statement), execution))
 }
@@ -164,7 +161,7 @@ fn run_prepared(
     connection: &Rc<Connection>,
     execute: &Execute<'_>,
     responder: &mut Responder,
-) -> Result<(Option<Arc<Statement>>, Execution)> {
+) -> Result<(Option<Statement>, Execution)> {
     let context = &connection.context;
     let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
     if responder.version != ProtocolVersion::V5 && context.statements.has_changed_metadata(&statement) {
@@ -197,7 +194,7 @@ fn options(context: &ShardContext, parameters: &QueryParameters<'_>) -> RequestO
 
 fn run(
     connection: &Rc<Connection>,
-    statement: &Arc<Statement>,
+    statement: &Statement,
     parameters: &QueryParameters<'_>,
     responder: &mut Responder,
 ) -> Result<Execution> {
@@ -212,76 +209,76 @@ fn run(
 /// Executes a statement with values in the order of its markers. Warnings for the client are added to `warnings`.
 pub fn execute(
     context: &Rc<ShardContext>,
-    statement: &Arc<Statement>,
+    statement: &Statement,
     values: &BorrowedValues<'_>,
     options: &RequestOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
+    check_consistency(context, statement, options.consistency)?;
     let call = context.call_context();
-    let request = || OwnedRequest {
-        statement: statement.clone(),
-        bindings: OwnedBindings::new(values),
-        options: options.clone(),
-        call,
-    };
-    check_consistency(context, &statement.plan, options.consistency)?;
-    Ok(match &statement.plan {
-        Plan::Select { .. } => read::select(context, statement, values, request, options, &call),
-        Plan::Modify(plan) if plan.conditions.is_some() => {
-            let transaction = Transaction {
-                statements: vec![(
-                    TransactionStatement::Statement(statement.clone()),
-                    OwnedBindings::new(values),
-                )],
-                options: options.clone(),
-                call,
-                is_batch: false,
-            };
+    Ok(match statement {
+        Statement::Select(statement) => {
+            read::select(context, &coordinator::Request { statement, values, options, call })
+        }
+        Statement::Modify(statement) if statement.plan.conditions.is_some() => {
+            let modification = Modification::Single(statement.clone());
+            let bound = BoundStatement::new(modification, OwnedBindings::new(values), call)?;
+            let transaction =
+                Transaction { statements: vec![bound], options: options.clone(), is_batch: false };
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
-        Plan::Modify(plan) => write::modify(context, plan, values, request, options, &call),
-        Plan::Batch(plan) => {
-            let owned = OwnedBindings::new(values);
-            let statements = (0..plan.statements.len())
-                .map(|index| {
-                    (TransactionStatement::InBatch { batch: statement.clone(), index }, owned.clone())
-                })
-                .collect();
-            let request = BatchRequest { kind: plan.kind, statements, options: options.clone(), call };
-            batch(context, request, warnings)
+        Statement::Modify(statement) => {
+            write::modify(context, &coordinator::Request { statement, values, options, call })
         }
-        Plan::Use(keyspace) => Execution::Ready(Ok(Outcome::SetKeyspace(keyspace.clone()))),
-        Plan::Truncate(table) => {
-            Execution::Pending(Box::pin(schema::truncate(context.clone(), table.clone())))
+        Statement::Batch(statement) => {
+            let values = OwnedBindings::new(values);
+            let bound = |index| {
+                let modification = Modification::InBatch { batch: statement.clone(), index };
+                BoundStatement::new(modification, values.clone(), call)
+            };
+            let statements = (0..statement.plan.statements.len()).map(bound).collect::<Result<_>>()?;
+            let (kind, now_micros) = (statement.plan.kind, call.now_micros);
+            batch(context, BatchRequest { kind, statements, options: options.clone(), now_micros }, warnings)
         }
-        Plan::Schema(change) => {
-            let keyspace = statement.keyspace.clone();
-            Execution::Pending(Box::pin(schema::change(context.clone(), change.clone(), keyspace)))
+        Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
+        Statement::Truncate(statement) => {
+            Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
-        Plan::Describe(describe) => {
-            Execution::Ready(schema::describe(context, describe, statement.keyspace.as_deref(), options))
+        Statement::Schema(statement) => {
+            Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone())))
+        }
+        Statement::Describe(statement) => {
+            let keyspace = statement.keyspace.as_deref();
+            Execution::Ready(schema::describe(context, &statement.plan, keyspace, options))
         }
     })
 }
 
 /// Refuses a consistency level that the statement or the live replicas do not allow.
-fn check_consistency(context: &ShardContext, plan: &Plan, level: Consistency) -> Result<()> {
-    let view = context.catalog_view();
-    let cluster = context.cluster_view();
-    let check =
-        |table: &Table, access: Access| consistency::check(&view.catalog, &cluster, table, level, access);
-    let access_of =
-        |plan: &ModifyPlan| if plan.conditions.is_some() { Access::Conditional } else { Access::Write };
-    match plan {
-        Plan::Select { select, .. } => check(&select.table, Access::Read),
-        Plan::Modify(modify) => check(&modify.table, access_of(modify)),
-        Plan::Batch(batch) => {
-            let is_conditional = batch.statements.iter().any(|statement| statement.conditions.is_some());
-            let access = if is_conditional { Access::Conditional } else { Access::Write };
-            batch.statements.iter().try_for_each(|statement| check(&statement.table, access))
+fn check_consistency(context: &ShardContext, statement: &Statement, level: Consistency) -> Result<()> {
+    match statement {
+        Statement::Select(statement) => {
+            let view = context.catalog_view();
+            let table = &statement.plan.table;
+            consistency::check(&view.catalog, &context.cluster_view(), table, level, Access::Read)
         }
-        Plan::Truncate(_) | Plan::Use(_) | Plan::Schema(_) | Plan::Describe(_) => Ok(()),
+        Statement::Modify(statement) => check_modifications(context, [&statement.plan], level),
+        Statement::Batch(statement) => check_modifications(context, &statement.plan.statements, level),
+        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => Ok(()),
     }
+}
+
+/// Refuses a consistency level that one of the modifications of a request, or its live replicas, do not allow.
+fn check_modifications<'p>(
+    context: &ShardContext,
+    plans: impl IntoIterator<Item = &'p ModifyPlan, IntoIter: Clone>,
+    level: Consistency,
+) -> Result<()> {
+    let mut plans = plans.into_iter();
+    let is_conditional = plans.clone().any(|plan| plan.conditions.is_some());
+    let access = if is_conditional { Access::Conditional } else { Access::Write };
+    let (view, cluster) = (context.catalog_view(), context.cluster_view());
+    plans.try_for_each(|plan| consistency::check(&view.catalog, &cluster, &plan.table, level, access))
 }
 
 fn run_batch(
@@ -299,20 +296,19 @@ fn run_batch(
     }
     let keyspace = message.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
     let view = context.catalog_view();
+    let call = context.call_context();
     let mut statements = Vec::with_capacity(message.len());
     for (query, values) in message.statements() {
         let statement = match query {
             BatchQuery::Prepared(id) => context.statements.get(&context.node.registry, id, &view)?,
             BatchQuery::Text(text) => {
                 check_length(connection, text)?;
-                Arc::new(Statement::new(text, keyspace.as_deref(), &view)?)
+                Statement::new(text, keyspace.as_deref(), &view)?
             }
         };
-        local_write::plan_of(&statement)?;
         let rewritten = Rewritten::default();
-        let bound = bind(&statement.markers, values, &[], &rewritten)?;
-        let owned = OwnedBindings::new(&bound);
-        statements.push((TransactionStatement::Statement(statement), owned));
+        let values = OwnedBindings::new(&bind(&statement.markers, values, &[], &rewritten)?);
+        statements.push(BoundStatement::new(Modification::of(statement)?, values, call)?);
     }
     let kind = match message.kind {
         BatchKind::Logged => ast::BatchKind::Logged,
@@ -327,13 +323,7 @@ fn run_batch(
         timestamp: message.timestamp_us,
         now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
     };
-    let is_conditional =
-        statements.iter().any(|(statement, _)| statement.plan().is_ok_and(|plan| plan.conditions.is_some()));
-    let access = if is_conditional { Access::Conditional } else { Access::Write };
-    for (statement, _) in &statements {
-        let (table, level) = (&statement.plan()?.table, options.consistency);
-        consistency::check(&view.catalog, &context.cluster_view(), table, level, access)?;
-    }
-    let call = context.call_context();
-    Ok(batch(context, BatchRequest { kind, statements, options, call }, warnings))
+    let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
+    check_modifications(context, request.plans(), request.options.consistency)?;
+    Ok(batch(context, request, warnings))
 }

@@ -6,7 +6,7 @@ use cql_lite::frame::rows::SendMetadata;
 use cql_lite::frame::{Prefix, ProtocolVersion, RowsWriter};
 use helenus_query::error::Result;
 use helenus_query::run::select::ResultPage;
-use helenus_query::statement::{Statement, columns_metadata};
+use helenus_query::statement::{Description, columns_metadata};
 
 use super::errors::to_response;
 use crate::coordinator::Outcome;
@@ -40,7 +40,7 @@ impl Responder {
     }
 
     /// Appends the answer to a statement.
-    pub fn respond(&self, out: &mut BytesMut, statement: Option<&Statement>, outcome: &Result<Outcome>) {
+    pub fn respond(&self, out: &mut BytesMut, statement: Option<&Description>, outcome: &Result<Outcome>) {
         let (version, stream) = (self.version, self.stream);
         match outcome {
             Err(error) => encode_error(out, version, stream, &to_response(error), &self.prefix()),
@@ -63,7 +63,7 @@ impl Responder {
         }
     }
 
-    fn rows(&self, out: &mut BytesMut, statement: Option<&Statement>, page: &ResultPage) {
+    fn rows(&self, out: &mut BytesMut, statement: Option<&Description>, page: &ResultPage) {
         let metadata = statement.and_then(|statement| {
             statement.metadata(self.version).result.as_ref().map(|columns| (statement, columns))
         });

@@ -12,9 +12,8 @@ use cql_lite::frame::response::WriteType;
 use cql_lite::types::codec;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::Result;
-use helenus_query::plan::Plan;
 use helenus_query::plan::term::{BindValue, Bindings};
-use helenus_query::run::modify::{MutationSet, WriteMoment};
+use helenus_query::run::modify::{MutationSet, WriteMoment, expand};
 use helenus_query::statement::Statement;
 use uuid::Uuid;
 
@@ -150,9 +149,9 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
             counter_id: [0; 16],
         };
         let mut set = MutationSet::default();
-        if let Plan::Modify(plan) = &statement.plan {
-            set.add(plan, &bindings, &moment, None)?;
-        }
+        let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
+        let (plan, keys) = expand(&statement.plan, &bindings)?;
+        set.add(&plan, keys, &bindings, &moment, None)?;
         set.finish(&moment, None)?
     };
     // A trace is not worth waiting for: it is enough that one node has it.

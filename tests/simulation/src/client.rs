@@ -1,7 +1,6 @@
 //! Clients: execute statements on a node, with a timeout, and report the outcome.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
@@ -91,7 +90,7 @@ fn classify(error: &RequestError) -> AskError {
 }
 
 async fn execute(context: &Rc<ShardContext>, question: &Question) -> Result<Answer, RequestError> {
-    let statement = Arc::new(Statement::new(&question.text, None, &context.catalog_view())?);
+    let statement = Statement::new(&question.text, None, &context.catalog_view())?;
     let options = RequestOptions {
         consistency: question.consistency,
         serial_consistency: question.serial_consistency,

@@ -1,19 +1,18 @@
 //! Rows written directly, compared with rows written through slots.
 
+use cql_lite::syntax;
 use helenus_engine::key::{REGULAR_START, STATIC_POSITION};
 use helenus_engine::{Cell, CellKind, Expiry, Liveness, RowBuilder, RowRef};
 
 use crate::functions::CallContext;
-use crate::plan::Plan;
-use crate::plan::row_layout::RowLayout;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
+use crate::plan::{Plan, plan};
 use crate::run::keys;
 use crate::run::paging::Cursor;
 use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::test_catalog::catalog_of;
-use crate::statement::Statement;
 use crate::stored_key::SourceRow;
 
 const NOW_SECONDS: u32 = 1_000;
@@ -101,16 +100,10 @@ fn rows(table: &Table) -> Vec<StoredRow> {
 }
 
 /// The page that a run makes of the rows. `cursor`: the end of the page before.
-fn page(
-    plan: &SelectPlan,
-    layout: &RowLayout,
-    rows: &[StoredRow],
-    bounds: PageBounds,
-    cursor: Option<&Cursor>,
-) -> ResultPage {
+fn page(plan: &SelectPlan, rows: &[StoredRow], bounds: PageBounds, cursor: Option<&Cursor>) -> ResultPage {
     let call = CallContext::at(1);
     let bindings = Bindings { values: &[], call: &call };
-    let mut run = SelectRun::new(plan, layout, bindings, NOW_SECONDS, bounds, cursor).unwrap();
+    let mut run = SelectRun::new(plan, bindings, NOW_SECONDS, bounds, cursor).unwrap();
     let is_passed = |row: &&StoredRow| {
         cursor.is_some_and(|at| (&row.partition_key, &row.position) != (&at.partition_key, &at.position))
     };
@@ -126,9 +119,10 @@ fn page(
     run.finish().unwrap()
 }
 
-fn plan(catalog: &CatalogView, text: &str) -> (SelectPlan, RowLayout) {
-    match Statement::new(text, None, catalog).unwrap().plan {
-        Plan::Select { select, layout } => (select, layout),
+fn select(catalog: &CatalogView, text: &str) -> SelectPlan {
+    let statement = syntax::parse(text).unwrap();
+    match plan(statement, &catalog.catalog, None).unwrap().plan {
+        Plan::Select(select) => select,
         _ => panic!("{text} is no SELECT"),
     }
 }
@@ -159,7 +153,7 @@ fn rows_written_directly_equal_those_written_through_slots() {
         let mut some_rows = 0;
         for rest in ["", " LIMIT 3", " PER PARTITION LIMIT 2"] {
             let text = format!("SELECT {selection} FROM k.{table}{rest}");
-            let (mut select, layout) = plan(&catalog, &text);
+            let mut select = select(&catalog, &text);
             assert_eq!(select.direct_rows.is_some(), is_direct, "{text}");
             let rows = rows(&select.table);
             for bounds in [
@@ -169,9 +163,9 @@ fn rows_written_directly_equal_those_written_through_slots() {
             ] {
                 let mut cursor: Option<Cursor> = None;
                 loop {
-                    let directly = page(&select, &layout, &rows, bounds, cursor.as_ref());
+                    let directly = page(&select, &rows, bounds, cursor.as_ref());
                     let direct_rows = select.direct_rows.take();
-                    let through_slots = page(&select, &layout, &rows, bounds, cursor.as_ref());
+                    let through_slots = page(&select, &rows, bounds, cursor.as_ref());
                     select.direct_rows = direct_rows;
                     assert_eq!(directly.rows, through_slots.rows, "{text}");
                     assert_eq!(directly.row_count, through_slots.row_count, "{text}");
@@ -199,7 +193,7 @@ fn statements_with_filters_or_collections_go_through_slots() {
         "SELECT x, a FROM k.plain WHERE p IN (1, 2) AND q = 'x' ORDER BY x",
         "SELECT * FROM k.counters",
     ] {
-        assert!(plan(&catalog, text).0.direct_rows.is_none(), "{text}");
+        assert!(select(&catalog, text).direct_rows.is_none(), "{text}");
     }
 }
 
@@ -210,7 +204,7 @@ fn more_cells_than_are_kept_at_once_go_through_slots() {
         format!("CREATE TABLE k.wide (p int PRIMARY KEY, {} text)", columns(20).replace(", ", " text, "));
     let catalog = catalog_of(&[SCHEMA[0], &table]);
     for (count, is_direct) in [(16, true), (17, false)] {
-        let (select, _) = plan(&catalog, &format!("SELECT {} FROM k.wide", columns(count)));
+        let select = select(&catalog, &format!("SELECT {} FROM k.wide", columns(count)));
         assert_eq!(select.direct_rows.is_some(), is_direct, "{count} columns");
     }
 }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use helenus_engine::{Cell, CellKind, Mutation, RowBuilder, RowRef, TableId, counter};
 
 use super::cells::ListPlaces;
-use super::json_insert::expand_json;
 use super::moment::{ExistingRows, WriteMoment};
 use super::partition_change::PartitionChange;
 use super::statement::StatementWriter;
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
-use crate::run::keys::partition_keys;
+use crate::run::keys::PartitionKeys;
 use crate::schema::catalog::Table;
 use crate::stored_key::PartitionKey;
 
@@ -44,24 +43,20 @@ impl MutationSet {
         Self { is_meant: Some(is_meant), ..Self::default() }
     }
 
-    /// Adds the changes of a statement.
+    /// Adds the changes that a statement makes to partitions. `plan` and `keys` come from [`expand`].
+    ///
+    /// [`expand`]: super::expand
     pub fn add(
         &mut self,
         plan: &ModifyPlan,
+        keys: PartitionKeys,
         bindings: &Bindings<'_>,
         moment: &WriteMoment,
         existing: Option<&dyn ExistingRows>,
     ) -> Result<()> {
-        let expanded;
-        let plan = match &plan.json {
-            Some(_) => {
-                expanded = expand_json(plan, bindings)?;
-                &expanded
-            }
-            None => plan,
-        };
+        assert!(plan.json.is_none(), "an INSERT JSON is expanded before it is executed");
         let writer = StatementWriter::new(plan, bindings, moment, existing)?;
-        for key in partition_keys(&plan.partition, &plan.table, bindings)? {
+        for key in keys {
             if self.is_meant.as_ref().is_none_or(|is_meant| is_meant(key.token)) {
                 let mut places = self.list_places;
                 writer.write(self.partition(&plan.table, key, writer.expected_bytes())?, &mut places)?;

@@ -5,7 +5,6 @@ use helenus_engine::{CellKind, Liveness, Operation as EngineOperation};
 
 use super::*;
 use crate::functions::CallContext;
-use crate::plan::Plan;
 use crate::plan::term::{BindValue, Bindings};
 use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::catalog_of;
@@ -38,8 +37,10 @@ fn mutations(catalog: &CatalogView, statements: &[(&str, &[BindValue<'_>])]) -> 
     let mut set = MutationSet::default();
     for (text, values) in statements {
         let statement = Statement::new(text, None, catalog).unwrap();
-        let Plan::Modify(plan) = &statement.plan else { panic!("{text} changes nothing") };
-        set.add(plan, &Bindings { values, call: &call }, &MOMENT, None).unwrap();
+        let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
+        let bindings = Bindings { values, call: &call };
+        let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
+        set.add(&plan, keys, &bindings, &MOMENT, None).unwrap();
     }
     set.finish(&MOMENT, None).unwrap()
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cql_lite::frame::Consistency;
-use cql_lite::syntax::parse;
 use futures::future::LocalBoxFuture;
 use helenus_engine::io::{Clock, CrashStyle, Disk, Environment, InlineBackground, SimulatedDisk, SplitMix64};
 use helenus_internode::endpoint::Endpoint;
@@ -110,7 +109,11 @@ impl std::ops::Deref for Node {
 
 impl Node {
     pub async fn ddl(&self, statement: &str) -> Result<coordinator::Outcome> {
-        change(self.0.clone(), parse(statement).unwrap(), None).await
+        let statement = Statement::new(statement, None, &self.catalog_view())?;
+        let Statement::Schema(statement) = statement else {
+            panic!("{} changes no schema", &*statement.text)
+        };
+        change(self.0.clone(), statement).await
     }
 }
 
@@ -365,7 +368,7 @@ impl World {
             now_seconds: None,
         };
         self.on(index, move |context| async move {
-            let statement = Arc::new(Statement::new(&text, None, &context.catalog_view())?);
+            let statement = Statement::new(&text, None, &context.catalog_view())?;
             let values = BorrowedValues::new();
             let execution = request::execute(&context, &statement, &values, &options, &mut Vec::new())?;
             let outcome = match execution {

@@ -9,9 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_query::error::{RequestError, Result};
-use helenus_query::plan::Plan;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::plan::term::Bindings;
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::{PartitionKey, SourceRow};
@@ -22,7 +20,7 @@ use super::round::{Agreement, Verdict, agree};
 use super::turns::Turn;
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::paxos::operation::Operation;
-use crate::coordinator::prepared_read::{Prepared, mark_passed, prepare};
+use crate::coordinator::prepared_read::{PreparedRead, mark_passed};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
 
@@ -39,37 +37,26 @@ pub fn is_replicated(context: &ShardContext, table: &Table) -> bool {
 }
 
 /// Executes a SELECT on the shard where all operations that this node coordinates on the partition run.
-pub async fn select(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
+pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
     let owner = {
-        let plan = plan_of(&request)?;
-        let values = request.bindings.borrow();
-        let bindings = Bindings { values: &values, call: &request.call };
-        let prepared = prepare(&context, &request.statement, plan, &bindings, &request.options)?;
+        let values = request.values.borrow();
+        let prepared = PreparedRead::new(&context, &request.with(&values))?;
         prepared.ranges.first().and_then(|range| range.owner).unwrap_or(context.index)
     };
     context.run_on(owner, move |context| Box::pin(select_at_owner(context, request))).await?
 }
 
-fn plan_of(request: &OwnedRequest) -> Result<&SelectPlan> {
-    match &request.statement.plan {
-        Plan::Select { select, .. } => Ok(select),
-        _ => Err(RequestError::Server("not a SELECT".to_owned())),
-    }
-}
-
-async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest) -> Result<Outcome> {
-    let Plan::Select { select: plan, layout } = &request.statement.plan else {
-        return Err(RequestError::Server("not a SELECT".to_owned()));
-    };
+async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
+    let values = request.values.borrow();
+    let request = request.with(&values);
+    let plan = request.plan();
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
-    let values = request.bindings.borrow();
-    let bindings = Bindings { values: &values, call: &request.call };
     let mut limits = None;
     loop {
-        let prepared = prepare(&context, &request.statement, plan, &bindings, &request.options)?;
-        let Prepared { ranges, cursor, bounds, now_seconds } = prepared;
-        let run = SelectRun::new(plan, layout, bindings, now_seconds, bounds, cursor.as_ref())?;
+        let prepared = PreparedRead::new(&context, &request)?;
+        let run = prepared.run(&request)?;
+        let PreparedRead { ranges, now_seconds, .. } = prepared;
         if run.is_exhausted() {
             return run.page(false).map(Outcome::Rows);
         }

@@ -18,12 +18,7 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::bind::{OwnedBindings, Rewritten, check};
 use helenus_query::error::{FailureReason, RequestError, Result};
-use helenus_query::functions::CallContext;
-use helenus_query::plan::Plan;
-use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::plan::term::{BindValue, Bindings};
-use helenus_query::run::keys::partition_keys;
-use helenus_query::run::modify::expand_json;
+use helenus_query::plan::term::BindValue;
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Statement, statement_id};
 use helenus_ring::member::Member;
@@ -33,12 +28,12 @@ use super::message::{ReplicaRequest, ReplicaResponse};
 use super::write::{self, WriteOptions};
 use super::{admission, epoch};
 use crate::coordinator::RequestOptions;
+use crate::coordinator::bound_statement::{BoundStatement, Modification, unrepeatable_key};
 use crate::coordinator::local_write::apply_statements;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::forwarded::{
     ForwardRequest, ForwardedError, ForwardedKind, ForwardedStatement, ForwardedValue,
 };
-use crate::coordinator::transaction_statement::TransactionStatement;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
 /// Statements that read before they write, all on the partition of one token.
@@ -46,10 +41,11 @@ use crate::shard::context::{IGNORE_MSB, ShardContext};
 pub struct Led {
     pub token: i64,
     pub table: Arc<Table>,
-    pub statements: Vec<(TransactionStatement, OwnedBindings)>,
+    pub statements: Vec<BoundStatement>,
     /// Includes the timestamp of all mutations of the request.
     pub options: RequestOptions,
-    pub call: CallContext,
+    /// Time of the request, in microseconds since the epoch.
+    pub now_micros: i64,
     pub kind: ForwardedKind,
     /// Monotonic time on the clock of this node.
     pub deadline: Duration,
@@ -160,11 +156,11 @@ async fn forward(
     let request = ReplicaRequest::Forward(ForwardRequest {
         epoch,
         token: led.token,
-        statements: led.statements.iter().map(travelling).collect(),
+        statements: led.statements.iter().map(forwarded).collect(),
         consistency: consistency.code(),
         timestamp: led.options.timestamp.unwrap_or_else(|| context.next_timestamp()),
         now_seconds: led.options.now_seconds,
-        now_micros: led.call.now_micros,
+        now_micros: led.now_micros,
         kind: led.kind,
         timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
     });
@@ -191,16 +187,14 @@ async fn forward(
     }
 }
 
-fn travelling((statement, bindings): &(TransactionStatement, OwnedBindings)) -> ForwardedStatement {
-    let (statement, index) = match statement {
-        TransactionStatement::Statement(statement) => (statement, None),
-        TransactionStatement::InBatch { batch, index } => (batch, u32::try_from(*index).ok()),
-    };
+fn forwarded(bound: &BoundStatement) -> ForwardedStatement {
+    let (source, index) = bound.modification.source();
     ForwardedStatement {
-        text: statement.text.to_string(),
-        keyspace: statement.keyspace.as_deref().map(str::to_owned),
-        index,
-        values: bindings
+        text: source.text.to_string(),
+        keyspace: source.keyspace.as_deref().map(str::to_owned),
+        index: index.map(|index| index as u32),
+        values: bound
+            .values
             .borrow()
             .iter()
             .map(|value| match value {
@@ -223,17 +217,9 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         epoch::refuse_stale(&context, epoch)?;
     }
     let (changes, position) = {
-        let values: Vec<_> = led.statements.iter().map(|(_, owned)| owned.borrow()).collect();
-        let bindings: Vec<Bindings<'_>> =
-            values.iter().map(|values| Bindings { values, call: &led.call }).collect();
-        let mut planned = Vec::with_capacity(led.statements.len());
-        for ((statement, _), bindings) in led.statements.iter().zip(&bindings) {
-            planned.push((statement.plan()?, bindings));
-        }
-        check_partition(&planned, led.token)?;
         let (token, level) = (led.token, led.options.consistency);
         let is_meant = move |candidate: i64| candidate == token;
-        apply_statements(&context, &planned, &led.options, Box::new(is_meant), |changes| {
+        apply_statements(&context, &led.statements, &led.options, Box::new(is_meant), |changes| {
             let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
             admission::check_room(&context, bytes)?;
             changes.iter().try_for_each(|change| write::check_alive(&context, change, level))
@@ -251,21 +237,6 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
             is_applied_here: true,
         };
         write::write(&context, changes, options).await?;
-    }
-    Ok(())
-}
-
-/// Checks that the statements name the same partition here as at the coordinator.
-fn check_partition(statements: &[(&ModifyPlan, &Bindings<'_>)], token: i64) -> Result<()> {
-    for (plan, bindings) in statements {
-        let plan = expand_json(plan, bindings)?;
-        let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
-        if keys.iter().all(|key| key.token != token) {
-            return Err(RequestError::invalid(
-                "A statement that reads before it writes cannot compute its partition key with a function whose \
-                 results differ from call to call",
-            ));
-        }
     }
     Ok(())
 }
@@ -311,24 +282,29 @@ fn unpack(
     consistency: Consistency,
     timeout: Duration,
 ) -> Result<Led> {
+    let mut call = context.call_context();
+    call.now_micros = request.now_micros;
     let mut statements = Vec::with_capacity(request.statements.len());
     let mut table = None;
     for forwarded in &request.statements {
         let statement = statement(context, forwarded)?;
         let values = values(&statement, &forwarded.values)?;
-        let statement = match (forwarded.index, &statement.plan) {
-            (None, Plan::Modify(_)) => TransactionStatement::Statement(statement),
-            (Some(index), Plan::Batch(_)) => {
-                TransactionStatement::InBatch { batch: statement, index: index as usize }
+        let modification = match (forwarded.index.map(|index| index as usize), statement) {
+            (None, Statement::Modify(statement)) => Modification::Single(statement),
+            (Some(index), Statement::Batch(batch)) if index < batch.plan.statements.len() => {
+                Modification::InBatch { batch, index }
             }
             _ => return Err(RequestError::invalid("Only modifications are forwarded")),
         };
-        table = Some(statement.plan()?.table.clone());
-        statements.push((statement, values));
+        let bound = BoundStatement::new(modification, values, call)?;
+        // The same partition as at the coordinator.
+        if bound.keys.iter().all(|key| key.token != request.token) {
+            return Err(unrepeatable_key());
+        }
+        table = Some(bound.plan().table.clone());
+        statements.push(bound);
     }
     let table = table.ok_or_else(|| RequestError::invalid("Nothing was forwarded"))?;
-    let mut call = context.call_context();
-    call.now_micros = request.now_micros;
     Ok(Led {
         token: request.token,
         table,
@@ -341,20 +317,20 @@ fn unpack(
             timestamp: Some(request.timestamp),
             now_seconds: request.now_seconds,
         },
-        call,
+        now_micros: request.now_micros,
         kind: request.kind,
         deadline: context.clock.monotonic() + timeout,
     })
 }
 
 /// Usually found in the cache: drivers prepare on every node.
-fn statement(context: &ShardContext, forwarded: &ForwardedStatement) -> Result<Arc<Statement>> {
+fn statement(context: &ShardContext, forwarded: &ForwardedStatement) -> Result<Statement> {
     let view = context.catalog_view();
     let keyspace = forwarded.keyspace.as_deref();
     let id = statement_id(&forwarded.text, keyspace);
     match context.statements.get(&context.node.registry, &id, &view) {
         Ok(statement) => Ok(statement),
-        Err(_) => Ok(Arc::new(Statement::new(&forwarded.text, keyspace, &view)?)),
+        Err(_) => Statement::new(&forwarded.text, keyspace, &view),
     }
 }
 

@@ -11,9 +11,8 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_query::error::{FailureReason, RequestError};
-use helenus_query::plan::Plan;
 use helenus_query::plan::term::Bindings;
-use helenus_query::run::modify::{MutationSet, PartitionMutation};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
 use helenus_query::statement::Statement;
 use helenus_ring::member::{MemberState, Phase};
 
@@ -46,8 +45,10 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
     let mut set = MutationSet::default();
     for text in texts {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();
-        let Plan::Modify(plan) = &statement.plan else { panic!("{text} changes nothing") };
-        set.add(plan, &Bindings { values: &[], call: &call }, &moment, None).unwrap();
+        let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
+        let bindings = Bindings { values: &[], call: &call };
+        let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
+        set.add(&plan, keys, &bindings, &moment, None).unwrap();
     }
     set.finish(&moment, None).unwrap()
 }

@@ -160,8 +160,8 @@ async fn carry_out(
     context: &Rc<ShardContext>,
     text: &str,
     options: &RequestOptions,
-) -> Result<(Arc<Statement>, Outcome)> {
-    let statement = Arc::new(Statement::new(text, None, &context.catalog_view())?);
+) -> Result<(Statement, Outcome)> {
+    let statement = Statement::new(text, None, &context.catalog_view())?;
     let values = BorrowedValues::new();
     let execution = request::execute(context, &statement, &values, options, &mut Vec::new())?;
     let outcome = match execution {

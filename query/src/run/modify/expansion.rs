@@ -1,16 +1,35 @@
-//! INSERT JSON: converts the document to an INSERT of constants.
+//! What of a modification follows from its values once for a request: the INSERT that an INSERT JSON stands for, and the
+//! partitions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cql_lite::types::json;
 
 use crate::error::{RequestError, Result};
-use crate::plan::modify::{ModifyPlan, fill_insert};
+use crate::plan::modify::{JsonInsert, ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
+use crate::run::keys::{PartitionKeys, partition_keys};
 
-/// Reads the document of an INSERT JSON. Returns an INSERT of constants.
-pub fn expand_json(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<ModifyPlan> {
-    let Some(insert) = &plan.json else { return Ok(plan.clone()) };
+/// The plan with the document of an INSERT JSON expanded, and the partitions that it names.
+pub fn expand<'p>(
+    plan: &'p ModifyPlan,
+    bindings: &Bindings<'_>,
+) -> Result<(Cow<'p, ModifyPlan>, PartitionKeys)> {
+    let plan = match &plan.json {
+        None => Cow::Borrowed(plan),
+        Some(insert) => Cow::Owned(insert_of_constants(plan, insert, bindings)?),
+    };
+    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
+    Ok((plan, keys))
+}
+
+/// The INSERT of constants that the document of an INSERT JSON stands for.
+fn insert_of_constants(
+    plan: &ModifyPlan,
+    insert: &JsonInsert,
+    bindings: &Bindings<'_>,
+) -> Result<ModifyPlan> {
     let document = match insert.document.evaluate(bindings)? {
         Bound::Bytes(bytes) => bytes,
         Bound::Null | Bound::Unset => {

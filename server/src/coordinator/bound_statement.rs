@@ -1,0 +1,133 @@
+//! A modification with its values: what follows from both is computed once for a request.
+//!
+//! Invariant: the partitions that a statement names are the same wherever a request uses them on this node, also where a
+//! function computed them whose results differ from call to call.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use helenus_query::bind::{BorrowedValues, OwnedBindings};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::BatchPlan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::restrictions::Values;
+use helenus_query::plan::term::{Bindings, Term};
+use helenus_query::run::keys::PartitionKeys;
+use helenus_query::run::modify::{ExistingRows, MutationSet, WriteMoment, expand};
+use helenus_query::statement::{Description, Prepared, Statement};
+
+/// A modification of its own, or one of a batch.
+#[derive(Clone)]
+pub enum Modification {
+    Single(Arc<Prepared<ModifyPlan>>),
+    /// One statement of a BATCH text.
+    InBatch {
+        batch: Arc<Prepared<BatchPlan>>,
+        index: usize,
+    },
+}
+
+impl Modification {
+    /// A statement of a BATCH message.
+    pub fn of(statement: Statement) -> Result<Self> {
+        match statement {
+            Statement::Modify(statement) => Ok(Self::Single(statement)),
+            _ => Err(RequestError::invalid(
+                "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+            )),
+        }
+    }
+
+    pub fn plan(&self) -> &ModifyPlan {
+        match self {
+            Self::Single(statement) => &statement.plan,
+            Self::InBatch { batch, index } => &batch.plan.statements[*index],
+        }
+    }
+
+    /// The text that has this statement, and its index in that text if it is a BATCH.
+    pub fn source(&self) -> (&Description, Option<usize>) {
+        match self {
+            Self::Single(statement) => (statement, None),
+            Self::InBatch { batch, index } => (batch, Some(*index)),
+        }
+    }
+}
+
+/// A modification with its values and the partitions that it names.
+#[derive(Clone)]
+pub struct BoundStatement {
+    pub modification: Modification,
+    pub values: OwnedBindings,
+    pub keys: PartitionKeys,
+    call: CallContext,
+    /// The INSERT that an INSERT JSON stands for.
+    expanded: Option<Arc<ModifyPlan>>,
+}
+
+impl BoundStatement {
+    pub fn new(modification: Modification, values: OwnedBindings, call: CallContext) -> Result<Self> {
+        let (expanded, keys) = {
+            let values = values.borrow();
+            let (plan, keys) = expand(modification.plan(), &Bindings { values: &values, call: &call })?;
+            let expanded = match plan {
+                Cow::Owned(plan) => Some(Arc::new(plan)),
+                Cow::Borrowed(_) => None,
+            };
+            (expanded, keys)
+        };
+        Ok(Self { modification, values, keys, call, expanded })
+    }
+
+    /// The plan, with INSERT JSON expanded.
+    pub fn plan(&self) -> &ModifyPlan {
+        self.expanded.as_deref().unwrap_or_else(|| self.modification.plan())
+    }
+
+    /// Refuses a partition key that another node would not compute again from the text and the values.
+    pub fn check_repeatable(&self) -> Result<()> {
+        let is_given =
+            |values: &Values| matches!(values.only(), Some(Term::Constant(_) | Term::Marker { .. }));
+        if self.plan().partition.iter().all(is_given) {
+            return Ok(());
+        }
+        let again = Self::new(self.modification.clone(), self.values.clone(), self.call)?;
+        if again.keys == self.keys { Ok(()) } else { Err(unrepeatable_key()) }
+    }
+
+    /// The values in the form in which plans evaluate them.
+    pub fn borrow(&self) -> BoundValues<'_> {
+        BoundValues { values: self.values.borrow(), call: &self.call }
+    }
+
+    /// Adds the changes of the statement to a set.
+    pub fn add_to(
+        &self,
+        set: &mut MutationSet,
+        moment: &WriteMoment,
+        existing: Option<&dyn ExistingRows>,
+    ) -> Result<()> {
+        set.add(self.plan(), self.keys.clone(), &self.borrow().bindings(), moment, existing)
+    }
+}
+
+/// Borrowed values of a [`BoundStatement`].
+pub struct BoundValues<'a> {
+    values: BorrowedValues<'a>,
+    call: &'a CallContext,
+}
+
+impl BoundValues<'_> {
+    pub fn bindings(&self) -> Bindings<'_> {
+        Bindings { values: &self.values, call: self.call }
+    }
+}
+
+/// The error for a partition key that differs from call to call.
+pub fn unrepeatable_key() -> RequestError {
+    RequestError::invalid(
+        "A statement that reads before it writes cannot compute its partition key with a function whose results differ \
+         from call to call",
+    )
+}
