@@ -61,7 +61,7 @@ fn catalog() -> Result<CatalogView, Failure> {
         };
         catalog = ddl::execute(&catalog, &syntax::parse(text)?, None, &context)?.catalog;
     }
-    Ok(CatalogView { generation: 1, catalog })
+    Ok(CatalogView::new(1, catalog))
 }
 
 /// An EXECUTE of an INSERT of six values: frame decoded, statement found, values checked.

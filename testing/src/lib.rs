@@ -29,7 +29,7 @@ pub const KEYSPACE: &str = "ks";
 ///
 /// Ids of tables and versions of the schema are numbers that follow from the order of the statements.
 pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
-    let start = CatalogView { generation: 1, catalog: Arc::new(initial_catalog(Uuid::nil())) };
+    let start = CatalogView::new(1, Arc::new(initial_catalog(Uuid::nil())));
     (1_u128..).zip(statements).fold(start, |view, (number, text)| changed(&view, number, text.as_ref()))
 }
 
@@ -45,7 +45,7 @@ pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
     let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let change = ddl::execute(&view.catalog, &statement, Some(KEYSPACE), &context);
     let catalog = change.unwrap_or_else(|error| panic!("{text}: {error}")).catalog;
-    CatalogView { generation: view.generation, catalog }
+    CatalogView::new(view.generation, catalog)
 }
 
 /// A catalog in the file of version 1, as programs before the metadata log stored it.

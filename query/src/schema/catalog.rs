@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::types::{CqlType, UserType};
+use hashbrown::HashMap;
 use helenus_engine::TableId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -31,6 +32,20 @@ pub struct Catalog {
 pub struct CatalogView {
     pub generation: u64,
     pub catalog: Arc<Catalog>,
+    tables_by_id: Arc<HashMap<Uuid, Arc<Table>>>,
+}
+
+impl CatalogView {
+    pub fn new(generation: u64, catalog: Arc<Catalog>) -> Self {
+        let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let tables_by_id = tables.map(|table| (table.id, table.clone())).collect();
+        Self { generation, catalog, tables_by_id: Arc::new(tables_by_id) }
+    }
+
+    /// The table with this id.
+    pub fn table(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.tables_by_id.get(&Uuid::from_bytes(id.0))
+    }
 }
 
 /// A keyspace: a replication strategy and its tables and types.

@@ -22,5 +22,5 @@ pub fn catalog_of(statements: &[&str]) -> CatalogView {
         };
         catalog = ddl::execute(&catalog, &syntax::parse(text).unwrap(), None, &context).unwrap().catalog;
     }
-    CatalogView { generation: 1, catalog }
+    CatalogView::new(1, catalog)
 }

@@ -100,7 +100,7 @@ async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()>
     let present = context.catalog_view().clone();
     let is_same = Arc::ptr_eq(&present.catalog, &state.catalog);
     let generation = present.generation + u64::from(!is_same);
-    let catalog = CatalogView { generation, catalog: state.catalog.clone() };
+    let catalog = CatalogView::new(generation, state.catalog.clone());
     let alive = context.cluster().alive.clone();
     let cluster = Arc::new(ClusterView::new(state.topology.clone(), alive, &state.catalog));
     on_every_shard(context, move |context| {

@@ -138,7 +138,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         connections: AtomicUsize::new(0),
         config,
     });
-    let catalog = CatalogView { generation: 1, catalog };
+    let catalog = CatalogView::new(1, catalog);
     Ok(Assembled { shared, queues, catalog, cluster: Arc::new(cluster) })
 }
 

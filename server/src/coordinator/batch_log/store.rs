@@ -24,7 +24,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
 use crate::coordinator::local_write::apply_here;
-use crate::coordinator::replica::hints::{revive, table_by_id};
+use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
@@ -148,10 +148,10 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             continue;
         }
         // Mutations of tables that were dropped since then are left out.
-        let catalog = context.catalog();
+        let catalog = context.catalog_view().clone();
         let known = mutations.into_iter().filter_map(|mutation| {
             let view = mutation.view().ok()?;
-            let (token, table) = (view.token, table_by_id(&catalog, &view.table)?);
+            let (token, table) = (view.token, catalog.table(view.table)?.clone());
             Some(PartitionMutation { token, table, mutation })
         });
         if only_here::apply(context, known.collect()).await?.is_empty() {

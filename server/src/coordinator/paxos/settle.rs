@@ -29,7 +29,6 @@ use super::round::{Verdict, agree, send};
 use super::state::Registers;
 use super::store;
 use crate::coordinator::paxos::operation::Operation;
-use crate::coordinator::replica::hints::table_by_id;
 use crate::shard::context::ShardContext;
 
 /// Rows that are read in one turn.
@@ -61,7 +60,7 @@ pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
         let part = store::load_part(&context.shard, &start, PART_ROWS).map_err(failed)?;
         for (name, registers) in part.states {
             let Some(rested) = rested_times(context, &registers) else { continue };
-            let Some(table) = table_by_id(&context.catalog(), &TableId(name.table_id)) else {
+            let Some(table) = context.catalog_view().table(TableId(name.table_id)).cloned() else {
                 store::remove(&context.shard, &name, context.now_seconds()).map_err(failed)?;
                 continue;
             };

@@ -30,7 +30,6 @@ use helenus_engine::{
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
-use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
@@ -298,20 +297,10 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-/// The stored table with this id.
-pub fn table_by_id(catalog: &Catalog, id: &TableId) -> Option<std::sync::Arc<Table>> {
-    catalog
-        .keyspaces
-        .values()
-        .flat_map(|keyspace| keyspace.tables.values())
-        .find(|table| table.id.as_bytes() == &id.0)
-        .cloned()
-}
-
 /// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
     let view = mutation.view().ok()?;
-    let table = table_by_id(&context.catalog(), &view.table)?;
+    let table = context.catalog_view().table(view.table)?.clone();
     if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;
     }

@@ -17,8 +17,8 @@ use helenus_ring::member::{Member, MemberState};
 
 use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove, server};
 use crate::coordinator::replica::apply::apply_at_replica;
+use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::hints::target::Target;
-use crate::coordinator::replica::hints::{revive, table_by_id};
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -283,7 +283,7 @@ pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<Repl
     let parsed =
         Mutation::from_bytes(mutation.clone()).map_err(|error| Failure::Malformed(error.to_string()))?;
     let view = parsed.view().map_err(|error| Failure::Malformed(error.to_string()))?;
-    let Some(table) = table_by_id(&context.catalog(), &view.table) else {
+    let Some(table) = context.catalog_view().table(view.table).cloned() else {
         return Err(Failure::UnknownTable { table_id: u128::from_be_bytes(view.table.0) });
     };
     let (epoch, is_settled) = {

@@ -269,7 +269,7 @@ impl Cluster {
         })
         .await
         .unwrap();
-        let view = CatalogView { generation: 2, catalog: self.catalog.clone() };
+        let view = CatalogView::new(2, self.catalog.clone());
         let mut shards = Vec::new();
         for (index, queue) in assembled.queues.into_iter().enumerate() {
             let parts = ShardParts {
