@@ -26,7 +26,7 @@ use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 use helenus_query::schema::catalog::CatalogView;
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::options::DataCenters;
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_query::statement::{Prepared, Registry, Statement, StatementCache};
 use helenus_query::stored_key::SourceRow;
 use uuid::Uuid;

@@ -8,6 +8,7 @@ pub mod document;
 pub mod options;
 pub mod store;
 pub mod system_keyspaces;
+pub mod system_tables;
 #[cfg(test)]
 pub(crate) mod test_catalog;
 pub mod virtual_tables;

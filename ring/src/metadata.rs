@@ -17,7 +17,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::SchemaChangeEvent;
 use helenus_query::schema::document::{CatalogDocument, DocumentError};
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

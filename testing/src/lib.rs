@@ -14,7 +14,7 @@ use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::options::DataCenters;
 use helenus_query::schema::store;
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 use uuid::Uuid;

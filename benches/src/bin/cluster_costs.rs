@@ -29,7 +29,7 @@ use helenus_internode::service;
 use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::document::CatalogDocument;
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_ring::member::{Member, MemberState, Phase};
 use helenus_ring::metadata::{self, ClusterState, Command, Outcome, SchemaChangeCommand};
 use helenus_ring::placement::Placement;

@@ -17,6 +17,7 @@ use cql_lite::syntax::ast::{FunctionName, Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::table::define_table;
 pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;

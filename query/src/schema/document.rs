@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
 use super::options::TableOptions;
-use super::system_keyspaces;
+use super::{system_keyspaces, system_tables};
 
 /// The reason why a document is not a catalog.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ impl CatalogDocument {
 
     /// The catalog of a complete document, with the system keyspaces of this program.
     pub fn catalog(&self) -> Result<Catalog, DocumentError> {
-        self.over(&system_keyspaces::initial_catalog(Uuid::nil()))
+        self.over(&system_tables::initial_catalog(Uuid::nil()))
     }
 
     /// A catalog with these keyspaces added or replaced.

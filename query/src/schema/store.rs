@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::schema::ddl::tests::Session;
-    use crate::schema::system_keyspaces;
+    use crate::schema::system_tables;
 
     fn catalog() -> Catalog {
         let session = Session::with(&[
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_header_is_as_described() {
-        let bytes = encode(&system_keyspaces::initial_catalog(Uuid::nil())).unwrap();
+        let bytes = encode(&system_tables::initial_catalog(Uuid::nil())).unwrap();
         assert_eq!(&bytes[..16], b"HELENUSCATALOG\x00\x01");
         let length = u32::from_be_bytes(bytes[16..20].try_into().unwrap());
         assert_eq!(length as usize, bytes.len() - HEADER_BYTES);

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::schema::catalog::CatalogView;
 use crate::schema::ddl::{self, DdlContext};
 use crate::schema::options::DataCenters;
-use crate::schema::system_keyspaces::initial_catalog;
+use crate::schema::system_tables::initial_catalog;
 
 /// The catalog of a node on which these statements were executed.
 pub fn catalog_of(statements: &[&str]) -> CatalogView {

@@ -243,13 +243,14 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
+    use helenus_query::schema::system_tables;
     use helenus_ring::member::MemberState;
     use uuid::Uuid;
 
     use super::*;
 
     fn single() -> ClusterView {
-        ClusterView::new(Arc::default(), Arc::default(), &system_keyspaces::initial_catalog(Uuid::nil()))
+        ClusterView::new(Arc::default(), Arc::default(), &system_tables::initial_catalog(Uuid::nil()))
     }
 
     fn member(number: u8, data_center: &str) -> Member {
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn system_tables_of_a_node_answer_at_every_level() {
-        let catalog = system_keyspaces::initial_catalog(Uuid::nil());
+        let catalog = system_tables::initial_catalog(Uuid::nil());
         let local = catalog.table("system", "local").unwrap();
         check(&catalog, &single(), local, Consistency::All, Access::Read).unwrap();
         check(&catalog, &single(), local, Consistency::Three, Access::Read).unwrap();
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn more_replicas_than_live_are_unavailable() {
-        let mut catalog = system_keyspaces::initial_catalog(Uuid::nil());
+        let mut catalog = system_tables::initial_catalog(Uuid::nil());
         let mut keyspace = (**catalog.keyspace("system_traces").unwrap()).clone();
         keyspace.name = "shop".to_owned();
         keyspace.replication = Replication::Simple { replication_factor: 3 };

@@ -18,7 +18,7 @@ use helenus_engine::{Shard, ShardOptions, TableId};
 use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::Registry;
 use helenus_ring::HostId;

@@ -12,6 +12,8 @@ use super::{
     Change, ChangeTarget, ChangeType, Ddl, MAX_TABLE_NAME_LENGTH, TableAction, configuration, event, invalid,
     is_valid_name, refuse_system_keyspace, unsupported,
 };
+use uuid::Uuid;
+
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, ColumnKind, Keyspace, Table, TableKind};
 use crate::schema::options::{Properties, TableOptions};
@@ -21,7 +23,7 @@ impl Ddl<'_> {
         let keyspace_name = self.keyspace_name(create.table.keyspace.as_ref())?;
         refuse_system_keyspace(keyspace_name)?;
         let name = create.table.name.as_str();
-        let primary_key = the_primary_key(create)?;
+        the_primary_key(create)?;
         check_names(create)?;
         let keyspace = self.modifiable_keyspace(keyspace_name)?;
         if keyspace.tables.contains_key(name) {
@@ -37,39 +39,13 @@ impl Ddl<'_> {
         if create.options.compact_storage {
             return unsupported("COMPACT STORAGE tables");
         }
-        let (options, chosen_id) = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?;
+        let chosen_id = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?.1;
         let id = chosen_id.unwrap_or(self.context.new_table_id);
         let mut all_tables = self.catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         if let Some(other) = all_tables.find(|table| table.id == id) {
             return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
         }
-        let columns = columns(create, primary_key, keyspace)?;
-        let mut table = Table {
-            keyspace: keyspace_name.to_owned(),
-            name: name.to_owned(),
-            id,
-            kind: TableKind::Stored,
-            columns,
-            partition_key_count: 0,
-            clustering_key_count: 0,
-            options,
-            is_counter: false,
-            dropped_columns: Vec::new(),
-            next_column_id: 0,
-        };
-        table.arrange_columns();
-        for (id, column) in (0_u32..).zip(&mut table.columns) {
-            column.id = id;
-        }
-        table.next_column_id = table.columns.len() as u32;
-        let is_counter = |column: &Column| column.column_type == CqlType::Counter;
-        table.is_counter = table.value_columns().iter().any(is_counter);
-        if table.is_counter {
-            if !table.value_columns().iter().all(is_counter) {
-                return invalid("Cannot mix counter and non counter columns in the same table");
-            }
-            refuse_time_to_live_of_counters(&table)?;
-        }
+        let table = define_table(create, keyspace, TableKind::Stored, id)?;
         if !is_valid_name(name, MAX_TABLE_NAME_LENGTH) {
             return invalid(format!(
                 "{}: Table name must not be empty, more than {MAX_TABLE_NAME_LENGTH} characters long, or contain \
@@ -113,6 +89,39 @@ impl Ddl<'_> {
             table_actions: vec![action],
         })
     }
+}
+
+/// The table that a CREATE TABLE defines in a keyspace.
+pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, id: Uuid) -> Result<Table> {
+    let primary_key = the_primary_key(create)?;
+    let (options, _) = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?;
+    let mut table = Table {
+        keyspace: keyspace.name.clone(),
+        name: create.table.name.as_str().to_owned(),
+        id,
+        kind,
+        columns: columns(create, primary_key, keyspace)?,
+        partition_key_count: 0,
+        clustering_key_count: 0,
+        options,
+        is_counter: false,
+        dropped_columns: Vec::new(),
+        next_column_id: 0,
+    };
+    table.arrange_columns();
+    for (id, column) in (0_u32..).zip(&mut table.columns) {
+        column.id = id;
+    }
+    table.next_column_id = table.columns.len() as u32;
+    let is_counter = |column: &Column| column.column_type == CqlType::Counter;
+    table.is_counter = table.value_columns().iter().any(is_counter);
+    if table.is_counter {
+        if !table.value_columns().iter().all(is_counter) {
+            return invalid("Cannot mix counter and non counter columns in the same table");
+        }
+        refuse_time_to_live_of_counters(&table)?;
+    }
+    Ok(table)
 }
 
 fn the_primary_key(create: &CreateTable) -> Result<&PrimaryKey> {

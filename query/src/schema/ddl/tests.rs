@@ -6,6 +6,7 @@ use cql_lite::syntax::parse;
 
 use super::*;
 use crate::schema::catalog::{ColumnKind, Replication};
+use crate::schema::system_tables;
 
 /// A catalog on which statements are executed one after the other.
 pub(crate) struct Session {
@@ -18,7 +19,7 @@ impl Session {
     /// A new node.
     pub fn new() -> Self {
         Self {
-            catalog: Arc::new(system_keyspaces::initial_catalog(Uuid::nil())),
+            catalog: Arc::new(system_tables::initial_catalog(Uuid::nil())),
             keyspace: Some("ks"),
             statements: 0,
         }
@@ -498,7 +499,7 @@ fn unsupported_features_are_named() {
 
 #[test]
 fn a_name_without_a_keyspace_needs_one_in_use() {
-    let catalog = system_keyspaces::initial_catalog(Uuid::nil());
+    let catalog = system_tables::initial_catalog(Uuid::nil());
     let statement = parse("CREATE TABLE t (k int PRIMARY KEY)").unwrap();
     let error = execute(&catalog, &statement, None, &context()).unwrap_err();
     assert!(error.to_string().starts_with("No keyspace has been specified. USE a keyspace"));

@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 use super::*;
 use crate::schema::ddl::{DdlContext, execute};
+use crate::schema::system_tables;
 
 /// A new node.
 fn node() -> Catalog {
-    system_keyspaces::initial_catalog(Uuid::nil())
+    system_tables::initial_catalog(Uuid::nil())
 }
 
 fn run(catalog: &Catalog, statement: &str, number: u128) -> Catalog {

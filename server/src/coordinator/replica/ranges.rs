@@ -117,7 +117,7 @@ mod tests {
     use cql_lite::frame::Consistency;
     use helenus_query::error::RequestError;
     use helenus_query::schema::catalog::Replication;
-    use helenus_query::schema::system_keyspaces::initial_catalog;
+    use helenus_query::schema::system_tables::initial_catalog;
     use helenus_ring::member::MemberState;
     use helenus_ring::topology::Topology;
     use uuid::Uuid;

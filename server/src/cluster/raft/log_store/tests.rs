@@ -35,7 +35,7 @@ fn large_entry(term: u64, index: u64) -> Entry {
         name: String::new(),
         arguments: Vec::new(),
     };
-    let catalog = helenus_query::schema::system_keyspaces::initial_catalog(NODE);
+    let catalog = helenus_query::schema::system_tables::initial_catalog(NODE);
     let command = Command::ChangeSchema(helenus_ring::metadata::SchemaChangeCommand {
         base: NODE,
         changed: helenus_query::schema::document::CatalogDocument::difference(&catalog, &catalog),

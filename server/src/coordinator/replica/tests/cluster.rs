@@ -21,7 +21,7 @@ use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
 use helenus_query::schema::catalog::{Catalog, CatalogView, Table};
 use helenus_query::schema::ddl::{self, DdlContext};
-use helenus_query::schema::system_keyspaces::initial_catalog;
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_query::statement::Statement;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};

@@ -1,6 +1,7 @@
 //! The system keyspaces compared with Cassandra's.
 
 use super::*;
+use crate::schema::system_keyspaces::is_system;
 
 #[test]
 fn a_new_node_has_cassandras_keyspaces() {
