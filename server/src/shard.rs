@@ -9,3 +9,4 @@ pub mod context;
 pub(crate) mod engine_options;
 pub(crate) mod layers;
 pub(crate) mod metrics;
+pub(crate) mod private_table;

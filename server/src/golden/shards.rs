@@ -22,7 +22,7 @@ async fn open(disk: &SimulatedDisk) -> (Rc<Shard>, Rc<dyn Clock>) {
     let background = Rc::new(InlineBackground::new(disk.clone(), clock.clone()));
     let shard = Shard::open(Environment { disk, background, clock: clock.clone() }, options).await.unwrap();
     let tables = [
-        (log_store::TABLE, helenus_engine::TableOptions::default()),
+        (log_store::TABLE.0, helenus_engine::TableOptions::default()),
         (paxos_store::TABLE, paxos_store::table_options()),
     ];
     shard.create_tables(&tables).await.unwrap();
@@ -79,7 +79,7 @@ async fn write_metadata_log(disk: &SimulatedDisk) {
     let entries = entries();
     log.save_vote(&Vote::new(1, host(2))).await.unwrap();
     append(&mut log, &entries[..6]).await;
-    shard.flush(log_store::TABLE).await.unwrap();
+    shard.flush(log_store::TABLE.0).await.unwrap();
     log.save_vote(&vote()).await.unwrap();
     append(&mut log, &entries[6..]).await;
     // The last one is truncated and written again.

@@ -175,12 +175,12 @@ pub async fn open_shard(
     let options = shard_options(&shared.config, index, shared.shard_count() as u64);
     let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
-    tables.push((batch_log::store::TABLE, batch_log::store::table_options()));
-    tables.push((hints::TABLE, hints::table_options()));
-    tables.push((progress::TABLE, helenus_engine::TableOptions::default()));
+    tables.push((batch_log::store::TABLE.0, batch_log::store::table_options()));
+    tables.push((hints::TABLE.0, hints::table_options()));
+    tables.push((progress::TABLE.0, helenus_engine::TableOptions::default()));
     tables.push((paxos::store::TABLE, paxos::store::table_options()));
     if index == 0 {
-        tables.push((log_store::TABLE, helenus_engine::TableOptions::default()));
+        tables.push((log_store::TABLE.0, helenus_engine::TableOptions::default()));
     }
     let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;

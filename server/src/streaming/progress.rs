@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use helenus_engine::key::{PARTITION_START, REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, TableId};
+use helenus_engine::key::REGULAR_TAG;
+use helenus_engine::read::Budget;
+use helenus_engine::{Deletion, LogPosition, TableId};
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use md5::{Digest, Md5};
@@ -22,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ranges::{before, difference, share, union};
 use crate::shard::context::{NodeShared, ShardContext};
+use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateTable};
 
-/// The engine's id of the table with the stored progress.
-pub const TABLE: TableId = TableId(*b"helenus-transfer");
-const COLUMN: u32 = 1;
+/// The table with the stored progress.
+pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-transfer"));
 /// Key of a cell that is present when everything of the partition's epoch is there.
 const DONE: &[u8] = b"done";
 /// Prefix of the key of a task. A key without it, or with another one, is from another version: the data is streamed
@@ -105,26 +105,18 @@ fn position(name: &[u8]) -> Vec<u8> {
 
 /// Loads the stored progress of an epoch. Call on the first shard.
 pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
-    let key = |position: &[u8]| full_key(0, &epoch.to_be_bytes(), position).map_err(|error| damaged(&error));
     let mut stored = StoredProgress::default();
-    let mut scan = context.shard.scan(&ScanRequest {
-        table: TABLE,
-        start: &key(REGULAR_START)?,
-        end: &key(REGULAR_END)?,
-        reversed: false,
-        now_seconds: context.now_seconds(),
-        budget: Budget::UNLIMITED,
-    })?;
-    while let Step::Row(view) = scan.next()? {
-        let name = view.position.get(1..).unwrap_or_default();
+    let range = PrivateRange::partition(&epoch.to_be_bytes());
+    let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), Budget::UNLIMITED)?;
+    while let Some(row) = scan.next()? {
+        let name = row.position.get(1..).unwrap_or_default();
         if name == DONE {
             stored.is_done = true;
             continue;
         }
-        let Some(cell) = view.row.cells().next() else { continue };
         let Some((&UNIT_TAG, unit)) = name.split_first() else { continue };
         let unit = unit.try_into().map_err(|error| damaged(&error))?;
-        let progress = postcard::from_bytes(cell.value).map_err(|error| damaged(&error))?;
+        let progress = postcard::from_bytes(row.value).map_err(|error| damaged(&error))?;
         stored.units.insert(UnitKey(unit), progress);
     }
     Ok(stored)
@@ -148,26 +140,15 @@ pub async fn store_done(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
     Ok(context.shard.durable(position).await?)
 }
 
-async fn write(
-    context: &Rc<ShardContext>,
-    epoch: u64,
-    name: &[u8],
-    value: &[u8],
-) -> Result<helenus_engine::LogPosition> {
-    let mut builder =
-        MutationBuilder::new(TABLE, 0, &epoch.to_be_bytes()).map_err(|error| damaged(&error))?;
-    let mut row = RowBuilder::new();
-    let timestamp = context.next_timestamp();
-    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value });
-    builder.row(&position(name), &mut row);
-    apply(context, builder).await
+async fn write(context: &Rc<ShardContext>, epoch: u64, name: &[u8], value: &[u8]) -> Result<LogPosition> {
+    let mut change = TABLE.change(&epoch.to_be_bytes());
+    change.put(&position(name), context.next_timestamp(), value);
+    apply(context, change).await
 }
 
-async fn apply(context: &Rc<ShardContext>, builder: MutationBuilder) -> Result<helenus_engine::LogPosition> {
-    let mutation = builder.build();
+async fn apply(context: &Rc<ShardContext>, change: PrivateChange) -> Result<LogPosition> {
     context.shard.admit().await?;
-    let view = mutation.view().map_err(|error| damaged(&error))?;
-    let position = context.shard.apply(&view)?;
+    let position = change.apply(&context.shard)?;
     context.note_append(position);
     Ok(position)
 }
@@ -176,26 +157,20 @@ async fn apply(context: &Rc<ShardContext>, builder: MutationBuilder) -> Result<h
 pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()> {
     let mut epochs = Vec::new();
     {
-        let mut scan = context.shard.scan(&ScanRequest {
-            table: TABLE,
-            start: PARTITION_START,
-            end: &[0xFF; 9],
-            reversed: false,
-            now_seconds: context.now_seconds(),
-            budget: Budget::UNLIMITED,
-        })?;
-        while let Step::Row(view) = scan.next()? {
-            epochs.push(view.partition_key.to_vec());
+        let now_seconds = context.now_seconds();
+        let mut scan = TABLE.scan(&context.shard, &PrivateRange::all(), now_seconds, Budget::UNLIMITED)?;
+        while let Some(row) = scan.next()? {
+            epochs.push(row.partition.to_vec());
             scan.skip_partition()?;
         }
     }
     for other in epochs.into_iter().filter(|known| known.as_slice() != epoch.to_be_bytes()) {
-        let mut builder = MutationBuilder::new(TABLE, 0, &other).map_err(|error| damaged(&error))?;
-        builder.delete_partition(Deletion {
+        let mut change = TABLE.change(&other);
+        change.delete_partition(Deletion {
             timestamp: context.next_timestamp(),
             local_deletion_time: context.now_seconds(),
         });
-        apply(context, builder).await?;
+        apply(context, change).await?;
     }
     Ok(())
 }
@@ -465,7 +440,7 @@ mod tests {
     fn a_report_shows_how_much_is_left() {
         let transfers = Transfers::default();
         let source = Uuid::from_u128(7);
-        let key = |number: u16| UnitKey::new(source, number, TABLE);
+        let key = |number: u16| UnitKey::new(source, number, TABLE.0);
         let unit = UnitState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
         let units = BTreeMap::from([(key(0), unit), (key(1), unit)]);
         transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));

@@ -27,21 +27,21 @@ use std::rc::Rc;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::error::EngineError;
 use helenus_engine::io::Clock;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, REGULAR_TAG, full_key};
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{Cell, CellKind, Deletion, MutationBuilder, RowBuilder, Shard, TableId};
+use helenus_engine::key::REGULAR_TAG;
+use helenus_engine::read::Budget;
+use helenus_engine::{Deletion, Shard, TableId};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 
 use super::types::{Entry, LogId, MetadataTypes, Vote};
+use crate::shard::private_table::{PrivateRange, PrivateTable};
 
-/// The engine's id of the metadata log.
-pub const TABLE: TableId = TableId(*b"helenus-metadata");
+/// The table of the metadata log.
+pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-metadata"));
 
 /// The position of a row and the value of its one cell.
 type PositionedValue = (Vec<u8>, Vec<u8>);
 const PARTITION: &[u8] = b"log";
-const COLUMN: u32 = 1;
 /// Size of a part of an entry, in bytes. A part fits into a mutation however small the segments of the commit log
 /// are.
 const PART_BYTES: usize = 16 << 10;
@@ -84,25 +84,14 @@ impl LogStore {
     /// Reads the log of a shard whose engine has the [`TABLE`].
     pub async fn open(shard: Rc<Shard>, clock: Rc<dyn Clock>) -> Result<Self, io::Error> {
         let mut log = Log::default();
-        let start = key(REGULAR_START)?;
-        let end = key(REGULAR_END)?;
-        let now_seconds = clock.now_seconds();
         {
-            let request = ScanRequest {
-                table: TABLE,
-                start: &start,
-                end: &end,
-                reversed: false,
-                now_seconds,
-                budget: Budget::UNLIMITED,
-            };
             let mut parts = Parts::default();
-            let mut scan = shard.scan(&request).map_err(failed)?;
-            while let Step::Row(view) = scan.next().map_err(failed)? {
-                for cell in view.row.cells() {
-                    log.number = log.number.max(cell.timestamp);
-                    log.take(view.position, cell.value, &mut parts)?;
-                }
+            let rows = PrivateRange::partition(PARTITION);
+            let scan = TABLE.scan(&shard, &rows, clock.now_seconds(), Budget::UNLIMITED);
+            let mut scan = scan.map_err(failed)?;
+            while let Some(row) = scan.next().map_err(failed)? {
+                log.number = log.number.max(row.timestamp);
+                log.take(row.position, row.value, &mut parts)?;
             }
         }
         let cut_off = log.drop_what_is_cut_off();
@@ -165,35 +154,27 @@ impl LogStore {
         let mut log = self.log.borrow_mut();
         log.number += 1;
         let timestamp = log.number;
-        let mut builder = builder()?;
+        let mut part = TABLE.change(PARTITION);
         if let Some((start, end)) = deleted {
             let local_deletion_time = self.clock.now_seconds();
-            builder.delete_range(start, end, Deletion { timestamp, local_deletion_time });
+            part.delete_range(start, end, Deletion { timestamp, local_deletion_time });
         }
         let mut bytes = 0;
         let mut last: Option<LogPosition> = None;
         for (position, value) in rows {
             if bytes > 0 && bytes + value.len() > PART_BYTES {
-                let full = std::mem::replace(&mut builder, self::builder()?);
-                last = Some(self.apply(full)?);
+                let full = std::mem::replace(&mut part, TABLE.change(PARTITION));
+                last = Some(full.apply(&self.shard).map_err(failed)?);
                 bytes = 0;
             }
             bytes += value.len();
-            let mut row = RowBuilder::new();
-            row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: &value });
-            builder.row(&position, &mut row);
+            part.put(&position, timestamp, &value);
         }
-        if !builder.is_empty() {
-            last = Some(self.apply(builder)?);
+        if !part.is_empty() {
+            last = Some(part.apply(&self.shard).map_err(failed)?);
         }
         change(&mut log);
         Ok(last)
-    }
-
-    fn apply(&self, builder: MutationBuilder) -> Result<LogPosition, io::Error> {
-        let mutation = builder.build();
-        let view = mutation.view().map_err(io::Error::other)?;
-        self.shard.apply(&view).map_err(failed)
     }
 }
 
@@ -240,14 +221,6 @@ impl Log {
         });
         self.last_found.filter(|last| *last >= next).map(|_| next)
     }
-}
-
-fn builder() -> Result<MutationBuilder, io::Error> {
-    MutationBuilder::new(TABLE, 0, PARTITION).map_err(io::Error::other)
-}
-
-fn key(position: &[u8]) -> Result<Vec<u8>, io::Error> {
-    full_key(0, PARTITION, position).map_err(io::Error::other)
 }
 
 fn failed(error: EngineError) -> io::Error {

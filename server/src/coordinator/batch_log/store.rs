@@ -1,7 +1,7 @@
 //! The batch log of a shard: logged batches of several partitions that may not be applied everywhere yet.
 //!
-//! The log is an engine table of the shard. Its rows have no tokens of the ring and are never read through CQL. A
-//! row's position begins with the time of the batch. Its one cell holds the mutations, each with a length.
+//! The log is a private table of the shard. A row's position begins with the time of the batch. Its value holds the
+//! mutations, each with a length.
 //!
 //! A single node writes a batch to its own log; in a cluster the batch goes to two other members
 //! ([`crate::coordinator::batch_log`]). An entry is durable before the first mutation is applied. It is removed when
@@ -14,25 +14,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use helenus_engine::commit_log::LogPosition;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, behind, full_key};
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{
-    Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
-};
+use helenus_engine::read::Budget;
+use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
-use crate::coordinator::local_write::apply_here;
 use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
+use crate::shard::private_table::{PrivateRange, PrivateTable};
 
-/// The engine's id of the batch log's table.
-pub const TABLE: TableId = TableId(*b"helenus-batchlog");
+/// The table of the batch log.
+pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-batchlog"));
 const PARTITION: &[u8] = b"batches";
-const COLUMN: u32 = 1;
 /// Timestamp that deletes an entry for good, even one that is written later: no position is used twice.
 const NEVER_AGAIN: i64 = i64::MAX - 1;
 /// How often a shard looks for batches to replay.
@@ -78,10 +73,11 @@ fn malformed(error: &dyn std::fmt::Display) -> RequestError {
 pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8]) -> Result<()> {
     decode(mutations)?;
     let timestamp = context.next_timestamp();
-    let mut row = RowBuilder::new();
-    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutations });
     context.shard.admit().await?;
-    let written = write(context, position, &mut row)?;
+    let mut change = TABLE.change(PARTITION);
+    change.put(position, timestamp, mutations);
+    let written = change.apply(&context.shard)?;
+    context.note_append(written);
     context.replication().batches.borrow_mut().insert(position.to_vec(), context.clock.monotonic());
     context.shard.durable(written).await?;
     Ok(())
@@ -89,40 +85,24 @@ pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8
 
 /// Removes a batch from this shard's log. The removal need not be durable: a batch may be applied again.
 pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
-    let mut row = RowBuilder::new();
-    row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
-    write(context, position, &mut row)?;
+    let mut change = TABLE.change(PARTITION);
+    let local_deletion_time = context.now_seconds();
+    change.delete(position, Deletion { timestamp: NEVER_AGAIN, local_deletion_time });
+    context.note_append(change.apply(&context.shard)?);
     context.replication().batches.borrow_mut().remove(position);
     Ok(())
 }
 
-fn write(context: &ShardContext, position: &[u8], row: &mut RowBuilder) -> Result<LogPosition> {
-    let mut builder =
-        MutationBuilder::new(TABLE, 0, PARTITION).map_err(|error| RequestError::Server(error.to_string()))?;
-    builder.row(position, row);
-    apply_here(context, &builder.build())
-}
-
 /// The batch at a position, or all batches of the log.
 fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
-    let key = |position: &[u8]| full_key(0, PARTITION, position).map_err(|error| malformed(&error));
-    let start = key(position.unwrap_or(REGULAR_START))?;
-    let end = if position.is_some() { behind(&start) } else { key(REGULAR_END)? };
-    let mut scan = context.shard.scan(&ScanRequest {
-        table: TABLE,
-        start: &start,
-        end: &end,
-        reversed: false,
-        now_seconds: context.now_seconds(),
-        budget: Budget::UNLIMITED,
-    })?;
+    let range = match position {
+        Some(position) => PrivateRange::row(PARTITION, position),
+        None => PrivateRange::partition(PARTITION),
+    };
+    let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), Budget::UNLIMITED)?;
     let mut batches = Vec::new();
-    while let Step::Row(view) = scan.next()? {
-        let mut mutations = Vec::new();
-        for cell in view.row.cells() {
-            mutations.extend(decode(cell.value)?);
-        }
-        batches.push((view.position.to_vec(), mutations));
+    while let Some(row) = scan.next()? {
+        batches.push((row.position.to_vec(), decode(row.value)?));
     }
     Ok(batches)
 }

@@ -24,11 +24,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::key::REGULAR_TAG;
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{
-    Cell, CellKind, Deletion, Mutation, MutationBuilder, RowBuilder, TableId, TableOptions,
-};
-use helenus_query::error::{RequestError, Result};
+use helenus_engine::read::Budget;
+use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
+use helenus_query::error::Result;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use uuid::Uuid;
@@ -36,10 +34,10 @@ use uuid::Uuid;
 use self::target::Target;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
+use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
 
 /// The engine's id of the hints table.
-pub const TABLE: TableId = TableId(*b"helenus-hints---");
-const COLUMN: u32 = 1;
+pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-hints---"));
 /// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";
 /// Timestamp that deletes a row for good: no position is used twice.
@@ -90,10 +88,6 @@ struct Hint {
     position: Vec<u8>,
     created_micros: i64,
     mutation: Bytes,
-}
-
-fn server(error: &dyn std::fmt::Display) -> RequestError {
-    RequestError::Server(format!("hints: {error}"))
 }
 
 /// Stores a hint for a mutation that was written at `begun_micros`. True when the hint is durable or is not needed
@@ -175,10 +169,9 @@ async fn write_hint_at(
     position: &[u8],
     mutation: &[u8],
 ) -> Result<()> {
-    let timestamp = context.next_timestamp();
-    let mut row = RowBuilder::new();
-    row.cell(Cell { column: COLUMN, path: &[], timestamp, kind: CellKind::Live, value: mutation });
-    write_row(context, target.as_bytes(), position, &mut row, true).await
+    let mut change = TABLE.change(target.as_bytes());
+    change.put(position, context.next_timestamp(), mutation);
+    write_durably(context, change).await
 }
 
 /// Stores a hint that a leaving member hands over, durably.
@@ -205,29 +198,18 @@ pub async fn keep(
     Ok(())
 }
 
-async fn write_row(
-    context: &ShardContext,
-    partition: &[u8],
-    position: &[u8],
-    row: &mut RowBuilder,
-    is_durable: bool,
-) -> Result<()> {
-    let mut builder = MutationBuilder::new(TABLE, 0, partition).map_err(|error| server(&error))?;
-    builder.row(position, row);
-    let mutation = builder.build();
-    let written = context.shard.apply(&mutation.view().map_err(|error| server(&error))?)?;
-    if is_durable {
-        context.note_append(written);
-        context.shard.durable(written).await?;
-    }
-    Ok(())
+async fn write_durably(context: &ShardContext, change: PrivateChange) -> Result<()> {
+    let written = change.apply(&context.shard)?;
+    context.note_append(written);
+    Ok(context.shard.durable(written).await?)
 }
 
 /// Removes a hint. The removal need not be durable: a hint may be replayed again.
-async fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &Hint) -> Result<()> {
-    let mut row = RowBuilder::new();
-    row.set_deletion(Deletion { timestamp: NEVER_AGAIN, local_deletion_time: context.now_seconds() });
-    write_row(context, target.as_bytes(), &hint.position, &mut row, false).await?;
+fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &Hint) -> Result<()> {
+    let mut change = TABLE.change(target.as_bytes());
+    let local_deletion_time = context.now_seconds();
+    change.delete(&hint.position, Deletion { timestamp: NEVER_AGAIN, local_deletion_time });
+    change.apply(&context.shard)?;
     forget_bytes(context, known, hint.mutation.len() as u64);
     Ok(())
 }
@@ -238,62 +220,42 @@ pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<(
     context.replication().hints.truncated.borrow_mut().insert(table, now);
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&table.0);
-    let mut row = RowBuilder::new();
-    row.cell(Cell {
-        column: COLUMN,
-        path: &[],
-        timestamp: now,
-        kind: CellKind::Live,
-        value: &now.to_be_bytes(),
-    });
     context.shard.admit().await?;
-    write_row(context, TRUNCATIONS, &position, &mut row, true).await
+    let mut change = TABLE.change(TRUNCATIONS);
+    change.put(&position, now, &now.to_be_bytes());
+    write_durably(context, change).await
 }
 
 /// Loads the hints that the last run has left.
 pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
-    let mut start = Vec::new();
+    let mut range = PrivateRange::all();
     loop {
         let next = {
-            let mut scan = context.shard.scan(&ScanRequest {
-                table: TABLE,
-                start: &start,
-                end: &[0xFF; 9],
-                reversed: false,
-                now_seconds: context.now_seconds(),
-                budget: SCAN_BUDGET,
-            })?;
-            loop {
-                match scan.next()? {
-                    Step::Row(view) => {
-                        let Some(cell) = view.row.cells().next() else { continue };
-                        if view.partition_key == TRUNCATIONS {
-                            let table = view.position.get(1..).and_then(|id| id.try_into().ok());
-                            if let (Some(table), Ok(time)) = (table, cell.value.try_into()) {
-                                let time = i64::from_be_bytes(time);
-                                context
-                                    .replication()
-                                    .hints
-                                    .truncated
-                                    .borrow_mut()
-                                    .insert(TableId(table), time);
-                            }
-                        } else if let Ok(target) = Uuid::from_slice(view.partition_key) {
-                            let known = context.replication().hints.target(target);
-                            known.bytes.set(known.bytes.get() + cell.value.len() as u64);
-                            context.metrics.hints_pending_bytes.add(cell.value.len() as i64);
-                        }
-                    }
-                    Step::Exhausted => break scan.resume_bound()?,
-                    Step::End => break None,
-                }
+            let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
+            while let Some(row) = scan.next()? {
+                note_stored(context, &row);
             }
+            scan.resume_bound()?
         };
         match next {
-            Some(next) => start = next,
+            Some(next) => range = range.rest(next),
             None => return Ok(()),
         }
         tokio::task::yield_now().await;
+    }
+}
+
+fn note_stored(context: &ShardContext, row: &PrivateRow<'_>) {
+    let hints = &context.replication().hints;
+    if row.partition == TRUNCATIONS {
+        let table = row.position.get(1..).and_then(|id| id.try_into().ok());
+        if let (Some(table), Ok(time)) = (table, row.value.try_into()) {
+            hints.truncated.borrow_mut().insert(TableId(table), i64::from_be_bytes(time));
+        }
+    } else if let Ok(target) = Uuid::from_slice(row.partition) {
+        let known = hints.target(target);
+        known.bytes.set(known.bytes.get() + row.value.len() as u64);
+        context.metrics.hints_pending_bytes.add(row.value.len() as i64);
     }
 }
 

@@ -60,7 +60,7 @@ async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
         clock: clock.clone(),
     };
     let shard = Shard::open(environment, options).await.unwrap();
-    shard.create_tables(&[(TABLE, TableOptions::default())]).await.unwrap();
+    shard.create_tables(&[(TABLE.0, TableOptions::default())]).await.unwrap();
     LogStore::open(shard, clock).await.unwrap()
 }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cql_lite::types::token::shard_of;
 use helenus_engine::Mutation;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, behind, full_key};
-use helenus_engine::read::{ScanRequest, Step};
+use helenus_engine::key::{REGULAR_START, behind};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 use helenus_query::error::Result;
@@ -15,13 +14,14 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
-use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove, server};
+use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::hints::target::Target;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::private_table::PrivateRange;
 
 /// Removes the hints from this shard, because this node leaves for good: hints for members that answer are delivered,
 /// the others are handed over to a member that stays. False: the caller must try again.
@@ -86,7 +86,7 @@ async fn hand_over_to(
                 }
             }
             context.shard.admit().await?;
-            remove(context, host_id, target, hint).await?;
+            remove(context, host_id, target, hint)?;
         }
     }
 }
@@ -167,7 +167,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
         for (hint, is_done) in chunk.iter().zip(outcomes) {
             if is_done {
                 context.shard.admit().await?;
-                remove(context, host_id, target, hint).await?;
+                remove(context, host_id, target, hint)?;
             } else if first_kept.is_none() {
                 first_kept = Some(hint.position.clone());
             }
@@ -185,46 +185,32 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
 
 /// Reads the oldest hints of a target.
 async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<Vec<Hint>> {
-    let key = |position: &[u8]| full_key(0, host_id.as_bytes(), position).map_err(|error| server(&error));
     let cursor = target.begin_chunk();
-    let mut start = key(if cursor.is_empty() { REGULAR_START } else { &cursor })?;
-    let end = key(REGULAR_END)?;
+    let first: &[u8] = if cursor.is_empty() { REGULAR_START } else { &cursor };
+    let mut range = PrivateRange::from_position(host_id.as_bytes(), first);
     let mut chunk = Vec::new();
     let mut bytes = 0;
     loop {
         let next = {
-            let mut scan = context.shard.scan(&ScanRequest {
-                table: TABLE,
-                start: &start,
-                end: &end,
-                reversed: false,
-                now_seconds: context.now_seconds(),
-                budget: SCAN_BUDGET,
-            })?;
-            loop {
+            let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
+            while let Some(row) = scan.next()? {
                 if chunk.len() >= CHUNK_HINTS || bytes >= CHUNK_BYTES {
                     return Ok(chunk);
                 }
-                match scan.next()? {
-                    Step::Row(view) => {
-                        let created = view.position.get(1..9).and_then(|bytes| bytes.try_into().ok());
-                        let (Some(cell), Some(created)) = (view.row.cells().next(), created) else {
-                            continue;
-                        };
-                        bytes += cell.value.len();
-                        chunk.push(Hint {
-                            position: view.position.to_vec(),
-                            created_micros: i64::from_be_bytes(created),
-                            mutation: Bytes::copy_from_slice(cell.value),
-                        });
-                    }
-                    Step::Exhausted => break scan.resume_bound()?,
-                    Step::End => break None,
-                }
+                let Some(created) = row.position.get(1..9).and_then(|bytes| bytes.try_into().ok()) else {
+                    continue;
+                };
+                bytes += row.value.len();
+                chunk.push(Hint {
+                    position: row.position.to_vec(),
+                    created_micros: i64::from_be_bytes(created),
+                    mutation: Bytes::copy_from_slice(row.value),
+                });
             }
+            scan.resume_bound()?
         };
         match next {
-            Some(next) => start = next,
+            Some(next) => range = range.rest(next),
             None => return Ok(chunk),
         }
         tokio::task::yield_now().await;
