@@ -21,7 +21,7 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
 use helenus_query::run::keys;
-use helenus_query::run::modify::{MutationSet, WriteMoment, expand};
+use helenus_query::run::modify::{MutationSet, WriteContext, expand};
 use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 use helenus_query::schema::catalog::CatalogView;
 use helenus_query::schema::ddl::{self, DdlContext};
@@ -126,7 +126,7 @@ impl Workload for ValuesToMutation {
         let mut values = [BindValue::Bytes(&value); 6];
         values[0] = BindValue::Bytes(&id);
         let call = CallContext::at(NOW_MICROS);
-        let moment = WriteMoment {
+        let write = WriteContext {
             timestamp: NOW_MICROS,
             now_seconds: NOW_SECONDS,
             now_micros: NOW_MICROS,
@@ -136,8 +136,8 @@ impl Workload for ValuesToMutation {
         let mut set = MutationSet::default();
         let bindings = Bindings { values: &values, call: &call };
         let (plan, keys) = expand(&self.statement.plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &moment, None)?;
-        black_box(set.finish(&moment, None)?);
+        set.add(&plan, keys, &bindings, &write, None)?;
+        black_box(set.finish(&write, None)?);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use helenus_engine::io::{Clock, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::key::full_key;
-use helenus_engine::read::reconcile_answers::{Answer, Reconciled, reconcile_answers};
+use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, reconcile_answers};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, Operation, RowBuilder, Shard, VersionLimit,
     VersionScanRequest, Versions,
@@ -87,8 +87,8 @@ fn visible(reconciled: &Reconciled, now_seconds: u32) -> Vec<VisibleRow> {
     .collect()
 }
 
-fn answer(versions: &Versions) -> Answer<'_> {
-    Answer { partitions: &versions.partitions, resume: versions.resume.as_deref() }
+fn answer(versions: &Versions) -> ReplicaAnswer<'_> {
+    ReplicaAnswer { partitions: &versions.partitions, resume: versions.resume.as_deref() }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::CqlType;
 
 use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
-use self::names::{Scope, table_of};
+use self::names::{NameScope, table_of};
 use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
@@ -74,7 +74,7 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
     let plan = match statement {
         Statement::Select(select) => {
             let (_, table) = table_of(catalog, &select.from, keyspace)?;
-            let scope = Scope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
+            let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
             Plan::Select(plan_select(&select, table, &scope, &mut markers)?)
         }
         Statement::Insert(insert) => Plan::Modify(plan_modification(
@@ -160,7 +160,7 @@ fn plan_modification(
     };
     let (_, table) = table_of(catalog, name, keyspace)?;
     check_writable(table)?;
-    let scope = Scope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
+    let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
     match statement {
         ast::Modification::Insert(insert) => plan_insert(insert, table, &scope, markers),
         ast::Modification::Update(update) => plan_update(update, table, &scope, markers),
@@ -174,7 +174,7 @@ fn plan_batch(
     keyspace: Option<&str>,
     markers: &mut Markers,
 ) -> Result<BatchPlan> {
-    let scope = Scope { catalog, keyspace, table: None };
+    let scope = NameScope { catalog, keyspace, table: None };
     let timestamp = batch
         .using
         .timestamp

@@ -177,7 +177,7 @@ fn ring_of(topology: &Topology, new: &NewMember<'_>) -> (Ring, usize) {
 /// Searches with several strategies and takes the most even result.
 async fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTreeSet<u64>) -> Vec<u64> {
     let mut best: Option<(f64, Vec<u64>)> = None;
-    let mut turn = Turn::default();
+    let mut turn = YieldCounter::default();
     for (number, search) in SEARCHES.into_iter().chain(further_searches()).enumerate() {
         let token_count = ring.tokens.len() + count;
         let is_wanted = match number {
@@ -227,11 +227,11 @@ struct Search {
 
 /// Counts the candidates tried in this turn of the thread.
 #[derive(Default)]
-struct Turn {
+struct YieldCounter {
     places: usize,
 }
 
-impl Turn {
+impl YieldCounter {
     /// Counts candidates that were tried, and yields to other tasks when the turn's budget is spent.
     async fn spend(&mut self, places: usize) {
         self.places += places;
@@ -260,7 +260,7 @@ impl Search {
         count: usize,
         replication_factor: usize,
         taken: &BTreeSet<u64>,
-        turn: &mut Turn,
+        turn: &mut YieldCounter,
     ) -> (Ring, Vec<u64>) {
         let mut used = taken.clone();
         let mut chosen = Vec::with_capacity(count);
@@ -468,7 +468,7 @@ impl Ring {
     }
 
     /// The deviation after one more member, in a group of its own, has joined with the best result of a short search.
-    async fn next_deviation(&self, count: usize, replication_factor: usize, turn: &mut Turn) -> f64 {
+    async fn next_deviation(&self, count: usize, replication_factor: usize, turn: &mut YieldCounter) -> f64 {
         let mut next = self.clone();
         next.groups.push(self.groups.iter().max().map_or(0, |last| last + 1));
         let mut least = f64::INFINITY;

@@ -11,7 +11,7 @@ pub type HostId = Uuid;
 /// The step of a change of ownership. In both phases writes go to the old and the new replicas; the phases differ in
 /// the replicas that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum TransitionPhase {
     /// Reads go to the old replicas; data is being streamed to the new ones.
     WriteBoth,
     /// The new replicas have all data and are read. The old ones still get every write, until all coordinators know.
@@ -22,10 +22,10 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
     /// Gains ranges; owns them when it is `Normal`.
-    Joining(Phase),
+    Joining(TransitionPhase),
     Normal,
     /// Gives its ranges up; afterwards it is not a member any more.
-    Leaving(Phase),
+    Leaving(TransitionPhase),
 }
 
 /// The version of members and clusters from before there were feature versions.

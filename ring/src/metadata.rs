@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * [`apply`] is deterministic: equal state, index and command give an equal result on every member. It reads no
-//!   clock, draws no random numbers, and refuses with an [`Outcome`] instead of failing.
+//!   clock, draws no random numbers, and refuses with a [`CommandOutcome`] instead of failing.
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
 //! * At most one member is in a transition; no keyspace's replication changes meanwhile.
 //! * [`Topology::feature_level`] never goes down, and every member supports it: a program that does not is refused.
@@ -21,7 +21,7 @@ use helenus_query::schema::system_tables::initial_catalog;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::member::{HostId, Member, MemberState, Phase};
+use crate::member::{HostId, Member, MemberState, TransitionPhase};
 use crate::topology::Topology;
 
 /// The newest features that this program supports: anything stored, sent or agreed on in a way that older programs do
@@ -137,7 +137,7 @@ fn first_feature_version() -> u16 {
 
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Applied, now or when it was proposed before: the requested state holds at this version of the topology.
     Applied { version: u64 },
     /// The schema is not the one on which the change was planned: it must be planned again on the schema of this
@@ -268,16 +268,20 @@ impl StateDocument {
 }
 
 /// Applies a command. The state is unchanged unless the outcome is a new `Applied`.
-pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterState, Outcome) {
+pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterState, CommandOutcome) {
     match changed(state, index, command) {
-        Ok(Some(state)) => (state, Outcome::Applied { version: index }),
-        Ok(None) => (state.clone(), Outcome::Applied { version: state.topology.version }),
+        Ok(Some(state)) => (state, CommandOutcome::Applied { version: index }),
+        Ok(None) => (state.clone(), CommandOutcome::Applied { version: state.topology.version }),
         Err(outcome) => (state.clone(), outcome),
     }
 }
 
 /// The new state; `None`: the requested state holds already.
-fn changed(state: &ClusterState, index: u64, command: &Command) -> Result<Option<ClusterState>, Outcome> {
+fn changed(
+    state: &ClusterState,
+    index: u64,
+    command: &Command,
+) -> Result<Option<ClusterState>, CommandOutcome> {
     if let Command::Found { member, catalog } = command {
         return found(state, index, member, catalog);
     }
@@ -297,14 +301,14 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Result<Option
     }
 }
 
-type Changed = Result<Option<ClusterState>, Outcome>;
+type Changed = Result<Option<ClusterState>, CommandOutcome>;
 
-fn refuse<T>(refusal: Refusal) -> Result<T, Outcome> {
-    Err(Outcome::Refused(refusal))
+fn refuse<T>(refusal: Refusal) -> Result<T, CommandOutcome> {
+    Err(CommandOutcome::Refused(refusal))
 }
 
-fn malformed(error: &DocumentError) -> Outcome {
-    Outcome::Refused(Refusal::Malformed(error.to_string()))
+fn malformed(error: &DocumentError) -> CommandOutcome {
+    CommandOutcome::Refused(Refusal::Malformed(error.to_string()))
 }
 
 fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDocument) -> Changed {
@@ -339,7 +343,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     }
     let old = &state.catalog;
     if old.version != change.base {
-        return Err(Outcome::Conflict { version: state.topology.version });
+        return Err(CommandOutcome::Conflict { version: state.topology.version });
     }
     let mut catalog = change.changed.over(old).map_err(|error| malformed(&error))?;
     for name in &change.dropped {
@@ -378,7 +382,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
 fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     let topology = &state.topology;
     let host_id = member.host_id;
-    let member = Member { state: MemberState::Joining(Phase::WriteBoth), ..member.clone() };
+    let member = Member { state: MemberState::Joining(TransitionPhase::WriteBoth), ..member.clone() };
     if topology.removed.contains(&host_id) {
         return refuse(Refusal::Removed { host_id });
     }
@@ -387,7 +391,7 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     }
     check_features(topology, host_id, member.feature_version)?;
     if let Some(other) = topology.in_transition() {
-        return Err(Outcome::Busy { host_id: other.host_id });
+        return Err(CommandOutcome::Busy { host_id: other.host_id });
     }
     check_tokens(&member)?;
     for other in topology.members.values() {
@@ -407,12 +411,12 @@ fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
 }
 
 /// Refuses a program that does not support features that may be in use already.
-fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), Outcome> {
+fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
     let level = topology.feature_level;
     if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
 }
 
-fn check_tokens(member: &Member) -> Result<(), Outcome> {
+fn check_tokens(member: &Member) -> Result<(), CommandOutcome> {
     let sorted = member.tokens.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
     if member.tokens.is_empty() || !sorted { refuse(Refusal::Tokens) } else { Ok(()) }
 }
@@ -420,10 +424,14 @@ fn check_tokens(member: &Member) -> Result<(), Outcome> {
 /// The state after a step; `None`: the member is removed.
 fn next_state(state: MemberState) -> Option<MemberState> {
     match state {
-        MemberState::Joining(Phase::WriteBoth) => Some(MemberState::Joining(Phase::ReadNew)),
-        MemberState::Leaving(Phase::WriteBoth) => Some(MemberState::Leaving(Phase::ReadNew)),
-        MemberState::Joining(Phase::ReadNew) => Some(MemberState::Normal),
-        MemberState::Normal | MemberState::Leaving(Phase::ReadNew) => None,
+        MemberState::Joining(TransitionPhase::WriteBoth) => {
+            Some(MemberState::Joining(TransitionPhase::ReadNew))
+        }
+        MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            Some(MemberState::Leaving(TransitionPhase::ReadNew))
+        }
+        MemberState::Joining(TransitionPhase::ReadNew) => Some(MemberState::Normal),
+        MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => None,
     }
 }
 
@@ -472,13 +480,15 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
     match member.state {
         // A member in its last phase serves no clients, and has handed over the hints and batches that it kept for
         // others.
-        MemberState::Normal | MemberState::Leaving(Phase::ReadNew) => {
+        MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => {
             refuse(Refusal::WrongState { host_id, found: member.state })
         }
         MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
             topology.members.remove(&host_id);
         }))),
-        MemberState::Leaving(Phase::WriteBoth) => Ok(Some(with_member_staying(state, index, member))),
+        MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            Ok(Some(with_member_staying(state, index, member)))
+        }
     }
 }
 
@@ -503,7 +513,9 @@ fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u
         // Another member has cancelled it.
         MemberState::Normal => Ok(None),
         // While a member leaves nothing else changes the epoch: the epoch is the one of its beginning.
-        MemberState::Leaving(Phase::WriteBoth) if state.is_removal(&host_id) && topology.epoch == epoch => {
+        MemberState::Leaving(TransitionPhase::WriteBoth)
+            if state.is_removal(&host_id) && topology.epoch == epoch =>
+        {
             Ok(Some(with_member_staying(state, index, member)))
         }
         found => refuse(Refusal::WrongState { host_id, found }),
@@ -523,12 +535,13 @@ fn start_leave(state: &ClusterState, index: u64, host_id: HostId, is_removal: bo
         return Ok(None);
     }
     if let Some(other) = topology.in_transition() {
-        return Err(Outcome::Busy { host_id: other.host_id });
+        return Err(CommandOutcome::Busy { host_id: other.host_id });
     }
     if topology.members.len() == 1 {
         return refuse(Refusal::LastOwner { host_id });
     }
-    let leaving = Arc::new(Member { state: MemberState::Leaving(Phase::WriteBoth), ..Member::clone(member) });
+    let leaving =
+        Arc::new(Member { state: MemberState::Leaving(TransitionPhase::WriteBoth), ..Member::clone(member) });
     let changed = with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, leaving);
     });

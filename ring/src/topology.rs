@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::{HostId, Member, MemberState, Phase};
+use super::member::{HostId, Member, MemberState, TransitionPhase};
 
 /// The members of the cluster at one version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +40,8 @@ impl Topology {
             matches!(
                 member.state,
                 MemberState::Normal
-                    | MemberState::Joining(Phase::ReadNew)
-                    | MemberState::Leaving(Phase::WriteBoth)
+                    | MemberState::Joining(TransitionPhase::ReadNew)
+                    | MemberState::Leaving(TransitionPhase::WriteBoth)
             )
         })
     }
@@ -53,8 +53,8 @@ impl Topology {
             matches!(
                 member.state,
                 MemberState::Normal
-                    | MemberState::Joining(Phase::WriteBoth)
-                    | MemberState::Leaving(Phase::ReadNew)
+                    | MemberState::Joining(TransitionPhase::WriteBoth)
+                    | MemberState::Leaving(TransitionPhase::ReadNew)
             )
         })
     }

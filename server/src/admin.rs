@@ -17,8 +17,8 @@ use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{EngineGauges, render};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
-use crate::shard::board::ServingState;
 use crate::shard::context::{NodeShared, ShardContext, run_on};
+use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
 use crate::streaming::progress::StreamingReport;
@@ -30,7 +30,7 @@ pub struct NodeAdmin {
 
 /// A stored table with its names.
 #[derive(Debug, Clone)]
-struct Target {
+struct NamedTable {
     keyspace: String,
     table: String,
     id: TableId,
@@ -48,7 +48,11 @@ impl NodeAdmin {
     }
 
     /// The selected tables; all stored ones if no names are given.
-    async fn targets(&self, keyspace: Option<&str>, table: Option<&str>) -> Result<Vec<Target>, AdminError> {
+    async fn targets(
+        &self,
+        keyspace: Option<&str>,
+        table: Option<&str>,
+    ) -> Result<Vec<NamedTable>, AdminError> {
         let catalog = self.catalog().await?;
         if let Some(name) = keyspace {
             let known = catalog
@@ -66,7 +70,7 @@ impl NodeAdmin {
                 if keyspace.is_none_or(|name| name == known.name)
                     && table.is_none_or(|name| name == stored.name)
                 {
-                    targets.push(Target {
+                    targets.push(NamedTable {
                         keyspace: known.name.clone(),
                         table: stored.name.clone(),
                         id: stored.engine_id(),
@@ -91,7 +95,7 @@ impl NodeAdmin {
 
     async fn for_each_table(
         &self,
-        targets: Vec<Target>,
+        targets: Vec<NamedTable>,
         work: impl Fn(Rc<ShardContext>, TableId) -> LocalBoxFuture<'static, Result<()>> + Clone + Send + 'static,
     ) -> Result<(), AdminError> {
         self.on_every_shard(move |context| {
@@ -196,7 +200,7 @@ impl Admin for NodeAdmin {
         if *self.node.stopping.borrow() {
             return Err("the node is stopping".to_owned());
         }
-        let state = self.node.board.state();
+        let state = self.node.status.state();
         if state != ServingState::Serving {
             return Err(format!("the node is {}", state.name().to_lowercase()));
         }
@@ -372,7 +376,7 @@ impl Admin for NodeAdmin {
 
 /// Stops accepting clients and requests of other nodes, and flushes every table of every shard.
 async fn drain(context: Rc<ShardContext>) -> Result<()> {
-    context.node.board.set_state(ServingState::Draining);
+    context.node.status.set_state(ServingState::Draining);
     context.liveness().leave(&context);
     for shard in 0..context.node.shard_count() {
         context
@@ -386,7 +390,7 @@ async fn drain(context: Rc<ShardContext>) -> Result<()> {
             })
             .await??;
     }
-    context.node.board.set_state(ServingState::Drained);
+    context.node.status.set_state(ServingState::Drained);
     tracing::info!("DRAINED");
     Ok(())
 }

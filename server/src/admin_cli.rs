@@ -56,9 +56,9 @@ enum AdminCommand {
     /// The agreed state of the cluster: schema, data centers, replication.
     Describecluster,
     /// Writes memtables to files.
-    Flush(Scope),
+    Flush(TableScope),
     /// Merges all files of each table.
-    Compact(Scope),
+    Compact(TableScope),
     /// Stops accepting requests and flushes everything, before a stop.
     Drain,
     /// Keeps the present files under a name.
@@ -67,7 +67,7 @@ enum AdminCommand {
         #[arg(short = 't', long = "name")]
         name: String,
         #[command(flatten)]
-        scope: Scope,
+        scope: TableScope,
     },
     /// Removes the snapshots of a name.
     Clearsnapshot {
@@ -106,14 +106,14 @@ enum AdminCommand {
 
 /// Everything, a keyspace, or a table.
 #[derive(Debug, clap::Args)]
-struct Scope {
+struct TableScope {
     /// A keyspace; all without one.
     keyspace: Option<String>,
     /// A table of it; all without one.
     table: Option<String>,
 }
 
-impl Scope {
+impl TableScope {
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let keyspace = keyspace_parameter(self.keyspace.as_ref());
         let table = self.table.iter().map(|table| ("table", table.clone()));

@@ -8,9 +8,9 @@ pub(crate) mod departure;
 pub mod failure;
 pub(crate) mod join;
 pub mod liveness;
+mod log_throttle;
 pub mod membership;
 pub mod message;
-mod notices;
 pub(crate) mod own_member;
 pub(crate) mod propose;
 pub(crate) mod raft;
@@ -86,8 +86,8 @@ async fn serve(
             context.liveness().receive_gossip(context, from, &bytes);
             Ok(ClusterResponse::Received)
         }
-        ClusterRequest::Facts(facts) => {
-            context.liveness().receive_facts(context, from, facts);
+        ClusterRequest::Status(status) => {
+            context.liveness().receive_status(context, from, status);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::YouWereRemoved => {

@@ -37,9 +37,9 @@ use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::metadata::{
-    ClusterState, Command, MemberUpdate, Outcome, Refusal, SchemaChangeCommand, apply,
+    ClusterState, Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand, apply,
 };
 use helenus_ring::placement::TokenRange;
 use helenus_testing::{CREATE_KEYSPACE, catalog_of, changed};
@@ -64,7 +64,7 @@ use crate::cluster::raft::types::{Entry, LogId, MetadataTypes, SnapshotMeta, Sto
 use crate::cluster::stored::{Contents, Stored, decode_file};
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::batch_log::store as batch_log;
-use crate::coordinator::paxos::ballot::{Ballot, Scope};
+use crate::coordinator::paxos::ballot::{Ballot, SerialScope};
 use crate::coordinator::paxos::message::{
     LeaseAnswer, LeaseOrder, LeaseRequest, PartitionName, PaxosOrder, PaxosRequest, PaxosResponse,
     RangeVersions, ReadOrder,
@@ -78,8 +78,8 @@ use crate::coordinator::replica::forwarded::{
 };
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::node::identity::Identity;
-use crate::shard::board::{Facts, ServingState};
-use crate::streaming::message::{FetchRequest, Piece, StreamRequest, StreamResponse, TransferStatus};
+use crate::shard::status_table::{NodeStatus, ServingState};
+use crate::streaming::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::progress::UnitProgress;
 
 /// Releases whose bytes are kept.

@@ -47,8 +47,8 @@ use crate::files::node_files::NodeFiles;
 use crate::files::{self as plain_files, DirectoryLock};
 use crate::node::error::StartError;
 use crate::observe::http::{self, HttpServer};
-use crate::shard::board::ServingState;
 use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
+use crate::shard::status_table::ServingState;
 
 /// A running node.
 pub struct Node {
@@ -182,7 +182,7 @@ impl Node {
                 // The sender was dropped, so nothing can interrupt the start any more.
                 Either::Right((Err(_), begun)) => futures::executor::block_on(begun),
             };
-            begun.and_then(|begun| begun).map_err(|error| match self.shared.board.state() {
+            begun.and_then(|begun| begun).map_err(|error| match self.shared.status.state() {
                 ServingState::Removed => StartError::Removed { host_id: self.shared.host_id },
                 _ => StartError::Shard { shard, message: error.to_string() },
             })?;
@@ -190,7 +190,7 @@ impl Node {
         self.accept_on(client_port.listen()?, None)?;
         let shards = self.shared.shard_count();
         self.accept_on(shard_aware_port.listen()?, Some(shards))?;
-        self.shared.board.set_state(ServingState::Serving);
+        self.shared.status.set_state(ServingState::Serving);
         self.wait_for(0, |context| {
             context.liveness().wake();
             Box::pin(std::future::ready(Ok(())))

@@ -3,10 +3,10 @@
 //! [`context`] holds the state of a shard's thread and its queue. [`call`] sends requests to shards of this and other
 //! nodes. Upper layers keep their state of a shard or node here ([`layers`]) without this layer knowing its type.
 
-pub mod board;
 pub(crate) mod call;
 pub mod context;
 pub(crate) mod engine_options;
 pub(crate) mod layers;
 pub(crate) mod metrics;
 pub(crate) mod private_table;
+pub mod status_table;

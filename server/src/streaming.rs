@@ -5,13 +5,13 @@
 
 mod attempt;
 pub(crate) mod cleanup;
-mod lane;
 pub mod message;
 pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod ranges;
 pub(crate) mod receiver;
 pub(crate) mod sender;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -26,9 +26,9 @@ use helenus_ring::member::MemberState;
 
 use self::message::{StreamRequest, StreamResponse, TransferStatus};
 use self::progress::StreamingReport;
-use crate::shard::board::ServingState;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 
 impl Serve for StreamRequest {
     fn serve(
@@ -48,7 +48,7 @@ async fn serve(
 ) -> Result<StreamResponse, Failure> {
     match request {
         StreamRequest::Fetch(request) => {
-            sender::fetch(context, from, request).await.map(StreamResponse::Piece)
+            sender::fetch(context, from, request).await.map(StreamResponse::StreamChunk)
         }
         StreamRequest::Estimate { parts } => {
             sender::estimate(context, &parts).map(|bytes| StreamResponse::Estimate { bytes })
@@ -76,7 +76,7 @@ pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
 /// The present streams, for operators.
 pub fn progress(context: &ShardContext) -> StreamingReport {
     let view = context.cluster_view();
-    let serving = context.node.board.state();
+    let serving = context.node.status.state();
     let state = view.topology.member(&context.node.host_id).map(|member| member.state);
     let mode = match state {
         // Before anything is agreed, the topology contains only this node.

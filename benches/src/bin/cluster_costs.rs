@@ -22,7 +22,7 @@ use cql_lite::syntax::parse;
 use helenus::cluster::liveness::detector::{Detector, NodeIdentity, Settings};
 use helenus::cluster::message::ClusterRequest;
 use helenus::cluster::stored::Stored;
-use helenus::shard::board::{Facts, ServingState};
+use helenus::shard::status_table::{NodeStatus, ServingState};
 use helenus_benches::Failure;
 use helenus_engine::io::SplitMix64;
 use helenus_internode::service;
@@ -30,8 +30,8 @@ use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::system_tables::initial_catalog;
-use helenus_ring::member::{Member, MemberState, Phase};
-use helenus_ring::metadata::{self, ClusterState, Command, Outcome, SchemaChangeCommand};
+use helenus_ring::member::{Member, MemberState, TransitionPhase};
+use helenus_ring::metadata::{self, ClusterState, Command, CommandOutcome, SchemaChangeCommand};
 use helenus_ring::placement::Placement;
 use helenus_ring::view::ClusterView;
 use rustix::time::{ClockId, clock_gettime};
@@ -264,7 +264,7 @@ fn gossip(count: usize, lost_percent: u64) -> Result<Gossip, Failure> {
 
 /// Bytes a second that a node sends to tell all others its facts.
 fn facts_bytes(members: usize) -> Result<f64, Failure> {
-    let facts = Facts {
+    let facts = NodeStatus {
         generation: 1_700_000_000_000_000,
         sequence: 1_000,
         state: ServingState::Serving,
@@ -272,7 +272,7 @@ fn facts_bytes(members: usize) -> Result<f64, Failure> {
         topology_version: 1_000,
         data_bytes: 1 << 40,
     };
-    let bytes = service::encode_request(&ClusterRequest::Facts(facts))?.bytes.len();
+    let bytes = service::encode_request(&ClusterRequest::Status(facts))?.bytes.len();
     Ok((members - 1) as f64 * bytes as f64 / FACTS_PERIOD_SECONDS)
 }
 
@@ -306,7 +306,7 @@ impl Log {
         let (state, outcome) = metadata::apply(&self.state, self.index, command);
         self.state = state;
         match outcome {
-            Outcome::Applied { .. } => Ok(()),
+            CommandOutcome::Applied { .. } => Ok(()),
             other => Err(format!("{command}: {other:?}").into()),
         }
     }
@@ -348,7 +348,7 @@ fn schema_change(members: usize) -> Result<Change, Failure> {
         let member = member(number, &mut random);
         let host_id = member.host_id;
         log.done(&Command::Join { member })?;
-        for phase in [Phase::WriteBoth, Phase::ReadNew] {
+        for phase in [TransitionPhase::WriteBoth, TransitionPhase::ReadNew] {
             log.done(&Command::Advance { host_id, from: MemberState::Joining(phase) })?;
         }
     }

@@ -35,7 +35,7 @@ pub struct Envelope<'b> {
 
 /// The buffer that contains the envelope found.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum EnvelopeBuffer {
     Input,
     Unpacked,
     Assembled,
@@ -44,9 +44,9 @@ enum Place {
 
 /// An envelope that was found but not borrowed yet.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct FoundEnvelope {
     header: Header,
-    place: Place,
+    place: EnvelopeBuffer,
     /// Where the body starts in that place, and where it ends.
     start: usize,
     end: usize,
@@ -135,10 +135,10 @@ impl Decoder {
             found = self.inflate(found, input)?;
         }
         let place: &[u8] = match found.place {
-            Place::Input => input,
-            Place::Unpacked => &self.unpacked,
-            Place::Assembled => &self.assembled,
-            Place::Inflated => &self.inflated,
+            EnvelopeBuffer::Input => input,
+            EnvelopeBuffer::Unpacked => &self.unpacked,
+            EnvelopeBuffer::Assembled => &self.assembled,
+            EnvelopeBuffer::Inflated => &self.inflated,
         };
         let body = place.get(found.start..found.end).unwrap_or_default();
         Ok(Some(Envelope { header: found.header, body }))
@@ -160,7 +160,7 @@ impl Decoder {
         }
     }
 
-    fn next_bare(&mut self, input: &mut BytesMut) -> Result<Option<Found>, FrameError> {
+    fn next_bare(&mut self, input: &mut BytesMut) -> Result<Option<FoundEnvelope>, FrameError> {
         let skipped = self.refused_bytes.min(input.len());
         input.advance(skipped);
         self.refused_bytes -= skipped;
@@ -170,7 +170,7 @@ impl Decoder {
             return Ok(None);
         }
         self.handed_out = end;
-        Ok(Some(Found { header, place: Place::Input, start: HEADER_BYTES, end }))
+        Ok(Some(FoundEnvelope { header, place: EnvelopeBuffer::Input, start: HEADER_BYTES, end }))
     }
 
     /// Reads and checks the header at the start of `bytes`. If the envelope is invalid but its length is known, the
@@ -202,20 +202,20 @@ impl Decoder {
         Err(refusal)
     }
 
-    fn inflate(&mut self, found: Found, input: &BytesMut) -> Result<Found, FrameError> {
+    fn inflate(&mut self, found: FoundEnvelope, input: &BytesMut) -> Result<FoundEnvelope, FrameError> {
         let Header { version, stream, .. } = found.header;
         let compression = self.compression.ok_or(FrameError::CompressionNotNegotiated { version, stream })?;
         let body = input.get(found.start..found.end).unwrap_or_default();
         decompress_body(compression, body, self.body_bytes_max, &mut self.inflated)
             .map_err(|reason| FrameError::BodyDecompression { reason, version, stream })?;
-        Ok(Found { place: Place::Inflated, start: 0, end: self.inflated.len(), ..found })
+        Ok(FoundEnvelope { place: EnvelopeBuffer::Inflated, start: 0, end: self.inflated.len(), ..found })
     }
 
     fn next_in_segments(
         &mut self,
         format: SegmentFormat,
         input: &mut BytesMut,
-    ) -> Result<Option<Found>, FrameError> {
+    ) -> Result<Option<FoundEnvelope>, FrameError> {
         loop {
             match self.payload {
                 Payload::InInput { bytes: 0 } => {
@@ -226,7 +226,12 @@ impl Decoder {
                     let (header, total) = self.envelope_in(input.get(..bytes).unwrap_or_default())?;
                     self.payload = Payload::InInput { bytes: bytes - total };
                     self.handed_out = total;
-                    return Ok(Some(Found { header, place: Place::Input, start: HEADER_BYTES, end: total }));
+                    return Ok(Some(FoundEnvelope {
+                        header,
+                        place: EnvelopeBuffer::Input,
+                        start: HEADER_BYTES,
+                        end: total,
+                    }));
                 }
                 Payload::Unpacked { position } if position == self.unpacked.len() => {
                     self.payload = Payload::None;
@@ -239,7 +244,7 @@ impl Decoder {
                     let (header, total) = envelope?;
                     self.payload = Payload::Unpacked { position: position + total };
                     let (start, end) = (position + HEADER_BYTES, position + total);
-                    return Ok(Some(Found { header, place: Place::Unpacked, start, end }));
+                    return Ok(Some(FoundEnvelope { header, place: EnvelopeBuffer::Unpacked, start, end }));
                 }
                 Payload::None => match self.next_segment(format, input)? {
                     Segment::Incomplete => return Ok(None),
@@ -330,7 +335,8 @@ impl Decoder {
                         return Ok(Segment::Opened);
                     }
                     self.assembled_done = true;
-                    let found = Found { header, place: Place::Assembled, start: HEADER_BYTES, end };
+                    let found =
+                        FoundEnvelope { header, place: EnvelopeBuffer::Assembled, start: HEADER_BYTES, end };
                     return Ok(Segment::Assembled(found));
                 }
                 Ok(None) => return Ok(Segment::Opened),
@@ -362,5 +368,5 @@ enum Segment {
     /// A segment was read; see `Decoder::payload`.
     Opened,
     /// It completed a split envelope.
-    Assembled(Found),
+    Assembled(FoundEnvelope),
 }

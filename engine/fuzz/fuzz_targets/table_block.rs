@@ -1,13 +1,13 @@
 //! Whatever the bytes of a block are: unpacking, searching and walking it never panics.
 #![no_main]
 
-use helenus_engine::table::{BlockView, Place, unpack_block};
+use helenus_engine::table::{BlockView, EntryOffset, unpack_block};
 use libfuzzer_sys::fuzz_target;
 
 fn walk(body: &[u8], target: &[u8]) {
     let Some(view) = BlockView::new(body) else { return };
     view.search(target).ok();
-    let mut place = Place::default();
+    let mut place = EntryOffset::default();
     let mut key_length = 0;
     while let Some(entry) = view.entry(place, key_length) {
         view.row(entry.row.clone()).validate().ok();

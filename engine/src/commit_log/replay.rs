@@ -18,24 +18,24 @@ use crate::io::{Clock, Disk};
 
 /// A complete group in a segment.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct CompleteGroup {
     offset: usize,
     header: GroupHeader,
 }
 
-impl Found {
+impl CompleteGroup {
     fn end(&self) -> usize {
         self.offset + format::align(GROUP_HEADER_BYTES + self.header.payload_length as usize)
     }
 }
 
-fn group_at(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
+fn group_at(bytes: &[u8], offset: usize, segment: u64) -> Option<CompleteGroup> {
     let header = format::open(bytes.get(offset..)?, segment)?;
-    Some(Found { offset, header })
+    Some(CompleteGroup { offset, header })
 }
 
 /// The first complete group at or behind `offset`.
-fn find_group(bytes: &[u8], offset: usize, segment: u64) -> Option<Found> {
+fn find_group(bytes: &[u8], offset: usize, segment: u64) -> Option<CompleteGroup> {
     (offset..bytes.len()).step_by(GROUP_ALIGNMENT).find_map(|offset| group_at(bytes, offset, segment))
 }
 
@@ -136,7 +136,7 @@ impl Progress {
         segment: u64,
         offset: usize,
         any: bool,
-    ) -> Result<Option<Found>, CommitLogError> {
+    ) -> Result<Option<CompleteGroup>, CommitLogError> {
         let mut later = find_group(bytes, offset, segment);
         if !any
             && let (Some(found), Some((path, offset))) = (later, &self.stopped_at)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::dropped::DroppedRanges;
-use super::pace::Pace;
+use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{JobContext, yield_now};
 use crate::key;
@@ -38,7 +38,7 @@ pub struct CompactionTask {
     /// A new output is begun at the first partition after this size.
     pub max_output_bytes: Option<u64>,
     pub file_options: TableOptions,
-    pub pace: Pace,
+    pub pace: RateLimiter,
 }
 
 /// The state of a running merge.

@@ -18,7 +18,7 @@ use crate::row::RowRef;
 
 /// Memory of an empty partition besides the arena, in bytes: the partition, its hash slot with the hash table's slack, and its
 /// place in the key order.
-const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<Slot>() + 16;
+const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<PartitionEntry>() + 16;
 
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -29,7 +29,7 @@ pub(super) struct Partition {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct PartitionEntry {
     token: i64,
     partition: u32,
 }
@@ -39,7 +39,7 @@ struct Slot {
 pub struct Memtable {
     pub(super) arena: Arena,
     pub(super) partitions: Vec<Partition>,
-    by_token: HashTable<Slot>,
+    by_token: HashTable<PartitionEntry>,
     /// Partition numbers in key order. Partitions with numbers from `ordered.len()` on are missing.
     pub(super) ordered: Vec<u32>,
     /// The number of changes. Cursors compare it to notice changes.
@@ -178,7 +178,7 @@ impl Memtable {
             rows: Rows::Empty,
             range_tombstones: None,
         });
-        let slot = Slot { token, partition: number };
+        let slot = PartitionEntry { token, partition: number };
         self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
         self.side_bytes += PARTITION_BYTES;
         Ok(id)

@@ -24,7 +24,7 @@ use crate::row::RowRef;
 
 /// The answer of one replica.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer<'a> {
+pub struct ReplicaAnswer<'a> {
     /// As [`super::Versions::partitions`].
     pub partitions: &'a [Mutation],
     pub resume: Option<&'a [u8]>,
@@ -107,7 +107,7 @@ pub enum ReconcileError {
 
 /// Merges the answers to one request, whose `reversed` and `now_seconds` are given.
 pub fn reconcile_answers(
-    answers: &[Answer<'_>],
+    answers: &[ReplicaAnswer<'_>],
     reversed: bool,
     now_seconds: u32,
 ) -> Result<Reconciled, ReconcileError> {

@@ -101,7 +101,7 @@ pub struct Scan<'s> {
     /// The current sources of the merge are the sources of the row returned last.
     merge: KWayMerge,
     /// The place of the row returned last.
-    place: Place,
+    place: RowLocation,
     /// Whether any source has range tombstones.
     has_range_tombstones: bool,
 }
@@ -115,14 +115,14 @@ pub(super) struct MergedVersions {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum RowLocation {
     /// In the source of this number.
     Source(usize),
     /// In the buffer of merged rows.
     Merged,
 }
 
-enum Found {
+enum Advance {
     Row,
     Exhausted,
     End,
@@ -154,7 +154,7 @@ impl<'s> Scan<'s> {
             used: Budget { bytes: 0, tombstones: 0 },
             has_progressed: false,
             merge: KWayMerge::new(request.reversed),
-            place: Place::Merged,
+            place: RowLocation::Merged,
             has_range_tombstones,
         }
     }
@@ -169,22 +169,22 @@ impl<'s> Scan<'s> {
         };
         self.watch.check()?;
         match found {
-            Found::Exhausted => return Ok(Step::Exhausted),
-            Found::End => return Ok(Step::End),
-            Found::Row => {}
+            Advance::Exhausted => return Ok(Step::Exhausted),
+            Advance::End => return Ok(Step::End),
+            Advance::Row => {}
         }
         let ScanBuffers { start, sources, merged, .. } = &self.buffers;
         let source = match self.place {
-            Place::Source(index) => Some(index),
-            Place::Merged => self.merge.first(),
+            RowLocation::Source(index) => Some(index),
+            RowLocation::Merged => self.merge.first(),
         };
         let source = source.and_then(|index| sources.get(index));
         let Some((source, key)) = source.and_then(|source| Some((source, source.key(start)?))) else {
             return Err(broken!("a row that was found has a source, which stands on its key").into());
         };
         let row = match self.place {
-            Place::Source(_) => source.row(),
-            Place::Merged => RowRef::new(merged, 0),
+            RowLocation::Source(_) => source.row(),
+            RowLocation::Merged => RowRef::new(merged, 0),
         };
         let view = RowView::new(key, row, self.now_seconds)
             .map_err(|reason| EngineError::Row { table: self.table, reason })?;
@@ -197,21 +197,21 @@ impl<'s> Scan<'s> {
         self.watch.check().err().map_or(error, EngineError::from)
     }
 
-    fn find_next(&mut self) -> Result<Found, EngineError> {
+    fn find_next(&mut self) -> Result<Advance, EngineError> {
         loop {
             let is_spent =
                 self.used.bytes >= self.budget.bytes || self.used.tombstones >= self.budget.tombstones;
             if is_spent && self.has_progressed {
                 // The current row was read, but is not visible.
                 self.leave_current()?;
-                return Ok(Found::Exhausted);
+                return Ok(Advance::Exhausted);
             }
             if !self.step()? {
-                return Ok(Found::End);
+                return Ok(Advance::End);
             }
             self.has_progressed = true;
             if self.reconcile()? {
-                return Ok(Found::Row);
+                return Ok(Advance::Row);
             }
         }
     }
@@ -330,7 +330,7 @@ impl<'s> Scan<'s> {
         let row = first.row();
         self.used.bytes += row.bytes.len() as u64;
         if reconcile::is_passthrough(row, shadow) {
-            self.place = Place::Source(index);
+            self.place = RowLocation::Source(index);
             return Ok(!row.is_empty());
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
@@ -347,7 +347,7 @@ impl<'s> Scan<'s> {
         self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
         let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
         if let Some(&source) = dominant.and_then(|version| self.merge.current().get(version)) {
-            self.place = Place::Source(source as usize);
+            self.place = RowLocation::Source(source as usize);
             return Ok(true);
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
@@ -376,7 +376,7 @@ impl<'s> Scan<'s> {
 
     fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
         let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
-        self.place = Place::Merged;
+        self.place = RowLocation::Merged;
         // A row that is deleted as a whole counts as one tombstone.
         self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
         Ok(outcome.is_written)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::files::discard_file;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{Choice, CompactionTask, DroppedRanges, Pace};
+use crate::compaction::{Choice, CompactionTask, DroppedRanges, RateLimiter};
 use crate::error::EngineError;
 use crate::invariant::invariant;
 use crate::io::{JobKind, run_in_background};
@@ -162,7 +162,7 @@ impl Shard {
                 .collect(),
             max_output_bytes: choice.max_output_bytes,
             file_options: options.writer.clone(),
-            pace: Pace::new(self.options.compaction_bytes_per_second),
+            pace: RateLimiter::new(self.options.compaction_bytes_per_second),
         }
     }
 

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::files::discard_file;
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
-use crate::compaction::Pace;
+use crate::compaction::RateLimiter;
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
 use crate::manifest::ManifestFile;
@@ -59,7 +59,7 @@ async fn write_memtable(
     options: FileOptions,
     hurries: Arc<AtomicBool>,
 ) -> Result<(), TableError> {
-    let mut pace = Pace::new(Some(BYTES_PER_SECOND));
+    let mut pace = RateLimiter::new(Some(BYTES_PER_SECOND));
     let mut paced_bytes = 0;
     let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
     let mut key = Vec::new();

@@ -46,13 +46,13 @@ enum Version<'a> {
 }
 
 /// The only version found so far. It contains no deletions or expiries.
-struct Found<'a> {
+struct OnlyVersion<'a> {
     version: Version<'a>,
     /// [`RowRef::complete_since`], computed when the first older source is reached.
     complete_since: OnceCell<Option<i64>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> OnlyVersion<'a> {
     fn new(version: Version<'a>) -> Self {
         Self { version, complete_since: OnceCell::new() }
     }
@@ -102,7 +102,7 @@ impl Shard {
         let memtables: SmallVec<[Ref<'_, Memtable>; 4]> = std::iter::once(active.borrow())
             .chain(frozen.iter().rev().map(|frozen| frozen.memtable.borrow()))
             .collect();
-        let mut found: Option<Found<'_>> = None;
+        let mut found: Option<OnlyVersion<'_>> = None;
         for memtable in &memtables {
             if found.as_ref().is_some_and(|found| found.is_all_since(memtable.max_timestamp(), columns)) {
                 continue;
@@ -110,7 +110,7 @@ impl Shard {
             match memtable.row(&parsed) {
                 Held::Nothing => {}
                 Held::Row(row) if found.is_none() && row.is_plain() => {
-                    found = Some(Found::new(Version::InMemtable(row)));
+                    found = Some(OnlyVersion::new(Version::InMemtable(row)));
                 }
                 Held::Row(_) | Held::Unmerged => return Ok(Lookup::Unmerged),
             }
@@ -138,7 +138,7 @@ impl Shard {
             if found.is_some() || !row.row().is_plain() {
                 return Ok(Lookup::Unmerged);
             }
-            found = Some(Found::new(Version::InFile(row)));
+            found = Some(OnlyVersion::new(Version::InFile(row)));
         }
         let Some(found) = &found else { return Ok(Lookup::Absent) };
         let row = found.row();

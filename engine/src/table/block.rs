@@ -29,7 +29,7 @@ const RESTART_BYTES: usize = 8;
 
 /// The start of an entry: its offsets in the keys and in the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct EntryOffset {
     pub key: usize,
     pub row: usize,
 }
@@ -39,14 +39,14 @@ pub struct Place {
 pub struct BlockBuilder {
     keys: Vec<u8>,
     rows: Vec<u8>,
-    restarts: Vec<Place>,
+    restarts: Vec<EntryOffset>,
     entries: usize,
     base: i64,
     last_key: Vec<u8>,
 }
 
 /// Completes a body: appends all other parts to `keys`.
-pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[Place], base: [u8; 8]) {
+pub(super) fn put_rest(keys: &mut Vec<u8>, rows: &[u8], restarts: &[EntryOffset], base: [u8; 8]) {
     let keys_length = keys.len() as u32;
     keys.reserve(rows.len() + restarts.len() * RESTART_BYTES + TRAILER_BYTES);
     keys.extend_from_slice(rows);
@@ -99,7 +99,7 @@ impl BlockBuilder {
         if self.is_empty() {
             self.base = base;
         }
-        let place = Place { key: self.keys.len(), row: self.rows.len() };
+        let place = EntryOffset { key: self.keys.len(), row: self.rows.len() };
         transcode(row, self.base, &mut self.rows)?;
         let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
@@ -149,8 +149,8 @@ impl EntryRef {
     }
 
     /// The start of the next entry.
-    pub fn end(&self) -> Place {
-        Place { key: self.suffix.end, row: self.row.end }
+    pub fn end(&self) -> EntryOffset {
+        EntryOffset { key: self.suffix.end, row: self.row.end }
     }
 }
 
@@ -165,11 +165,11 @@ pub struct BlockView<'a> {
 
 /// The result of searching for a key in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum SearchResult {
     /// The entry at `place` has the key.
-    Exact { place: Place, entry: EntryRef },
+    Exact { place: EntryOffset, entry: EntryRef },
     /// The entry at `place` is the first with a larger key.
-    Greater { place: Place, entry: EntryRef },
+    Greater { place: EntryOffset, entry: EntryRef },
     /// All keys of the block are smaller.
     End,
 }
@@ -248,15 +248,15 @@ impl<'a> BlockView<'a> {
     }
 
     #[inline]
-    fn restart_place(bytes: [u8; RESTART_BYTES]) -> Place {
+    fn restart_place(bytes: [u8; RESTART_BYTES]) -> EntryOffset {
         let both = u64::from_le_bytes(bytes);
-        Place { key: both as u32 as usize, row: (both >> 32) as usize }
+        EntryOffset { key: both as u32 as usize, row: (both >> 32) as usize }
     }
 
     /// The start of a restart interval; the end of the entries if there is no such interval.
     #[inline]
-    pub fn restart(&self, index: usize) -> Place {
-        let end = Place { key: self.keys.len(), row: self.rows.len() };
+    pub fn restart(&self, index: usize) -> EntryOffset {
+        let end = EntryOffset { key: self.keys.len(), row: self.rows.len() };
         self.restarts.get(index).map_or(end, |bytes| Self::restart_place(*bytes))
     }
 
@@ -301,7 +301,7 @@ impl<'a> BlockView<'a> {
 
     /// The entry at `place`, given the length of the previous key.
     #[inline]
-    pub fn entry(&self, place: Place, previous_key_length: usize) -> Option<EntryRef> {
+    pub fn entry(&self, place: EntryOffset, previous_key_length: usize) -> Option<EntryRef> {
         let Lengths { shared, suffix_length, row_length, end: offset } =
             match self.short_lengths(place.key, previous_key_length) {
                 Some(lengths) => lengths,
@@ -367,7 +367,7 @@ impl<'a> BlockView<'a> {
     ///
     /// Only bytes behind the common prefix of `target` and the previous key are compared.
     #[inline]
-    pub fn search(&self, target: &[u8]) -> Result<Found, DecodeError> {
+    pub fn search(&self, target: &[u8]) -> Result<SearchResult, DecodeError> {
         let mut place = self.restart(self.restart_for(target).ok_or(MALFORMED)?);
         // The previous key is smaller than `target`. Its length, and the length of its common prefix with `target`:
         let mut previous_length = 0;
@@ -376,7 +376,7 @@ impl<'a> BlockView<'a> {
             let entry = self.entry(place, previous_length).ok_or(MALFORMED)?;
             if entry.shared < matched {
                 // The key differs from the previous one within the common prefix with the target, so it is larger than both.
-                return Ok(Found::Greater { place, entry });
+                return Ok(SearchResult::Greater { place, entry });
             }
             if entry.shared == matched {
                 let Some(rest) = target.get(matched..) else {
@@ -386,22 +386,22 @@ impl<'a> BlockView<'a> {
                 let suffix = self.suffix(&entry);
                 let common = common_prefix(suffix, rest);
                 match suffix.get(common).cmp(&rest.get(common)) {
-                    Ordering::Equal => return Ok(Found::Exact { place, entry }),
-                    Ordering::Greater => return Ok(Found::Greater { place, entry }),
+                    Ordering::Equal => return Ok(SearchResult::Exact { place, entry }),
+                    Ordering::Greater => return Ok(SearchResult::Greater { place, entry }),
                     Ordering::Less => matched += common,
                 }
             }
             previous_length = entry.key_length();
             place = entry.end();
         }
-        Ok(Found::End)
+        Ok(SearchResult::End)
     }
 
     /// The offset of the first key greater than or equal to `target`; the end of the keys if there is none.
     pub fn key_offset_of(&self, target: &[u8]) -> Result<usize, DecodeError> {
         Ok(match self.search(target)? {
-            Found::Exact { place, .. } | Found::Greater { place, .. } => place.key,
-            Found::End => self.end(),
+            SearchResult::Exact { place, .. } | SearchResult::Greater { place, .. } => place.key,
+            SearchResult::End => self.end(),
         })
     }
 }
@@ -475,17 +475,20 @@ mod tests {
         let body = build(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let view = BlockView::new(&body).unwrap();
         for (number, key) in keys.iter().enumerate() {
-            let Found::Exact { entry, .. } = view.search(key).unwrap() else { panic!("{key:?}") };
+            let SearchResult::Exact { entry, .. } = view.search(key).unwrap() else { panic!("{key:?}") };
             let row = view.row(entry.row);
             assert_eq!(row.liveness().unwrap().timestamp, 1000 + number as i64);
             assert_eq!(row.cells().next().unwrap().value, key);
             let mut before = key.clone();
             *before.last_mut().unwrap() -= 1;
-            let Ok(Found::Greater { entry, .. }) = view.search(&before) else { panic!("{before:?}") };
+            let Ok(SearchResult::Greater { entry, .. }) = view.search(&before) else { panic!("{before:?}") };
             assert_eq!([&before[..entry.shared], view.suffix(&entry)].concat(), *key);
         }
-        assert_eq!(view.search(b"prefiy"), Ok(Found::End));
-        assert!(matches!(view.search(b""), Ok(Found::Greater { place: Place { key: 0, row: 0 }, .. })));
+        assert_eq!(view.search(b"prefiy"), Ok(SearchResult::End));
+        assert!(matches!(
+            view.search(b""),
+            Ok(SearchResult::Greater { place: EntryOffset { key: 0, row: 0 }, .. })
+        ));
     }
 
     #[test]

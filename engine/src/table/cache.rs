@@ -74,7 +74,7 @@ impl Hasher for BlockKeyHasher {
 }
 
 /// A cached block. It is stored in the map itself, because a dependent memory access costs as much as the search.
-struct Slot {
+struct CachedBlock {
     data: BlockData,
     /// Its place on the clock.
     place: usize,
@@ -88,7 +88,7 @@ struct Mark {
 
 #[derive(Default)]
 struct State {
-    by_key: HashMap<BlockKey, Slot, BuildHasherDefault<BlockKeyHasher>>,
+    by_key: HashMap<BlockKey, CachedBlock, BuildHasherDefault<BlockKeyHasher>>,
     clock: Vec<Option<Mark>>,
     free_places: Vec<usize>,
     used_bytes: usize,
@@ -155,7 +155,7 @@ impl BlockCache {
             Some(free) => *free = mark,
             None => state.clock.push(mark),
         }
-        state.by_key.insert(key, Slot { data, place });
+        state.by_key.insert(key, CachedBlock { data, place });
         state.used_bytes += weight;
     }
 

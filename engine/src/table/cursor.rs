@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::block::{BlockView, EntryRef, Found, Place};
+use super::block::{BlockView, EntryOffset, EntryRef, SearchResult};
 use super::cache::{BlockCache, BlockData};
 use super::error::TableError;
-use super::index::Target;
-use super::reader::{BlockPlace, TableReader};
+use super::index::BlockHandle;
+use super::reader::{BlockPosition, TableReader};
 use crate::invariant::broken;
 use crate::row::RowRef;
 
@@ -21,8 +21,8 @@ const PREFETCH_STEP_BYTES: usize = 1 << 20;
 const _: () = assert!(PREFETCH_AHEAD_BYTES > PREFETCH_STEP_BYTES);
 
 struct LoadedBlock {
-    place: BlockPlace,
-    target: Target,
+    place: BlockPosition,
+    target: BlockHandle,
     data: BlockData,
 }
 
@@ -32,7 +32,7 @@ struct Step {
     key: Range<usize>,
     /// Offsets in the block's body.
     row: Range<usize>,
-    end: Place,
+    end: EntryOffset,
 }
 
 /// The reusable allocations of a cursor.
@@ -51,7 +51,7 @@ pub struct TableCursor {
     block: Option<LoadedBlock>,
     /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
-    entry_end: Place,
+    entry_end: EntryOffset,
     row: Range<usize>,
     base: i64,
     key: Vec<u8>,
@@ -81,7 +81,7 @@ impl TableCursor {
             prefetches: false,
             block: None,
             key_offset: 0,
-            entry_end: Place::default(),
+            entry_end: EntryOffset::default(),
             row: 0..0,
             base: 0,
             key,
@@ -152,7 +152,7 @@ impl TableCursor {
         self.interval.clear();
         let found = view.search(key).map_err(|_| self.table.malformed_block(block.target))?;
         match found {
-            Found::Exact { place, entry } | Found::Greater { place, entry } => {
+            SearchResult::Exact { place, entry } | SearchResult::Greater { place, entry } => {
                 let rows_start = view.rows_start();
                 self.key.clear();
                 let Some(shared) = key.get(..entry.shared) else {
@@ -165,7 +165,7 @@ impl TableCursor {
                 self.stand_on(place.key, &entry, rows_start);
                 Ok(true)
             }
-            Found::End => self.next_block(),
+            SearchResult::End => self.next_block(),
         }
     }
 
@@ -245,7 +245,7 @@ impl TableCursor {
         false
     }
 
-    fn enter(&mut self, place: BlockPlace, target: Target) -> Result<(), TableError> {
+    fn enter(&mut self, place: BlockPosition, target: BlockHandle) -> Result<(), TableError> {
         self.on_row = false;
         if self.block.as_ref().is_none_or(|block| block.place != place) {
             // After an error the cursor is on no row.
@@ -264,7 +264,7 @@ impl TableCursor {
 
     /// Prefetches file pages whenever the read crosses a step boundary of the file. So a read in several parts needs no memory of
     /// its prefetches.
-    fn prefetch(&self, target: Target) {
+    fn prefetch(&self, target: BlockHandle) {
         let Ok(start) = usize::try_from(target.offset) else { return };
         let end = start.saturating_add(target.length as usize);
         if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
@@ -283,7 +283,7 @@ impl TableCursor {
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let entry =
-            view.entry(Place::default(), 0).ok_or_else(|| self.table.malformed_block(block.target))?;
+            view.entry(EntryOffset::default(), 0).ok_or_else(|| self.table.malformed_block(block.target))?;
         let rows_start = view.rows_start();
         self.key.clear();
         self.key.extend_from_slice(view.suffix(&entry));

@@ -25,7 +25,7 @@ const TARGET_BYTES: usize = 16;
 
 /// The part of the file that an index entry points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
+pub struct BlockHandle {
     pub offset: u64,
     /// Bytes.
     pub length: u32,
@@ -51,7 +51,7 @@ fn head(rest: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub struct NodeBuilder {
     keys: Vec<u8>,
-    entries: Vec<(usize, Target)>,
+    entries: Vec<(usize, BlockHandle)>,
 }
 
 impl NodeBuilder {
@@ -63,7 +63,7 @@ impl NodeBuilder {
         self.entries.is_empty()
     }
 
-    pub fn add(&mut self, separator: &[u8], target: Target) {
+    pub fn add(&mut self, separator: &[u8], target: BlockHandle) {
         self.keys.extend_from_slice(separator);
         self.entries.push((self.keys.len(), target));
     }
@@ -141,10 +141,10 @@ impl<'a> Node<'a> {
     }
 
     #[inline]
-    pub fn target(&self, index: usize) -> Option<Target> {
+    pub fn target(&self, index: usize) -> Option<BlockHandle> {
         let (_, rest) = self.targets.get(index)?.split_first_chunk::<4>()?;
         let (length, offset) = rest.split_first_chunk::<4>()?;
-        Some(Target {
+        Some(BlockHandle {
             offset: u64::from_le_bytes(*offset.first_chunk()?),
             length: u32::from_le_bytes(*length),
         })
@@ -201,7 +201,7 @@ mod tests {
     fn node(keys: &[&[u8]]) -> Vec<u8> {
         let mut builder = NodeBuilder::default();
         for (number, key) in keys.iter().enumerate() {
-            builder.add(key, Target { offset: number as u64 * 100, length: number as u32 });
+            builder.add(key, BlockHandle { offset: number as u64 * 100, length: number as u32 });
         }
         let mut bytes = Vec::new();
         builder.write_to(&mut bytes).unwrap();

@@ -23,7 +23,7 @@ mod statistics;
 mod tests;
 mod writer;
 
-pub use block::{BlockView, Place};
+pub use block::{BlockView, EntryOffset};
 pub(crate) use cache::BlockCache;
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};

@@ -17,7 +17,7 @@
 //!
 //! Rows with deletions, or with cells that have a path, are always written unchanged.
 
-use super::block::{BlockView, Place, RESTART_INTERVAL, put_rest};
+use super::block::{BlockView, EntryOffset, RESTART_INTERVAL, put_rest};
 use super::compression::BLOCK_BYTES_MAX;
 use crate::codec::{DecodeError, Reader, put_unsigned};
 use crate::row::flags;
@@ -171,7 +171,7 @@ pub fn pack(body: &[u8], out: &mut Vec<u8>) -> bool {
     let mut previous = Splitter::default();
     let mut current = Splitter::default();
     let mut previous_has_shape = false;
-    let mut place = Place::default();
+    let mut place = EntryOffset::default();
     let mut key_length = 0;
     let mut number = 0_usize;
     while place.key < view.end() {
@@ -274,13 +274,13 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
     rest = after;
     let mut keys = Vec::with_capacity(body_length);
     let mut rows = Vec::with_capacity(body_length);
-    let mut restarts: Vec<Place> = Vec::new();
+    let mut restarts: Vec<EntryOffset> = Vec::new();
     let mut template = Splitter::default();
     let mut key_length = 0_usize;
     let mut number = 0_usize;
     while !rest.is_empty() {
         if number.is_multiple_of(RESTART_INTERVAL) {
-            restarts.push(Place { key: keys.len(), row: rows.len() });
+            restarts.push(EntryOffset { key: keys.len(), row: rows.len() });
         }
         number += 1;
         let head = take_number(&mut rest)?;

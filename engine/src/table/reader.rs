@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::block::{BlockView, Found};
+use super::block::{BlockView, SearchResult};
 use super::cache::{BlockCache, BlockData};
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
@@ -14,7 +14,7 @@ use super::format::{
     CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
     read_block,
 };
-use super::index::{Node, Target};
+use super::index::{BlockHandle, Node};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
@@ -57,7 +57,7 @@ impl TableRow {
 
 /// The place of a block in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BlockPlace {
+pub(super) struct BlockPosition {
     pub leaf: usize,
     pub entry: usize,
 }
@@ -172,17 +172,17 @@ impl TableReader {
         let found = view.search(key).map_err(|_| self.malformed_block(target))?;
         let (base, rows_start) = (view.base(), view.rows_start());
         Ok(match found {
-            Found::Exact { entry, .. } => Some(TableRow {
+            SearchResult::Exact { entry, .. } => Some(TableRow {
                 start: rows_start + entry.row.start,
                 end: rows_start + entry.row.end,
                 base,
                 block,
             }),
-            Found::Greater { .. } | Found::End => None,
+            SearchResult::Greater { .. } | SearchResult::End => None,
         })
     }
 
-    pub(super) fn malformed_block(&self, target: Target) -> TableError {
+    pub(super) fn malformed_block(&self, target: BlockHandle) -> TableError {
         self.damaged(target.offset, "a block is malformed")
     }
 
@@ -204,7 +204,7 @@ impl TableReader {
 
     /// The block that contains `key`, if any block does. `None` if the table has no blocks.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(BlockPlace, Target)>, TableError> {
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
         let look = || {
             let root = self.root()?;
             if root.len() == 0 {
@@ -213,7 +213,7 @@ impl TableReader {
             let leaf = root.floor(key)?;
             let node = self.leaf(leaf)?;
             let entry = node.floor(key)?;
-            Some(Some((BlockPlace { leaf, entry }, node.target(entry)?)))
+            Some(Some((BlockPosition { leaf, entry }, node.target(entry)?)))
         };
         look().ok_or_else(|| self.malformed_index())
     }
@@ -221,8 +221,8 @@ impl TableReader {
     /// The block after a place; for `None` the first block.
     pub(super) fn block_after(
         &self,
-        place: Option<BlockPlace>,
-    ) -> Result<Option<(BlockPlace, Target)>, TableError> {
+        place: Option<BlockPosition>,
+    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
         let look = || {
             let root = self.root()?;
             let (mut leaf, mut entry) = place.map_or((0, 0), |place| (place.leaf, place.entry + 1));
@@ -237,7 +237,7 @@ impl TableReader {
                 }
                 node = self.leaf(leaf)?;
             }
-            Some(Some((BlockPlace { leaf, entry }, node.target(entry)?)))
+            Some(Some((BlockPosition { leaf, entry }, node.target(entry)?)))
         };
         look().ok_or_else(|| self.malformed_index())
     }
@@ -245,16 +245,16 @@ impl TableReader {
     /// The block before a place; for `None` the last block.
     pub(super) fn block_before(
         &self,
-        place: Option<BlockPlace>,
-    ) -> Result<Option<(BlockPlace, Target)>, TableError> {
+        place: Option<BlockPosition>,
+    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
         let look = || {
             let root = self.root()?;
             let place = match place {
-                Some(BlockPlace { leaf, entry }) if entry > 0 => BlockPlace { leaf, entry: entry - 1 },
+                Some(BlockPosition { leaf, entry }) if entry > 0 => BlockPosition { leaf, entry: entry - 1 },
                 other => {
                     let end = other.map_or(root.len(), |place| place.leaf);
                     let Some(leaf) = end.checked_sub(1) else { return Some(None) };
-                    BlockPlace { leaf, entry: self.leaf(leaf)?.len().checked_sub(1)? }
+                    BlockPosition { leaf, entry: self.leaf(leaf)?.len().checked_sub(1)? }
                 }
             };
             Some(Some((place, self.leaf(place.leaf)?.target(place.entry)?)))
@@ -263,7 +263,7 @@ impl TableReader {
     }
 
     /// Whether `key` belongs into the block at `place`. It must not be before the start of that block.
-    pub(super) fn is_within(&self, place: BlockPlace, key: &[u8]) -> bool {
+    pub(super) fn is_within(&self, place: BlockPosition, key: &[u8]) -> bool {
         self.leaf(place.leaf)
             .filter(|node| place.entry + 1 < node.len())
             .and_then(|node| node.is_after(place.entry + 1, key))
@@ -277,7 +277,11 @@ impl TableReader {
 
     /// A block's body from the cache; else it is read, checked and unpacked.
     #[inline]
-    pub(super) fn block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
+    pub(super) fn block(
+        &self,
+        cache: Option<&BlockCache>,
+        target: BlockHandle,
+    ) -> Result<BlockData, TableError> {
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
             return Ok(data);
         }
@@ -285,7 +289,7 @@ impl TableReader {
     }
 
     #[cold]
-    fn load_block(&self, cache: Option<&BlockCache>, target: Target) -> Result<BlockData, TableError> {
+    fn load_block(&self, cache: Option<&BlockCache>, target: BlockHandle) -> Result<BlockData, TableError> {
         let in_file = || {
             let start = usize::try_from(target.offset).ok()?;
             let end = start.checked_add(target.length as usize)?;

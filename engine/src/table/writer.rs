@@ -12,7 +12,7 @@ use super::compression::{BLOCK_BYTES_MAX, Compression};
 use super::error::TableError;
 use super::filter::{self, LINE_BYTES};
 use super::format::{FOOTER_BYTES, Footer, Section, VERSION, put_block};
-use super::index::{LEAF_ENTRIES_MAX, NodeBuilder, Target, separator};
+use super::index::{BlockHandle, LEAF_ENTRIES_MAX, NodeBuilder, separator};
 use super::range_tombstones::{RangeTombstoneRef, RangeTombstonesBuilder};
 use super::statistics::TableStatistics;
 use crate::cell::Deletion;
@@ -100,7 +100,7 @@ pub struct TableWriter {
     leaf: NodeBuilder,
     leaves: Vec<u8>,
     /// First key and place of each leaf. Offsets are relative to `leaves`, whose place in the file is not known yet.
-    root: Vec<(Vec<u8>, Target)>,
+    root: Vec<(Vec<u8>, BlockHandle)>,
     range_tombstones: RangeTombstonesBuilder,
     first_range_tombstone_start: Vec<u8>,
     partition_hashes: Vec<u64>,
@@ -233,7 +233,7 @@ impl TableWriter {
         self.block.finish(|body| put_block(compression, body, scratch));
         let length =
             u32::try_from(self.scratch.len()).map_err(|_| TableError::TooLarge { what: "blocks" })?;
-        self.leaf.add(&self.block_separator, Target { offset, length });
+        self.leaf.add(&self.block_separator, BlockHandle { offset, length });
         if self.leaf.len() == LEAF_ENTRIES_MAX {
             self.end_leaf()?;
         }
@@ -250,7 +250,7 @@ impl TableWriter {
         self.leaf.write_to(&mut self.leaves)?;
         let length = u32::try_from(self.leaves.len() - offset)
             .map_err(|_| TableError::TooLarge { what: "index nodes" })?;
-        self.root.push((first_key, Target { offset: offset as u64, length }));
+        self.root.push((first_key, BlockHandle { offset: offset as u64, length }));
         Ok(())
     }
 
@@ -285,7 +285,10 @@ impl TableWriter {
         let index_leaves = self.output.section(&self.leaves).await?;
         let mut root = NodeBuilder::default();
         for (first_key, leaf) in &self.root {
-            root.add(first_key, Target { offset: index_leaves.offset + leaf.offset, length: leaf.length });
+            root.add(
+                first_key,
+                BlockHandle { offset: index_leaves.offset + leaf.offset, length: leaf.length },
+            );
         }
         section.clear();
         root.write_to(&mut section)?;

@@ -9,7 +9,7 @@ use cql_lite::types::number::Decimal;
 use num_bigint::BigInt;
 
 use super::arithmetic::{NUMERIC_TYPES, Number, failed};
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 use super::names::native_name;
 use crate::error::{RequestError, Result};
 
@@ -239,7 +239,7 @@ impl AggregateState {
         Ok(())
     }
 
-    pub(super) fn compute(&self) -> Outcome {
+    pub(super) fn compute(&self) -> CallResult {
         let is_sum = self.kind == AggregateKind::Sum;
         let number = match &self.accumulated {
             Accumulated::Count(count) => return Ok(Some(count.to_be_bytes().to_vec())),

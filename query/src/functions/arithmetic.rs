@@ -10,7 +10,7 @@ use cql_lite::types::{CqlType, time};
 use num_bigint::BigInt;
 use num_traits::Zero;
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 
 /// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,7 @@ pub(super) fn operate(
     result: &CqlType,
     left: &[u8],
     right: &[u8],
-) -> Outcome {
+) -> CallResult {
     let (Some(left_type), Some(right_type)) = (types.first(), types.get(1)) else { return Ok(None) };
     if *right_type == CqlType::Duration {
         return move_by_duration(operator, left_type, left, right);
@@ -275,7 +275,7 @@ fn compute(operator: Operator, result: &CqlType, left: &Number, right: &Number) 
 }
 
 /// The negated number; the smallest integers are unchanged.
-pub(super) fn negate(ty: &CqlType, value: &[u8]) -> Outcome {
+pub(super) fn negate(ty: &CqlType, value: &[u8]) -> CallResult {
     let Some(number) = Number::read(ty, value) else { return Ok(None) };
     let negated = match number {
         Number::Integer(number) => Number::Integer(number.wrapping_neg()),
@@ -288,7 +288,7 @@ pub(super) fn negate(ty: &CqlType, value: &[u8]) -> Outcome {
 }
 
 /// A timestamp or date plus or minus a duration.
-fn move_by_duration(operator: Operator, ty: &CqlType, value: &[u8], duration: &[u8]) -> Outcome {
+fn move_by_duration(operator: Operator, ty: &CqlType, value: &[u8], duration: &[u8]) -> CallResult {
     let duration = Duration::from_wire(duration).map_err(failed)?;
     let applied = if operator == Operator::Subtract { duration.negate() } else { duration };
     if *ty == CqlType::Date {

@@ -4,7 +4,7 @@ use cql_lite::types::number::Decimal;
 use cql_lite::types::{CqlType, literal};
 
 use super::arithmetic::{Number, failed};
-use super::failure::Outcome;
+use super::failure::CallResult;
 use super::temporal;
 
 /// The conversion of a cast.
@@ -46,7 +46,7 @@ impl Cast {
         }
     }
 
-    pub(super) fn apply(self, from: &CqlType, to: &CqlType, value: &[u8]) -> Outcome {
+    pub(super) fn apply(self, from: &CqlType, to: &CqlType, value: &[u8]) -> CallResult {
         match self {
             Cast::Identity => Ok(Some(value.to_vec())),
             _ if value.is_empty() => Ok(None),
@@ -62,7 +62,7 @@ impl Cast {
 
 /// Converts as Java converts between its number types. Converted to a decimal, a number keeps the digits with which
 /// it is printed.
-fn cast_number(number: &Number, to: &CqlType) -> Outcome {
+fn cast_number(number: &Number, to: &CqlType) -> CallResult {
     let decimal = match (number, to) {
         (Number::Integer(number), CqlType::Decimal) => Decimal::from(*number),
         (Number::Float(number), CqlType::Decimal) => Decimal::from_f32(*number).map_err(failed)?,

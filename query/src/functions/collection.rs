@@ -4,7 +4,7 @@ use cql_lite::types::{CqlType, codec};
 
 use super::aggregate::{AggregateKind, AggregateState};
 use super::arithmetic::failed;
-use super::failure::Outcome;
+use super::failure::CallResult;
 
 /// A function of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ fn collect_from_map(map: &[u8], wants_keys: bool) -> Result<Vec<u8>, codec::Code
 }
 
 /// Applies a function to a collection of that type.
-pub(super) fn apply(function: CollectionFunction, ty: &CqlType, value: &[u8]) -> Outcome {
+pub(super) fn apply(function: CollectionFunction, ty: &CqlType, value: &[u8]) -> CallResult {
     match (function, ty) {
         (CollectionFunction::MapKeys | CollectionFunction::MapValues, _) => {
             let wants_keys = function == CollectionFunction::MapKeys;

@@ -3,10 +3,10 @@
 use cql_lite::types::validate::validate;
 use cql_lite::types::{CqlType, json, literal};
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 
 /// `toJson`: null becomes the text `null`.
-pub(super) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> Outcome {
+pub(super) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> CallResult {
     match json::to_json(ty, value) {
         Ok(text) => Ok(Some(text.into_bytes())),
         Err(error) => Err(Failure::Execution(error.to_string())),
@@ -14,7 +14,7 @@ pub(super) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> Outcome {
 }
 
 /// `fromJson`: JSON text as a value of the receiver's type.
-pub(super) fn from_json(ty: &CqlType, text: &[u8]) -> Outcome {
+pub(super) fn from_json(ty: &CqlType, text: &[u8]) -> CallResult {
     let text = String::from_utf8_lossy(text);
     let fail =
         |problem: String| Failure::Execution(format!("Could not decode JSON string '{text}': {problem}"));
@@ -23,7 +23,7 @@ pub(super) fn from_json(ty: &CqlType, text: &[u8]) -> Outcome {
 }
 
 /// `blobAs…`: the bytes, if they are a value of the type.
-pub(super) fn from_blob(function: &str, ty: &CqlType, bytes: &[u8]) -> Outcome {
+pub(super) fn from_blob(function: &str, ty: &CqlType, bytes: &[u8]) -> CallResult {
     if validate(ty, bytes).is_ok() {
         return Ok(Some(bytes.to_vec()));
     }

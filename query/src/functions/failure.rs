@@ -10,4 +10,4 @@ pub(super) enum Failure {
 }
 
 /// The result of a call before the function's name is added to an error.
-pub(super) type Outcome = std::result::Result<Option<Vec<u8>>, Failure>;
+pub(super) type CallResult = std::result::Result<Option<Vec<u8>>, Failure>;

@@ -7,7 +7,7 @@ use super::cast::Cast;
 use super::collection::{self, CollectionFunction};
 use super::context::CallContext;
 use super::conversion;
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
 use super::vector::{self, Similarity};
@@ -103,7 +103,7 @@ impl ResolvedFunction {
         self.run(arguments, context).map_err(|failure| self.error(failure))
     }
 
-    fn run(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Outcome {
+    fn run(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> CallResult {
         match self.implementation {
             Implementation::ToJson => return conversion::to_json(self.argument_type(0), first(arguments)),
             Implementation::Uuid => return Ok(Some(context.random_uuid().into_bytes().to_vec())),
@@ -178,7 +178,7 @@ pub fn token(arity: usize) -> ResolvedFunction {
     ResolvedFunction::new("token", vec![CqlType::Blob; arity], CqlType::Bigint, Implementation::Token)
 }
 
-fn token_of(values: &[&[u8]]) -> Outcome {
+fn token_of(values: &[&[u8]]) -> CallResult {
     let token = match values {
         [single] => tokens::token(single),
         several => {

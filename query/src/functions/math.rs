@@ -8,7 +8,7 @@ use num_traits::Signed;
 
 use super::arithmetic::{Number, failed};
 use super::decimal_math;
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 
 /// A function of one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) const MATH_FUNCTIONS: [(&str, MathFunction); 5] = [
 ];
 
 /// Applies a function to a value of a numeric type.
-pub(super) fn apply(function: MathFunction, ty: &CqlType, value: &[u8]) -> Outcome {
+pub(super) fn apply(function: MathFunction, ty: &CqlType, value: &[u8]) -> CallResult {
     let Some(number) = Number::read(ty, value) else { return Ok(None) };
     let result = match number {
         Number::Integer(number) => match function {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::arithmetic::failed;
 use super::context::CallContext;
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 
 /// A function on dates and times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn millis_of(ty: &CqlType, value: &[u8]) -> Option<i64> {
 }
 
 /// Milliseconds since the epoch as a value of a type.
-fn value_of(ty: &CqlType, millis: i64) -> Outcome {
+fn value_of(ty: &CqlType, millis: i64) -> CallResult {
     if *ty != CqlType::Date {
         return Ok(Some(millis.to_be_bytes().to_vec()));
     }
@@ -75,7 +75,7 @@ fn value_of(ty: &CqlType, millis: i64) -> Outcome {
 }
 
 /// Converts a point in time to a date or timestamp.
-pub(super) fn convert(from: &CqlType, to: &CqlType, value: &[u8]) -> Outcome {
+pub(super) fn convert(from: &CqlType, to: &CqlType, value: &[u8]) -> CallResult {
     match millis_of(from, value) {
         Some(millis) => value_of(to, millis),
         None => Ok(None),
@@ -83,7 +83,7 @@ pub(super) fn convert(from: &CqlType, to: &CqlType, value: &[u8]) -> Outcome {
 }
 
 /// Applies a function to the wire bytes of arguments of those types.
-pub(super) fn apply(function: TemporalFunction, types: &[CqlType], values: &[&[u8]]) -> Outcome {
+pub(super) fn apply(function: TemporalFunction, types: &[CqlType], values: &[&[u8]]) -> CallResult {
     let (Some(ty), Some(value)) = (types.first(), values.first()) else { return Ok(None) };
     let uuid =
         |make: fn(i64) -> Uuid| Ok(millis_of(ty, value).map(|millis| make(millis).into_bytes().to_vec()));
@@ -103,7 +103,7 @@ pub(super) fn apply(function: TemporalFunction, types: &[CqlType], values: &[&[u
 }
 
 /// `floor(time, duration[, start])`
-fn floor(ty: &CqlType, types: &[CqlType], values: &[&[u8]]) -> Outcome {
+fn floor(ty: &CqlType, types: &[CqlType], values: &[&[u8]]) -> CallResult {
     let [value, duration, start @ ..] = values else { return Ok(None) };
     let duration = Duration::from_wire(duration).map_err(failed)?;
     if *ty == CqlType::Time {
@@ -177,7 +177,7 @@ fn refuse_negative(duration: &Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-fn floor_time(value: &[u8], duration: &Duration) -> Outcome {
+fn floor_time(value: &[u8], duration: &Duration) -> CallResult {
     const NANOSECONDS_PER_DAY: i64 = 86_400_000_000_000;
     let Ok(bytes) = value.try_into() else { return Ok(None) };
     refuse_negative(duration)?;

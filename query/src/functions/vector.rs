@@ -1,6 +1,6 @@
 //! Similarity of vectors of floats, from 0 to 1 (the dot product of vectors whose length is not one may be outside).
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CallResult, Failure};
 
 /// A measure of similarity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 }
 
 /// The similarity of two vectors of floats, as a float.
-pub(super) fn similarity(similarity: Similarity, function: &str, left: &[u8], right: &[u8]) -> Outcome {
+pub(super) fn similarity(similarity: Similarity, function: &str, left: &[u8], right: &[u8]) -> CallResult {
     if left.len() != right.len() {
         return Err(Failure::Invalid("All arguments must have the same vector dimensions".to_owned()));
     }

@@ -3,7 +3,7 @@
 use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
 
-use super::names::{Scope, column_of};
+use super::names::{NameScope, column_of};
 use super::restrictions::{Values, resolve_values};
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
@@ -49,7 +49,7 @@ pub enum ConditionTest {
 pub fn resolve_conditions(
     clause: &ast::IfClause,
     table: &Table,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Conditions> {
     match clause {
@@ -66,7 +66,7 @@ pub fn resolve_conditions(
 fn resolve_condition(
     condition: &ast::Condition,
     table: &Table,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Condition> {
     let index = column_of(table, condition.subject.column())?;

@@ -15,7 +15,7 @@ use cql_lite::types::CqlType;
 use self::assignment::{check_set_twice, resolve_assignment, resolve_deletion};
 pub use self::plan::{ColumnOperation, JsonInsert, ModifyKind, ModifyPlan, Operation};
 use super::condition::{Conditions, resolve_conditions};
-use super::names::{Scope, column_of, list_names};
+use super::names::{NameScope, column_of, list_names};
 use super::restrictions::{
     ClusteringRestriction, PartitionRestriction, Restrictions, TokenRange, Values, check_clustering,
     resolve_relations,
@@ -28,7 +28,7 @@ use crate::schema::catalog::{Column, Table};
 pub fn plan_insert(
     statement: &ast::Insert,
     table: &Arc<Table>,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
     if table.is_counter {
@@ -136,7 +136,7 @@ pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Resul
 pub fn plan_update(
     statement: &ast::Update,
     table: &Arc<Table>,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
     let mut using = UsingTerms::resolve(&statement.using, scope, markers)?;
@@ -200,7 +200,7 @@ fn keyed_plan(
     table: &Arc<Table>,
     operations: Vec<ColumnOperation>,
     (relations, condition): (&[ast::Relation], Option<&ast::IfClause>),
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
     let restrictions = resolve_relations(relations, scope, table, markers)?;
@@ -224,7 +224,7 @@ fn keyed_plan(
 pub fn plan_delete(
     statement: &ast::Delete,
     table: &Arc<Table>,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
     let mut operations = Vec::new();
@@ -370,7 +370,7 @@ struct UsingTerms {
 }
 
 impl UsingTerms {
-    fn resolve(using: &ast::Using, scope: &Scope<'_>, markers: &mut Markers) -> Result<Self> {
+    fn resolve(using: &ast::Using, scope: &NameScope<'_>, markers: &mut Markers) -> Result<Self> {
         let mut term = |term: &Option<ast::Expression>, name: &str, value_type: CqlType| {
             term.as_ref()
                 .map(|term| resolve(term, &Receiver::new(name, value_type), scope, markers))
@@ -403,7 +403,7 @@ impl UsingTerms {
 fn resolve_using(
     using: &ast::Using,
     plan: &mut ModifyPlan,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<()> {
     UsingTerms::resolve(using, scope, markers)?.apply(plan)

@@ -10,7 +10,7 @@ use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 
 /// The scope in which names are looked up.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
+pub struct NameScope<'a> {
     pub catalog: &'a Catalog,
     /// The keyspace of the statement's table, in which user types are looked up.
     pub keyspace: Option<&'a str>,
@@ -56,7 +56,7 @@ pub fn list_names<'a>(columns: impl IntoIterator<Item = &'a Column>) -> String {
 }
 
 /// A type as written in a term (`(type) value`).
-pub fn resolve_type(name: &ast::CqlTypeName, scope: &Scope<'_>) -> Result<CqlType> {
+pub fn resolve_type(name: &ast::CqlTypeName, scope: &NameScope<'_>) -> Result<CqlType> {
     Ok(match name {
         ast::CqlTypeName::Native(native) => CqlType::native(native.name())
             .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", native.name())))?,

@@ -19,7 +19,7 @@ pub use self::sorting::check_clustering;
 use self::sorting::{
     PartitionPart, check_repetitions, clustering_restrictions, into_filter, partition_restriction,
 };
-use super::names::Scope;
+use super::names::NameScope;
 use super::term::Markers;
 use crate::error::Result;
 use crate::schema::catalog::Table;
@@ -27,7 +27,7 @@ use crate::schema::catalog::Table;
 /// Resolves and sorts the relations of a WHERE clause. `allow_filtering`: relations that filter are permitted.
 pub fn resolve_relations(
     relations: &[ast::Relation],
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     table: &Table,
     markers: &mut Markers,
 ) -> Result<Restrictions> {

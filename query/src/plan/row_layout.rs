@@ -76,7 +76,7 @@ pub struct CellTime {
 pub type OwnedValues = Vec<Option<Vec<u8>>>;
 
 #[derive(Debug, Clone, Copy)]
-enum Slot<'a> {
+enum SlotValue<'a> {
     Null,
     Borrowed(&'a [u8]),
     Scratch(u32, u32),
@@ -84,12 +84,12 @@ enum Slot<'a> {
 
 /// Buffer for the values of one row, by slot. It is passed by reference: it is too large to be copied.
 #[derive(Debug, Default)]
-pub struct SlotBuffer<'a>(SmallVec<[Slot<'a>; 16]>);
+pub struct SlotBuffer<'a>(SmallVec<[SlotValue<'a>; 16]>);
 
 /// The values of one row by slot.
 #[derive(Debug, Clone, Copy)]
 pub struct RowValues<'a> {
-    slots: &'a [Slot<'a>],
+    slots: &'a [SlotValue<'a>],
     scratch: &'a [u8],
     /// By slot; empty unless the statement selects timestamps or TTLs.
     pub times: &'a [Vec<CellTime>],
@@ -99,9 +99,9 @@ impl<'a> RowValues<'a> {
     #[inline]
     pub fn get(&self, slot: usize) -> Option<&'a [u8]> {
         match self.slots[slot] {
-            Slot::Null => None,
-            Slot::Borrowed(bytes) => Some(bytes),
-            Slot::Scratch(start, end) => Some(&self.scratch[start as usize..end as usize]),
+            SlotValue::Null => None,
+            SlotValue::Borrowed(bytes) => Some(bytes),
+            SlotValue::Scratch(start, end) => Some(&self.scratch[start as usize..end as usize]),
         }
     }
 
@@ -117,7 +117,8 @@ impl<'a> RowValues<'a> {
     ) -> Self {
         let SlotBuffer(slots) = slots;
         slots.clear();
-        slots.extend(values.iter().map(|value| value.as_deref().map_or(Slot::Null, Slot::Borrowed)));
+        slots
+            .extend(values.iter().map(|value| value.as_deref().map_or(SlotValue::Null, SlotValue::Borrowed)));
         Self { slots, scratch: &[], times }
     }
 }
@@ -227,19 +228,19 @@ impl RowLayout {
             times.resize_with(self.slots.len(), Vec::new);
         }
         slots.clear();
-        slots.resize(self.slots.len(), Slot::Null);
+        slots.resize(self.slots.len(), SlotValue::Null);
         if self.reads_partition_key {
             let components = key_components(partition_key, self.partition_key_count)?;
             for (slot, source) in self.slots.iter().enumerate() {
                 if let ColumnKind::PartitionKey { position } = source.kind {
-                    slots[slot] = Slot::Borrowed(&partition_key[components[position].clone()]);
+                    slots[slot] = SlotValue::Borrowed(&partition_key[components[position].clone()]);
                 }
             }
         }
         if let Some((values, static_times)) = statics {
             for (slot, source) in self.slots.iter().enumerate() {
                 if source.kind == ColumnKind::Static {
-                    slots[slot] = values[slot].as_deref().map_or(Slot::Null, Slot::Borrowed);
+                    slots[slot] = values[slot].as_deref().map_or(SlotValue::Null, SlotValue::Borrowed);
                     if source.with_times {
                         times[slot].clone_from(&static_times[slot]);
                     }
@@ -252,7 +253,7 @@ impl RowLayout {
                 let start = bytes.len();
                 decode_clustering(value_type, &mut rest, *descending, bytes)?;
                 if let Some(slot) = slot {
-                    slots[*slot] = Slot::Scratch(start as u32, bytes.len() as u32);
+                    slots[*slot] = SlotValue::Scratch(start as u32, bytes.len() as u32);
                 }
             }
         }
@@ -266,7 +267,7 @@ impl RowLayout {
         &self,
         row: RowRef<'a>,
         now_seconds: u32,
-        slots: &mut [Slot<'a>],
+        slots: &mut [SlotValue<'a>],
         bytes: &mut Vec<u8>,
         times: &mut [Vec<CellTime>],
     ) -> Result<()> {
@@ -288,9 +289,9 @@ impl RowLayout {
                             let start = bytes.len();
                             bytes
                                 .extend_from_slice(&helenus_engine::counter::total(cell.value).to_be_bytes());
-                            Slot::Scratch(start as u32, bytes.len() as u32)
+                            SlotValue::Scratch(start as u32, bytes.len() as u32)
                         }
-                        _ => Slot::Borrowed(cell.value),
+                        _ => SlotValue::Borrowed(cell.value),
                     };
                     if source.with_times {
                         times[slot].push(cell_time(&cell));
@@ -318,7 +319,7 @@ impl RowLayout {
                 next = cells.next();
             }
             if builder.finish(bytes, start) {
-                slots[slot] = Slot::Scratch(start as u32, bytes.len() as u32);
+                slots[slot] = SlotValue::Scratch(start as u32, bytes.len() as u32);
             }
         }
         Ok(())

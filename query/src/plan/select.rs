@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::names::{Scope, column_of, display_name};
+use super::names::{NameScope, column_of, display_name};
 use super::restrictions::{
     ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
     resolve_relations,
@@ -82,7 +82,7 @@ impl SelectPlan {
 pub fn plan_select(
     statement: &ast::Select,
     table: &Arc<Table>,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<SelectPlan> {
     let mut fetched = Fetched::default();
@@ -223,7 +223,7 @@ fn check_filtering(
 fn resolve_group_by(
     statement: &ast::Select,
     table: &Table,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
     fetched: &mut Fetched,
     restrictions: &Restrictions,

@@ -7,7 +7,7 @@
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::names::{Scope, column_of, display_name};
+use super::names::{NameScope, column_of, display_name};
 use super::term::{self, Expression, Markers, Receiver, Resolver, Row, Term, Typed};
 use crate::error::{RequestError, Result};
 use crate::functions::{self, AggregateFunction};
@@ -133,7 +133,7 @@ struct SelectedRow<'a> {
 
 impl<'a> SelectionResolver<'a> {
     pub fn new(
-        scope: Scope<'a>,
+        scope: NameScope<'a>,
         table: &'a Table,
         markers: &'a mut Markers,
         fetched: &'a mut Fetched,

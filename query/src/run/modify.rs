@@ -10,16 +10,16 @@
 
 mod cells;
 mod expansion;
-mod moment;
 mod mutation_set;
 mod partition_change;
 mod statement;
 mod using;
+mod write_context;
 
 pub use self::expansion::expand;
-pub use self::moment::{ExistingRows, WriteMoment};
 pub use self::mutation_set::{MutationSet, PartitionMutation};
 pub use self::using::{MAX_TTL_SECONDS, timestamp_value};
+pub use self::write_context::{ExistingRows, WriteContext};
 
 #[cfg(test)]
 mod tests;

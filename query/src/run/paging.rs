@@ -16,7 +16,7 @@ const IS_UNREAD: u8 = 2;
 
 /// The paging state: the last row of a page, and the counts up to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct PagingState {
     pub partition_key: Vec<u8>,
     pub position: Vec<u8>,
     /// Result rows on all pages so far.
@@ -29,7 +29,7 @@ pub struct Cursor {
     pub is_unread: bool,
 }
 
-impl Cursor {
+impl PagingState {
     /// Encodes the paging state for a client. `fingerprint` identifies the statement.
     pub fn encode(&self, fingerprint: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.partition_key.len() + self.position.len());
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_state_is_decoded_and_damage_or_another_statement_is_refused() {
-        let cursor = Cursor {
+        let paging_state = PagingState {
             partition_key: vec![1, 2, 3],
             position: vec![2, 9],
             result_rows: 70_000,
@@ -88,14 +88,14 @@ mod tests {
             has_rows: true,
             is_unread: false,
         };
-        let state = cursor.encode(77);
-        assert_eq!(Cursor::decode(&state, 77).unwrap(), cursor);
-        assert!(Cursor::decode(&state, 78).is_err());
+        let state = paging_state.encode(77);
+        assert_eq!(PagingState::decode(&state, 77).unwrap(), paging_state);
+        assert!(PagingState::decode(&state, 78).is_err());
         for index in 0..state.len() {
             let mut damaged = state.clone();
             damaged[index] ^= 1;
-            assert!(Cursor::decode(&damaged, 77).is_err());
-            assert!(Cursor::decode(&state[..index], 77).is_err());
+            assert!(PagingState::decode(&damaged, 77).is_err());
+            assert!(PagingState::decode(&state[..index], 77).is_err());
         }
     }
 }

@@ -16,7 +16,7 @@ use helenus_engine::key::STATIC_POSITION;
 use smallvec::SmallVec;
 
 use super::evaluate::{BoundFilters, RowContext, evaluate};
-use super::paging::Cursor;
+use super::paging::PagingState;
 use crate::error::{RequestError, Result};
 use crate::functions::AggregateState;
 use crate::plan::direct_rows::DirectRows;
@@ -51,7 +51,7 @@ pub struct ResultPage {
     pub rows: Vec<u8>,
     pub row_count: usize,
     /// The paging state for the next page; `None` after the last.
-    pub cursor: Option<Cursor>,
+    pub paging_state: Option<PagingState>,
 }
 
 /// Limits of a page.
@@ -111,13 +111,13 @@ pub struct SelectRun<'p> {
 }
 
 impl<'p> SelectRun<'p> {
-    /// Creates a run for one page; `cursor` is the end of the previous page.
+    /// Creates a run for one page; `paging_state` is the end of the previous page.
     pub fn new(
         plan: &'p SelectPlan,
         bindings: Bindings<'p>,
         now_seconds: u32,
         bounds: PageBounds,
-        cursor: Option<&Cursor>,
+        paging_state: Option<&PagingState>,
     ) -> Result<Self> {
         let filters = BoundFilters::bind(&plan.restrictions.filters, &plan.table, &plan.fetched, &bindings)?;
         let limit = limit_value(plan.limit.as_ref(), "limit", &bindings)?;
@@ -130,11 +130,11 @@ impl<'p> SelectRun<'p> {
         }
         let mut partition = PartitionState::default();
         let mut remaining = limit;
-        if let Some(cursor) = cursor {
-            remaining = limit.map(|limit| limit.saturating_sub(cursor.result_rows));
-            partition.key = Some(KeyBytes::from_slice(&cursor.partition_key));
-            partition.has_rows = cursor.has_rows;
-            partition.result_rows = cursor.partition_result_rows;
+        if let Some(paging_state) = paging_state {
+            remaining = limit.map(|limit| limit.saturating_sub(paging_state.result_rows));
+            partition.key = Some(KeyBytes::from_slice(&paging_state.partition_key));
+            partition.has_rows = paging_state.has_rows;
+            partition.result_rows = paging_state.partition_result_rows;
         }
         let bounds =
             if plan.result_order.is_empty() { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
@@ -155,7 +155,7 @@ impl<'p> SelectRun<'p> {
             bounds,
             limit: remaining,
             per_partition_limit,
-            rows_before: cursor.map_or(0, |cursor| cursor.result_rows),
+            rows_before: paging_state.map_or(0, |paging_state| paging_state.result_rows),
             out: Vec::with_capacity(FIRST_ROW_BYTES),
             row_count: 0,
             collected: Vec::new(),
@@ -275,13 +275,13 @@ impl<'p> SelectRun<'p> {
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
         if !self.plan.result_order.is_empty() {
             self.order_collected();
-            return Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor: None });
+            return Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state: None });
         }
-        let cursor = match (more, self.last.take()) {
+        let paging_state = match (more, self.last.take()) {
             (true, Some((partition_key, position))) => {
                 // If a later partition has begun, the partition of the last row has no more rows.
                 let is_current = self.partition.key.as_deref() == Some(&*partition_key);
-                Some(Cursor {
+                Some(PagingState {
                     partition_key,
                     position,
                     result_rows: self.rows_before + self.row_count as u64,
@@ -292,7 +292,7 @@ impl<'p> SelectRun<'p> {
             }
             _ => None,
         };
-        Ok(ResultPage { rows: self.out, row_count: self.row_count, cursor })
+        Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state })
     }
 
     /// Records that everything before a row was read, so that the next page begins with that row.

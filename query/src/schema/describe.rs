@@ -36,7 +36,7 @@ pub struct Description {
 
 /// The summary of the cluster for DESCRIBE CLUSTER.
 #[derive(Debug, Clone, Copy)]
-pub struct ClusterFacts<'a> {
+pub struct ClusterSummary<'a> {
     pub name: &'a str,
     /// Class name without its package: `Murmur3Partitioner`.
     pub partitioner: &'a str,
@@ -50,10 +50,10 @@ pub struct ClusterFacts<'a> {
 pub fn describe(
     catalog: &Catalog,
     current: Option<&str>,
-    cluster: ClusterFacts<'_>,
+    cluster: ClusterSummary<'_>,
     statement: &Describe,
 ) -> Result<Description> {
-    let scope = Scope { catalog, current, with_internals: statement.with_internals };
+    let scope = DescribeScope { catalog, current, with_internals: statement.with_internals };
     match &statement.target {
         DescribeTarget::Cluster => Ok(scope.cluster(cluster)),
         DescribeTarget::Keyspaces => {
@@ -126,13 +126,13 @@ impl Element<'_> {
 }
 
 /// The scope of a DESCRIBE.
-struct Scope<'a> {
+struct DescribeScope<'a> {
     catalog: &'a Catalog,
     current: Option<&'a str>,
     with_internals: bool,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> DescribeScope<'a> {
     /// The keyspace of that name, or else the session's.
     fn keyspace(&self, name: Option<&Identifier>) -> Result<&'a Keyspace> {
         match name.map(Identifier::as_str).or(self.current) {
@@ -148,14 +148,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn cluster(&self, facts: ClusterFacts<'_>) -> Description {
+    fn cluster(&self, summary: ClusterSummary<'_>) -> Description {
         let mut columns =
             vec![("cluster", CqlType::Text), ("partitioner", CqlType::Text), ("snitch", CqlType::Text)];
-        let mut row = vec![text(facts.name), text(facts.partitioner), text(facts.snitch)];
+        let mut row = vec![text(summary.name), text(summary.partitioner), text(summary.snitch)];
         if self.current.is_some_and(|keyspace| !system_keyspaces::is_system(keyspace)) {
             let addresses = CqlType::list(CqlType::Text, false);
             columns.push(("range_ownership", CqlType::map(CqlType::Text, addresses, false)));
-            let entries = facts.range_ownership.iter().map(|(token, addresses)| {
+            let entries = summary.range_ownership.iter().map(|(token, addresses)| {
                 (text(token), Value::List(addresses.iter().map(|address| text(address)).collect()))
             });
             row.push(Value::Map(entries.collect()));

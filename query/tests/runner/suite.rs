@@ -241,7 +241,7 @@ impl Suite {
                     let columns = &statement.result_columns;
                     rows.names = columns.iter().map(|column| column.name.clone()).collect();
                     rows.pages.push(show::decode(columns, &page.rows, page.row_count));
-                    options.paging_state = page.cursor.map(|cursor| cursor.encode(statement.fingerprint));
+                    options.paging_state = page.paging_state.map(|state| state.encode(statement.fingerprint));
                     if options.paging_state.is_some() && rows.pages.len() < PAGES_MAX {
                         continue;
                     }

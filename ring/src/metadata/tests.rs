@@ -3,8 +3,8 @@ use helenus_testing::{CREATE_KEYSPACE, catalog_of};
 
 use super::*;
 
-const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
-const READ_NEW: MemberState = MemberState::Joining(Phase::ReadNew);
+const WRITE_BOTH: MemberState = MemberState::Joining(TransitionPhase::WriteBoth);
+const READ_NEW: MemberState = MemberState::Joining(TransitionPhase::ReadNew);
 
 fn id(number: u128) -> HostId {
     Uuid::from_u128(number)
@@ -44,7 +44,7 @@ impl Log {
         let catalog = CatalogDocument::of(&initial_catalog(id(1000)));
         assert_eq!(
             log.apply(&Command::Found { member: member(1), catalog }),
-            Outcome::Applied { version: 1 }
+            CommandOutcome::Applied { version: 1 }
         );
         log
     }
@@ -58,7 +58,7 @@ impl Log {
         log
     }
 
-    fn apply(&mut self, command: &Command) -> Outcome {
+    fn apply(&mut self, command: &Command) -> CommandOutcome {
         self.index += 1;
         // Commands are sent and stored in this encoding.
         let command: Command = serde_json::from_slice(&serde_json::to_vec(command).unwrap()).unwrap();
@@ -72,20 +72,20 @@ impl Log {
 
     fn done(&mut self, command: &Command) {
         let outcome = self.apply(command);
-        assert_eq!(outcome, Outcome::Applied { version: self.index }, "{command}");
+        assert_eq!(outcome, CommandOutcome::Applied { version: self.index }, "{command}");
         assert_eq!(self.state.topology.version, self.index);
     }
 
     /// Asserts that the command has no effect, because it was applied before.
     fn again(&mut self, command: &Command) {
         let before = self.state.topology.clone();
-        assert_eq!(self.apply(command), Outcome::Applied { version: before.version }, "{command}");
+        assert_eq!(self.apply(command), CommandOutcome::Applied { version: before.version }, "{command}");
         assert_eq!(self.state.topology, before);
     }
 
     fn refused(&mut self, command: &Command, refusal: Refusal) {
         let before = self.state.topology.clone();
-        assert_eq!(self.apply(command), Outcome::Refused(refusal), "{command}");
+        assert_eq!(self.apply(command), CommandOutcome::Refused(refusal), "{command}");
         assert_eq!(self.state.topology, before);
     }
 
@@ -99,8 +99,8 @@ impl Log {
     fn leave_wholly(&mut self, number: u128) {
         let host_id = id(number);
         self.done(&Command::StartLeave { host_id });
-        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
-        self.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) });
+        self.done(&Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::ReadNew) });
     }
 
     fn state_of(&self, number: u128) -> Option<MemberState> {
@@ -171,7 +171,7 @@ fn joining_goes_step_by_step_and_every_step_raises_the_epoch() {
 fn one_transition_at_a_time() {
     let mut log = Log::of(2);
     log.done(&Command::Join { member: member(3) });
-    let busy = Outcome::Busy { host_id: id(3) };
+    let busy = CommandOutcome::Busy { host_id: id(3) };
     assert_eq!(log.apply(&Command::Join { member: member(4) }), busy);
     assert_eq!(log.apply(&Command::StartLeave { host_id: id(1) }), busy);
     log.done(&Command::Abort { host_id: id(3) });
@@ -188,7 +188,7 @@ fn a_former_member_never_comes_back() {
     assert_eq!(log.state_of(2), None);
     assert!(log.state.topology.removed.contains(&id(2)));
     log.again(&Command::StartLeave { host_id: id(2) });
-    log.again(&Command::Advance { host_id: id(2), from: MemberState::Leaving(Phase::ReadNew) });
+    log.again(&Command::Advance { host_id: id(2), from: MemberState::Leaving(TransitionPhase::ReadNew) });
     log.refused(&Command::Join { member: member(2) }, Refusal::Removed { host_id: id(2) });
     log.refused(&Command::Update(MemberUpdate::of(&member(2))), Refusal::Removed { host_id: id(2) });
 }
@@ -205,8 +205,8 @@ fn leaving_can_be_cancelled_and_the_last_owner_stays() {
         Refusal::WrongState { host_id: id(1), found: MemberState::Normal },
     );
     log.done(&Command::StartLeave { host_id: id(1) });
-    log.done(&Command::Advance { host_id: id(1), from: MemberState::Leaving(Phase::WriteBoth) });
-    let found = MemberState::Leaving(Phase::ReadNew);
+    log.done(&Command::Advance { host_id: id(1), from: MemberState::Leaving(TransitionPhase::WriteBoth) });
+    let found = MemberState::Leaving(TransitionPhase::ReadNew);
     log.refused(&Command::Abort { host_id: id(1) }, Refusal::WrongState { host_id: id(1), found });
     log.done(&Command::Advance { host_id: id(1), from: found });
     log.refused(&Command::StartLeave { host_id: id(2) }, Refusal::LastOwner { host_id: id(2) });
@@ -230,7 +230,7 @@ fn a_removal_is_distinguished_from_a_leaving_and_cancelled_by_its_epoch() {
     assert!(!log.state.is_removal(&host_id));
     log.again(&Command::TakeBackRemoval { host_id, epoch });
     // A late one cancels neither a later removal nor a leaving that the member requested.
-    let write_both = MemberState::Leaving(Phase::WriteBoth);
+    let write_both = MemberState::Leaving(TransitionPhase::WriteBoth);
     log.done(&Command::StartRemoval { host_id });
     log.refused(
         &Command::TakeBackRemoval { host_id, epoch },
@@ -254,8 +254,8 @@ fn a_removal_whose_ranges_were_handed_over_completes() {
     let host_id = id(2);
     log.done(&Command::StartRemoval { host_id });
     let epoch = log.state.topology.epoch;
-    log.done(&Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) });
-    let found = MemberState::Leaving(Phase::ReadNew);
+    log.done(&Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) });
+    let found = MemberState::Leaving(TransitionPhase::ReadNew);
     assert!(log.state.is_removal(&host_id));
     for epoch in [epoch, log.state.topology.epoch] {
         let take_back = Command::TakeBackRemoval { host_id, epoch };
@@ -354,7 +354,7 @@ fn a_schema_change_applies_once_to_the_schema_that_it_was_planned_on() {
     let column_type =
         |log: &Log| log.state.catalog.table("ks", "t").unwrap().columns[0].column_type.to_string();
     assert_eq!(column_type(&log), "int");
-    assert_eq!(log.apply(&rival), Outcome::Conflict { version: done_at });
+    assert_eq!(log.apply(&rival), CommandOutcome::Conflict { version: done_at });
     assert_eq!(column_type(&log), "int");
     log.again(&first);
     // Also after later changes.

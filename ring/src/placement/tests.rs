@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::member::{MemberState, Phase};
+use crate::member::{MemberState, TransitionPhase};
 
 /// A member that is `Normal`.
 pub fn member(host_id: HostId, data_center: &str, rack: &str, tokens: &[i64]) -> Member {
@@ -181,14 +181,14 @@ fn a_data_center_without_members_or_replicas_has_none() {
 
 #[test]
 fn a_joining_member_is_written_and_then_read() {
-    let write_both = with_state(five(), 3, MemberState::Joining(Phase::WriteBoth));
+    let write_both = with_state(five(), 3, MemberState::Joining(TransitionPhase::WriteBoth));
     let placement = Placement::new(&write_both, &simple(3));
     assert_eq!((read(&placement, 15), pending(&placement, 15)), (vec![4, 5, 1], vec![3]));
     assert_eq!((read(&placement, 5), pending(&placement, 5)), (vec![2, 4, 5], vec![3]));
     assert_eq!((read(&placement, 45), pending(&placement, 45)), (vec![1, 2, 4], vec![3]));
     assert_eq!((read(&placement, 25), pending(&placement, 25)), (vec![4, 5, 1], vec![]));
 
-    let read_new = with_state(five(), 3, MemberState::Joining(Phase::ReadNew));
+    let read_new = with_state(five(), 3, MemberState::Joining(TransitionPhase::ReadNew));
     let placement = Placement::new(&read_new, &simple(3));
     // The old owner gets the writes for the ranges that it gives up until all members know.
     assert_eq!((read(&placement, 15), pending(&placement, 15)), (vec![3, 4, 5], vec![1]));
@@ -198,10 +198,10 @@ fn a_joining_member_is_written_and_then_read() {
 
 #[test]
 fn a_leaving_member_is_read_until_the_others_have_its_data() {
-    let write_both = with_state(five(), 3, MemberState::Leaving(Phase::WriteBoth));
+    let write_both = with_state(five(), 3, MemberState::Leaving(TransitionPhase::WriteBoth));
     let placement = Placement::new(&write_both, &simple(3));
     assert_eq!((read(&placement, 15), pending(&placement, 15)), (vec![3, 4, 5], vec![1]));
-    let read_new = with_state(five(), 3, MemberState::Leaving(Phase::ReadNew));
+    let read_new = with_state(five(), 3, MemberState::Leaving(TransitionPhase::ReadNew));
     let placement = Placement::new(&read_new, &simple(3));
     assert_eq!((read(&placement, 15), pending(&placement, 15)), (vec![4, 5, 1], vec![3]));
 }
@@ -250,10 +250,10 @@ fn built(sketch: &Sketch) -> Topology {
     }
     let states = [
         MemberState::Normal,
-        MemberState::Joining(Phase::WriteBoth),
-        MemberState::Joining(Phase::ReadNew),
-        MemberState::Leaving(Phase::WriteBoth),
-        MemberState::Leaving(Phase::ReadNew),
+        MemberState::Joining(TransitionPhase::WriteBoth),
+        MemberState::Joining(TransitionPhase::ReadNew),
+        MemberState::Leaving(TransitionPhase::WriteBoth),
+        MemberState::Leaving(TransitionPhase::ReadNew),
     ];
     with_state(topology, 1, states[sketch.state as usize])
 }

@@ -15,8 +15,8 @@ use crate::observe::AdminError;
 use crate::observe::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
 };
-use crate::shard::board::ServingState;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 
 /// The size of this node's data on disk and in memory, over all shards.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,7 +79,7 @@ pub fn status(
         .members
         .values()
         .map(|member| {
-            let told = Told::by(context, member, own_data_bytes);
+            let told = AnnouncedStatus::by(context, member, own_data_bytes);
             MemberReport {
                 host_id: member.host_id.to_string(),
                 address: member.internode_address.to_string(),
@@ -106,26 +106,26 @@ pub fn status(
 }
 
 /// The status that a member has announced; for this node, its present status.
-struct Told {
+struct AnnouncedStatus {
     serving: Option<ServingState>,
     data_bytes: Option<u64>,
     schema_version: Option<Uuid>,
 }
 
-impl Told {
+impl AnnouncedStatus {
     fn by(context: &ShardContext, member: &Member, own_data_bytes: u64) -> Self {
         if member.host_id == context.node.host_id {
             return Self {
-                serving: Some(context.node.board.state()),
+                serving: Some(context.node.status.state()),
                 data_bytes: Some(own_data_bytes),
                 schema_version: Some(context.catalog_view().catalog.version),
             };
         }
-        let facts = context.node.board.facts(&member.host_id);
+        let status = context.node.status.of(&member.host_id);
         Self {
-            serving: facts.as_ref().map(|facts| facts.state),
-            data_bytes: facts.as_ref().map(|facts| facts.data_bytes),
-            schema_version: facts.as_ref().map(|facts| facts.schema_version),
+            serving: status.as_ref().map(|status| status.state),
+            data_bytes: status.as_ref().map(|status| status.data_bytes),
+            schema_version: status.as_ref().map(|status| status.schema_version),
         }
     }
 }
@@ -170,7 +170,7 @@ pub fn node(context: &ShardContext, sizes: &Sizes) -> NodeReport {
         address: own.map(|member| member.internode_address.to_string()).unwrap_or_default(),
         native_address: own.map(|member| member.native_address.to_string()).unwrap_or_default(),
         state: own.map_or_else(|| "no member".to_owned(), |member| state_name(&view.topology, member)),
-        serving: node.board.state().name().to_lowercase(),
+        serving: node.status.state().name().to_lowercase(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         shard_count: node.shard_count(),
         token_count: own.map_or(0, |member| member.tokens.len()),
@@ -193,7 +193,7 @@ pub fn description(context: &ShardContext) -> ClusterDescription {
         let address = member.internode_address.to_string();
         if !view.is_alive(&member.host_id) {
             unreachable.insert(address);
-        } else if let Some(version) = Told::by(context, member, 0).schema_version {
+        } else if let Some(version) = AnnouncedStatus::by(context, member, 0).schema_version {
             schema_versions.entry(version.to_string()).or_default().push(address);
         }
     }

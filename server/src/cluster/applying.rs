@@ -24,7 +24,7 @@ use crate::shard::engine_options::engine_options;
 
 /// The schema events for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum SchemaNotice {
     Nothing,
     Event(SchemaChangeEvent),
     /// Several changes at once, whose events were not kept: the difference between the catalogs.
@@ -36,7 +36,7 @@ pub async fn take_over(
     context: &Rc<ShardContext>,
     old: &ClusterState,
     new: &ClusterState,
-    told: Told,
+    told: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
     let prepared = tables_to_prepare(&old.catalog, &new.catalog)?;
@@ -151,7 +151,7 @@ fn table_ids(catalog: &Catalog) -> BTreeSet<TableId> {
     tables.filter(|table| table.kind == TableKind::Stored).map(|table| table.engine_id()).collect()
 }
 
-fn events(old: &ClusterState, new: &ClusterState, told: Told) -> Vec<Event> {
+fn events(old: &ClusterState, new: &ClusterState, told: SchemaNotice) -> Vec<Event> {
     let mut events = Vec::new();
     for (host_id, member) in &new.topology.members {
         let was_normal = old.topology.member(host_id).is_some_and(|known| !is_joining(known.state));
@@ -165,9 +165,9 @@ fn events(old: &ClusterState, new: &ClusterState, told: Told) -> Vec<Event> {
         }
     }
     match told {
-        Told::Nothing => {}
-        Told::Event(event) => events.push(Event::SchemaChange(protocol_change(event))),
-        Told::Difference => {
+        SchemaNotice::Nothing => {}
+        SchemaNotice::Event(event) => events.push(Event::SchemaChange(protocol_change(event))),
+        SchemaNotice::Difference => {
             let changes = schema_difference(&old.catalog, &new.catalog);
             events.extend(changes.into_iter().map(|change| Event::SchemaChange(protocol_change(change))));
         }

@@ -9,8 +9,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::shard::board::ServingState;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 
 /// Interval between checks of a shard.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ pub fn reason(context: &ShardContext) -> Option<String> {
 pub fn watch(context: &Rc<ShardContext>) {
     context.repeat(PERIOD, async |context| {
         let Some(reason) = reason(context) else { return };
-        if context.cluster_view().is_alone() || context.node.board.state() >= ServingState::Failed {
+        if context.cluster_view().is_alone() || context.node.status.state() >= ServingState::Failed {
             return;
         }
         tracing::error!(
@@ -33,7 +33,7 @@ pub fn watch(context: &Rc<ShardContext>) {
             %reason,
             "this node cannot write any more: it serves nothing until it is restarted"
         );
-        context.node.board.set_state(ServingState::Failed);
+        context.node.status.set_state(ServingState::Failed);
         let told = context.run_on(0, |context| {
             context.liveness().wake();
             context.liveness().leave(&context);

@@ -15,11 +15,11 @@ use helenus_internode::transport::{CallError, Destination};
 use helenus_query::error::RequestError;
 use helenus_ring::HostId;
 use helenus_ring::allocation::{NewMember, allocate};
-use helenus_ring::member::{Member, MemberState, Phase};
-use helenus_ring::metadata::{self, Command, Outcome, Refusal};
+use helenus_ring::member::{Member, MemberState, TransitionPhase};
+use helenus_ring::metadata::{self, Command, CommandOutcome, Refusal};
 
+use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
-use super::notices::Notices;
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::resolve;
 use crate::cluster::own_member::{own_member, version_as_member};
@@ -33,7 +33,7 @@ const SEED_PATIENCE: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Added to the timeout of a seed for the network round trip.
-const WAY: Duration = Duration::from_secs(1);
+const SEED_ROUND_TRIP: Duration = Duration::from_secs(1);
 
 /// The reason why a node did not become a member.
 #[derive(Debug, thiserror::Error)]
@@ -57,10 +57,10 @@ pub async fn join(
     deadline: Duration,
 ) -> Result<u64, JoinError> {
     let end = context.clock.monotonic() + deadline;
-    let member = own_member(context, MemberState::Joining(Phase::WriteBoth));
+    let member = own_member(context, MemberState::Joining(TransitionPhase::WriteBoth));
     let mut last = "there are no seeds".to_owned();
     let mut pause = RETRY_PAUSE;
-    let mut notices = Notices::default();
+    let mut notices = LogThrottle::default();
     loop {
         let mut asked = Vec::new();
         for seed in seeds {
@@ -89,23 +89,24 @@ pub async fn join(
                 forward: true,
                 patience_ms: patience.as_millis() as u64,
             };
-            match ask_seed(context, seed, request, patience + WAY).await {
-                Ok(ClusterResponse::Outcome(Outcome::Applied { version })) => {
+            match ask_seed(context, seed, request, patience + SEED_ROUND_TRIP).await {
+                Ok(ClusterResponse::Outcome(CommandOutcome::Applied { version })) => {
                     let left = end.saturating_sub(context.clock.monotonic()).max(SEED_PATIENCE);
                     wait_applied(context, version, left).await?;
                     return Ok(version);
                 }
                 Ok(
                     ClusterResponse::Refused(Refusal::NotFounded)
-                    | ClusterResponse::Outcome(Outcome::Refused(Refusal::NotFounded)),
+                    | ClusterResponse::Outcome(CommandOutcome::Refused(Refusal::NotFounded)),
                 ) => {
                     // The seed was started at the same time as this node and is about to found the cluster.
                     last = format!("{seed}: {}", Refusal::NotFounded);
                 }
                 Ok(
-                    ClusterResponse::Refused(refusal) | ClusterResponse::Outcome(Outcome::Refused(refusal)),
+                    ClusterResponse::Refused(refusal)
+                    | ClusterResponse::Outcome(CommandOutcome::Refused(refusal)),
                 ) => return version_as_member(context).ok_or_else(|| refusal.into()),
-                Ok(ClusterResponse::Outcome(Outcome::Busy { host_id })) => {
+                Ok(ClusterResponse::Outcome(CommandOutcome::Busy { host_id })) => {
                     last = format!("{seed}: member {host_id} is joining or leaving");
                     if notices.is_due(&"busy", &host_id, context.clock.monotonic()) {
                         tracing::info!(%host_id, "another member is joining or leaving; waiting for it to finish");
@@ -240,7 +241,7 @@ async fn take_in(
     let command = Command::Join { member: Member { tokens, ..request.member.clone() } };
     // If the log would refuse the command now, it is not first replicated to the new node.
     let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
-    if !matches!(expected, Outcome::Applied { .. }) {
+    if !matches!(expected, CommandOutcome::Applied { .. }) {
         return Ok(ClusterResponse::Outcome(expected));
     }
     log.addresses.borrow_mut().insert(host_id, request.member.internode_address);

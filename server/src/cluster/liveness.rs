@@ -3,10 +3,10 @@
 //! Invariants:
 //! * A node counts itself as alive, always.
 //! * `alive` holds members of the topology only. It is in the [`ClusterView`](helenus_ring::view::ClusterView) of every shard, and on the
-//!   node's [`Board`](crate::shard::board::Board).
-//! * The topology decides who is a member, gossip never does: who joins is greeted when the metadata log says so, who leaves
-//!   is declared down, and who was removed is told.
-//! * Clients are told of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE` when they begin and
+//!   node's [`StatusTable`](crate::shard::status_table::StatusTable).
+//! * The topology decides which nodes are members, gossip never does: a joining member is contacted once the metadata log has
+//!   it, a leaving one is declared down, and a removed one is informed.
+//! * Clients are notified of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE` when they begin and
 //!   end to, UP when they are alive and say that they serve clients, DOWN when that ends. Never of this node.
 //! * A node without an internode address runs none of this.
 
@@ -32,8 +32,8 @@ use tokio::sync::Notify;
 use self::detector::{Detector, NodeIdentity, Settings};
 use super::message::ClusterRequest;
 use crate::config::Config;
-use crate::shard::board::{Facts, ServingState};
 use crate::shard::context::{Message, ShardContext};
+use crate::shard::status_table::{NodeStatus, ServingState};
 
 /// Interval at which a node announces its status to all others if it has not changed.
 const FACTS_PERIOD: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ struct Running {
     /// The members that clients know from events, and whether they were reported as up.
     shown: BTreeMap<HostId, Shown>,
     has_looked: bool,
-    told: Option<Facts>,
+    announced: Option<NodeStatus>,
     next_telling: Duration,
     data_bytes: u64,
     next_data_size: Duration,
@@ -123,13 +123,13 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
         presumed: BTreeMap::new(),
         shown: BTreeMap::new(),
         has_looked: false,
-        told: None,
+        announced: None,
         next_telling: now,
         data_bytes: 0,
         next_data_size: now,
     });
     // No other member is alive until it has answered.
-    context.node.board.set_alive(context.node.board.alive());
+    context.node.status.set_alive(context.node.status.alive());
     show_all_shards(context);
     tokio::task::spawn_local(run(context.clone()));
     Ok(())
@@ -169,10 +169,10 @@ impl Liveness {
         let mut running = self.running.borrow_mut();
         let Some(running) = running.as_mut() else { return };
         running.presumed.insert(host_id, context.clock.monotonic() + PRESUMED_ALIVE);
-        let mut alive = BTreeSet::clone(&context.node.board.alive());
+        let mut alive = BTreeSet::clone(&context.node.status.alive());
         if alive.insert(host_id) {
             tracing::info!(%host_id, "node is up: it is joining");
-            context.node.board.set_alive(Arc::new(alive));
+            context.node.status.set_alive(Arc::new(alive));
         }
     }
 
@@ -209,8 +209,9 @@ impl Liveness {
     }
 
     /// Takes the status that another node announces.
-    pub fn receive_facts(&self, context: &Rc<ShardContext>, from: HostId, facts: Facts) {
-        if context.cluster_view().topology.member(&from).is_some() && context.node.board.learn(from, facts) {
+    pub fn receive_status(&self, context: &Rc<ShardContext>, from: HostId, status: NodeStatus) {
+        if context.cluster_view().topology.member(&from).is_some() && context.node.status.learn(from, status)
+        {
             let _ = self.turn(context);
         }
     }
@@ -219,7 +220,7 @@ impl Liveness {
     pub fn receive_removed(&self, context: &Rc<ShardContext>, from: HostId) {
         let is_running = self.running.borrow().is_some();
         let is_member = context.cluster_view().topology.member(&from).is_some();
-        if !is_running || !is_member || context.node.board.state() == ServingState::Removed {
+        if !is_running || !is_member || context.node.status.state() == ServingState::Removed {
             return;
         }
         context.node.learn_removed(&from);
@@ -278,7 +279,7 @@ impl Running {
             // The join was aborted; but not if the member is only about to enter the topology.
             others.contains_key(host_id) || known.is_none_or(|known| known.member(host_id).is_none())
         });
-        context.node.board.forget_others_than(|host_id| others.contains_key(host_id));
+        context.node.status.forget_others_than(|host_id| others.contains_key(host_id));
         if let Err(error) = self.detector.set_members(others, now) {
             tracing::warn!(%error, "the failure detector did not accept the members");
         }
@@ -295,7 +296,7 @@ impl Running {
     fn publish(&mut self, context: &Rc<ShardContext>, now: Duration) -> Vec<Change> {
         let active = self.detector.active();
         let own = context.node.host_id;
-        let before = context.node.board.alive();
+        let before = context.node.status.alive();
         self.presumed.retain(|host_id, until| {
             // The node is not a member yet, but is about to become one.
             now < *until && !active.contains_key(host_id)
@@ -314,7 +315,7 @@ impl Running {
             }
         }
         if !changes.is_empty() {
-            context.node.board.set_alive(Arc::new(alive));
+            context.node.status.set_alive(Arc::new(alive));
             show_all_shards(context);
         }
         changes
@@ -330,18 +331,19 @@ impl Running {
             self.next_data_size = now + DATA_SIZE_PERIOD;
             measure_data(context.clone());
         }
-        let facts = Facts {
+        let status = NodeStatus {
             generation: self.detector.identity().generation,
-            sequence: self.told.as_ref().map_or(0, |told| told.sequence),
-            state: context.node.board.state(),
+            sequence: self.announced.as_ref().map_or(0, |announced| announced.sequence),
+            state: context.node.status.state(),
             schema_version: context.catalog_view().catalog.version,
             topology_version: context.cluster_view().topology.version,
             data_bytes: self.data_bytes,
         };
-        let known = self.told.as_ref();
+        let known = self.announced.as_ref();
         // The size changes all the time; its announcement can wait.
-        let has_changed =
-            known.is_none_or(|told| Facts { data_bytes: told.data_bytes, ..facts.clone() } != *told);
+        let has_changed = known.is_none_or(|announced| {
+            NodeStatus { data_bytes: announced.data_bytes, ..status.clone() } != *announced
+        });
         let is_due = now >= self.next_telling;
         let to: Vec<HostId> = if has_changed || is_due {
             self.active.keys().copied().collect()
@@ -354,14 +356,14 @@ impl Running {
         };
         if has_changed || is_due {
             self.next_telling = now + FACTS_PERIOD;
-            self.told = Some(Facts { sequence: facts.sequence + 1, ..facts });
+            self.announced = Some(NodeStatus { sequence: status.sequence + 1, ..status });
         }
-        let Some(told) = &self.told else { return };
+        let Some(announced) = &self.announced else { return };
         let view = context.cluster();
         for member in to.iter().filter_map(|host_id| view.topology.member(host_id)) {
             let to =
                 Destination { host_id: Some(member.host_id), address: member.internode_address, shard: 0 };
-            send_to(context, to, &ClusterRequest::Facts(told.clone()));
+            send_to(context, to, &ClusterRequest::Status(announced.clone()));
         }
     }
 
@@ -376,11 +378,11 @@ impl Running {
             .values()
             .filter(visible)
             .map(|member| {
-                let facts = context.node.board.facts(&member.host_id);
+                let status = context.node.status.of(&member.host_id);
                 // A status of an earlier generation says nothing about this one.
                 let serves = self.active.get(&member.host_id).is_some_and(|&generation| {
-                    facts.is_some_and(|facts| {
-                        facts.generation >= generation && facts.state == ServingState::Serving
+                    status.is_some_and(|status| {
+                        status.generation >= generation && status.state == ServingState::Serving
                     })
                 });
                 (member.host_id, Shown { address: member.native_address, is_up: serves })

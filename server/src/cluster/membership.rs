@@ -29,20 +29,20 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState, Phase};
-use helenus_ring::metadata::{ClusterState, Command, MemberUpdate, Outcome, Refusal};
+use helenus_ring::member::{Member, MemberState, TransitionPhase};
+use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, MemberUpdate, Refusal};
 use helenus_ring::topology::Topology;
 
 pub use self::requests::{abort_join, decommission, removenode};
 use super::join::{JoinError, join};
-use super::notices::Notices;
+use super::log_throttle::LogThrottle;
 use super::propose::propose;
 use super::wait_applied_everywhere;
 use crate::cluster::own_member::{own_member, version_as_member};
 use crate::coordinator::batch_log;
 use crate::coordinator::replica::hints;
-use crate::shard::board::ServingState;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
@@ -128,7 +128,7 @@ async fn wait_for_change(context: &ShardContext, seen_version: u64, patience: Du
 /// Streams the ranges that this node gains.
 async fn receive(context: Rc<ShardContext>) {
     let mut is_clear = false;
-    let mut notices = Notices::default();
+    let mut notices = LogThrottle::default();
     let mut estimates = receiver::Estimates::default();
     loop {
         let view = context.cluster();
@@ -136,9 +136,10 @@ async fn receive(context: Rc<ShardContext>) {
         let transfers = &context.node.transfers();
         let mut patience = IDLE_PAUSE;
         match topology.in_transition().map(|member| member.state) {
-            Some(MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth))
-                if !transfers.is_done(topology.epoch) =>
-            {
+            Some(
+                MemberState::Joining(TransitionPhase::WriteBoth)
+                | MemberState::Leaving(TransitionPhase::WriteBoth),
+            ) if !transfers.is_done(topology.epoch) => {
                 is_clear = false;
                 match receiver::run(&context, &mut estimates).await {
                     Ok(()) => continue,
@@ -171,7 +172,7 @@ async fn receive(context: Rc<ShardContext>) {
 /// Proposes the steps of the transition that this node has to drive.
 async fn drive(context: Rc<ShardContext>) {
     let mut pause = POLL_PAUSE;
-    let mut notices = Notices::default();
+    let mut notices = LogThrottle::default();
     loop {
         // Not the shard's view: that shows the next version a little earlier, and does not mark removals.
         let Ok(state) = context.metadata_log().map(|log| log.state()) else { return };
@@ -209,7 +210,7 @@ fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> b
     let is_removal = state.is_removal(&member.host_id);
     if member.host_id == context.node.host_id {
         // A member that runs but has stopped serving counts as dead, and may be removed.
-        return !is_removal || context.node.board.state() < ServingState::Failed;
+        return !is_removal || context.node.status.state() < ServingState::Failed;
     }
     let is_asked = matches!(member.state, MemberState::Leaving(_))
         && context.node.transfers().is_removal_asked(&member.host_id);
@@ -220,7 +221,7 @@ fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> b
 /// Proposes the next step if its conditions are met. Returns whether the step was taken.
 async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member) -> Result<bool> {
     let topology = &state.topology;
-    if member.state == MemberState::Leaving(Phase::WriteBoth)
+    if member.state == MemberState::Leaving(TransitionPhase::WriteBoth)
         && state.is_removal(&member.host_id)
         && context.cluster_view().is_alive(&member.host_id)
     {
@@ -231,13 +232,13 @@ async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member)
     }
     let is_first = matches!(
         member.state,
-        MemberState::Joining(Phase::WriteBoth) | MemberState::Leaving(Phase::WriteBoth)
+        MemberState::Joining(TransitionPhase::WriteBoth) | MemberState::Leaving(TransitionPhase::WriteBoth)
     );
-    if member.state == MemberState::Leaving(Phase::ReadNew) && votes(context, &member.host_id)? {
+    if member.state == MemberState::Leaving(TransitionPhase::ReadNew) && votes(context, &member.host_id)? {
         // The leader removes its vote first. A voter that has ended would be missing from majorities.
         return Ok(false);
     }
-    if member.state == MemberState::Leaving(Phase::ReadNew)
+    if member.state == MemberState::Leaving(TransitionPhase::ReadNew)
         && member.host_id == context.node.host_id
         && !hand_over(context).await?
     {
@@ -248,12 +249,12 @@ async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member)
     }
     let command = Command::Advance { host_id: member.host_id, from: member.state };
     match propose(context, command, PROPOSAL_DEADLINE).await? {
-        Outcome::Applied { .. } => Ok(true),
+        CommandOutcome::Applied { .. } => Ok(true),
         // Another node has taken the step, or cancelled the transition: the state will show it.
-        Outcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. })
-        | Outcome::Busy { .. }
-        | Outcome::Conflict { .. } => Ok(false),
-        Outcome::Refused(refusal) => Err(refusal.into()),
+        CommandOutcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. })
+        | CommandOutcome::Busy { .. }
+        | CommandOutcome::Conflict { .. } => Ok(false),
+        CommandOutcome::Refused(refusal) => Err(refusal.into()),
     }
 }
 
@@ -263,21 +264,23 @@ async fn take_back_removal(context: &Rc<ShardContext>, topology: &Topology, memb
     let host_id = member.host_id;
     let command = Command::TakeBackRemoval { host_id, epoch: topology.epoch };
     match propose(context, command, PROPOSAL_DEADLINE).await? {
-        Outcome::Applied { .. } => {
+        CommandOutcome::Applied { .. } => {
             tracing::warn!(%host_id, "a removal was cancelled: the member is alive");
             Ok(true)
         }
         // The removal has advanced, or has ended: the state will show it.
-        Outcome::Refused(_) | Outcome::Busy { .. } | Outcome::Conflict { .. } => Ok(false),
+        CommandOutcome::Refused(_) | CommandOutcome::Busy { .. } | CommandOutcome::Conflict { .. } => {
+            Ok(false)
+        }
     }
 }
 
 /// Hands over the hints and batches that this node keeps for others, because it leaves. Before that it finishes the
 /// requests of its last clients, so that nothing is added any more.
 async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
-    if context.node.board.state() < ServingState::Leaving {
+    if context.node.status.state() < ServingState::Leaving {
         tracing::info!("this node is about to leave: it accepts no more clients");
-        context.node.board.set_state(ServingState::Leaving);
+        context.node.status.set_state(ServingState::Leaving);
         context.liveness().wake();
     }
     // Twice: operations that one shard has started on another are seen the second time.
@@ -410,7 +413,7 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
 async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
     let update = MemberUpdate::of(&own_member(context, state));
     match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {
-        Ok(Outcome::Refused(refusal)) => {
+        Ok(CommandOutcome::Refused(refusal)) => {
             tracing::warn!(%refusal, "the other members do not accept this node as a member");
         }
         Ok(_) => {}

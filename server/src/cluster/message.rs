@@ -3,11 +3,11 @@
 use helenus_internode::service::{Lane, ServiceRequest};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
-use helenus_ring::metadata::{Outcome, Refusal};
+use helenus_ring::metadata::{CommandOutcome, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::shard::board::Facts;
+use crate::shard::status_table::NodeStatus;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ClusterRequest {
@@ -27,7 +27,7 @@ pub enum ClusterRequest {
     /// A message of the failure detector; has no answer.
     Gossip { bytes: Vec<u8> },
     /// The sender announces its status; has no answer.
-    Facts(Facts),
+    Status(NodeStatus),
     /// The cluster has removed the receiver; has no answer.
     YouWereRemoved,
     /// These members have applied a version of the topology, and with it this version of the schema: all members that
@@ -62,7 +62,7 @@ pub enum ClusterResponse {
     Version(String),
     Raft(Vec<u8>),
     /// The outcome of a command.
-    Outcome(Outcome),
+    Outcome(CommandOutcome),
     /// The receiver does not lead the metadata log and knows no leader, or must not forward the request.
     NoLeader,
     /// The version of the topology that the receiver has applied.

@@ -12,7 +12,7 @@ use helenus_internode::transport::PeerError;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
-use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
+use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
@@ -25,7 +25,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout of one query whether a member has applied a version.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(1);
 /// Added to the timeout of another member for the network round trip.
-const WAY: Duration = Duration::from_millis(500);
+const ROUND_TRIP: Duration = Duration::from_millis(500);
 
 /// The version of the topology that every shard of this node has installed.
 pub fn applied_version(context: &ShardContext) -> u64 {
@@ -134,7 +134,7 @@ pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_versio
 /// Executes [`ClusterRequest::Agreed`].
 pub fn note_agreed(context: &ShardContext, version: u64, schema_version: Uuid, members: &[HostId]) {
     for host_id in members {
-        context.node.board.learn_applied(host_id, version, schema_version);
+        context.node.status.learn_applied(host_id, version, schema_version);
     }
 }
 
@@ -145,7 +145,7 @@ async fn applied_at(
     patience: Duration,
 ) -> Result<u64, PeerError> {
     let request = ClusterRequest::Applied { version, patience_ms: patience.as_millis() as u64 };
-    match context.ask(member, 0, &request, patience + WAY).await? {
+    match context.ask(member, 0, &request, patience + ROUND_TRIP).await? {
         ClusterResponse::Applied { version } => Ok(version),
         _ => Err(Failure::Internal("an answer to another request".to_owned()).into()),
     }
@@ -201,14 +201,18 @@ fn outcome_unknown(deadline: Duration) -> RequestError {
 
 /// Puts a command into the metadata log and resolves with its outcome. Call from any shard of any member. If the
 /// outcome is `Applied`, this node has applied the command as well.
-pub async fn propose(context: &Rc<ShardContext>, command: Command, deadline: Duration) -> Result<Outcome> {
+pub async fn propose(
+    context: &Rc<ShardContext>,
+    command: Command,
+    deadline: Duration,
+) -> Result<CommandOutcome> {
     let end = context.clock.monotonic() + deadline;
     let outcome = context
         .run_on(0, move |context| {
             Box::pin(async move { propose_here(&context, Arc::new(command), deadline).await })
         })
         .await??;
-    if let Outcome::Applied { version } | Outcome::Conflict { version } = outcome {
+    if let CommandOutcome::Applied { version } | CommandOutcome::Conflict { version } = outcome {
         let left = end.saturating_sub(context.clock.monotonic()).max(ANSWER_PATIENCE);
         wait_applied(context, version, left).await?;
     }
@@ -219,7 +223,7 @@ async fn propose_here(
     context: &Rc<ShardContext>,
     command: Arc<Command>,
     deadline: Duration,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let end = context.clock.monotonic() + deadline;
     let mut attempts = 0;
     loop {
@@ -241,7 +245,7 @@ async fn propose_here(
                 forward: leader != Some(member.host_id),
                 patience_ms: patience.as_millis() as u64,
             };
-            match context.ask(&member, 0, &request, patience + WAY).await {
+            match context.ask(&member, 0, &request, patience + ROUND_TRIP).await {
                 Ok(ClusterResponse::Outcome(outcome)) => return Ok(outcome),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(member = %member.host_id, %error, "a member refused a command"),
@@ -272,7 +276,7 @@ pub async fn commit(
     context: &Rc<ShardContext>,
     command: &Command,
     patience: Duration,
-) -> Result<Option<Outcome>> {
+) -> Result<Option<CommandOutcome>> {
     let log = context.metadata_log()?;
     let committed = within(context, patience, log.commit(command.clone())).await.unwrap_or(Ok(None));
     committed
@@ -292,7 +296,7 @@ pub async fn handle_propose(
     let leader = context.metadata_log().map_err(failed)?.leader();
     if leader == Some(context.node.host_id) {
         let outcome = commit(context, &decoded, patience).await.map_err(failed)?;
-        if let (Command::Update(update), Some(Outcome::Refused(Refusal::UnknownMember { .. }))) =
+        if let (Command::Update(update), Some(CommandOutcome::Refused(Refusal::UnknownMember { .. }))) =
             (&decoded, &outcome)
         {
             show_the_log(context, update, patience).await;
@@ -331,7 +335,7 @@ pub async fn forward_to(
     request: ClusterRequest,
     patience: Duration,
 ) -> Result<ClusterResponse, Failure> {
-    match context.ask(member, 0, &request, patience + WAY).await {
+    match context.ask(member, 0, &request, patience + ROUND_TRIP).await {
         Ok(response) => Ok(response),
         Err(PeerError::Failed(failure)) => Err(failure),
         Err(PeerError::Call(_)) => Ok(ClusterResponse::NoLeader),

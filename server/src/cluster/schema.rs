@@ -16,7 +16,7 @@ use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::ddl::{self, DdlContext, protocol_change};
-use helenus_query::schema::describe::{ClusterFacts, describe as describe_catalog};
+use helenus_query::schema::describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
@@ -30,7 +30,7 @@ use crate::shard::engine_options::engine_tables;
 
 /// The lock of the schema change in progress; used on the first shard.
 #[derive(Default)]
-pub struct SchemaTurn(tokio::sync::Mutex<()>);
+pub struct SchemaLock(tokio::sync::Mutex<()>);
 
 /// Most plans of one change, each on a newer catalog.
 const PLANS_MAX: usize = 50;
@@ -66,7 +66,7 @@ pub async fn change(context: Rc<ShardContext>, statement: Arc<Prepared<Statement
 
 async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
     // One at a time: concurrent changes of this node would only have to be planned again.
-    let turn = context.layers.get::<SchemaTurn>().0.lock().await;
+    let turn = context.layers.get::<SchemaLock>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
         let planned =
@@ -91,7 +91,7 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
             event: effect.clone(),
         });
         match cluster::propose(&context, command, PROPOSE_DEADLINE).await? {
-            metadata::Outcome::Applied { version } => {
+            metadata::CommandOutcome::Applied { version } => {
                 drop(turn);
                 let behind = cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
                 cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
@@ -100,16 +100,20 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
                     warnings: change.warnings,
                 });
             }
-            metadata::Outcome::Conflict { .. } => {
+            metadata::CommandOutcome::Conflict { .. } => {
                 // Changes that compete with those of other members would otherwise meet again.
                 let pause_ms = context.random.borrow_mut().below(CONFLICT_PAUSE_MS_MAX);
                 context.clock.sleep(Duration::from_millis(pause_ms)).await;
             }
-            metadata::Outcome::Busy { .. } => {}
-            metadata::Outcome::Refused(refusal @ metadata::Refusal::ReplicationInTransition { .. }) => {
+            metadata::CommandOutcome::Busy { .. } => {}
+            metadata::CommandOutcome::Refused(
+                refusal @ metadata::Refusal::ReplicationInTransition { .. },
+            ) => {
                 return Err(RequestError::Configuration(refusal.to_string()));
             }
-            metadata::Outcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
+            metadata::CommandOutcome::Refused(refusal) => {
+                return Err(RequestError::Server(refusal.to_string()));
+            }
         }
     }
     Err(RequestError::Server(format!(
@@ -146,13 +150,13 @@ pub fn describe(
     _options: &RequestOptions,
 ) -> Result<Outcome> {
     let ownership = range_ownership(context, keyspace);
-    let facts = ClusterFacts {
+    let summary = ClusterSummary {
         name: &context.node.config.cluster_name,
         partitioner: "Murmur3Partitioner",
         snitch: SNITCH,
         range_ownership: &ownership,
     };
-    let description = describe_catalog(&context.catalog(), keyspace, facts, statement)?;
+    let description = describe_catalog(&context.catalog(), keyspace, summary, statement)?;
     let mut page = ResultPage { row_count: description.rows.len(), ..ResultPage::default() };
     for row in &description.rows {
         for (value, (_, column_type)) in row.iter().zip(&description.columns) {

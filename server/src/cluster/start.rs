@@ -18,10 +18,10 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
-use helenus_ring::metadata::{Command, MemberUpdate, Outcome, Refusal};
+use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 
+use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse};
-use super::notices::Notices;
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
@@ -53,7 +53,7 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     let has_others = seeds.len() > 1;
     let deadline = if has_others { RESOLVING_PATIENCE_WITH_OTHERS } else { RESOLVING_DEADLINE };
     let end = context.clock.monotonic() + deadline;
-    let mut notices = Notices::default();
+    let mut notices = LogThrottle::default();
     loop {
         match resolve(context, first).await {
             Ok(addresses) => return Ok(addresses.contains(&own)),
@@ -226,7 +226,7 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
                 catalog: CatalogDocument::of(&context.catalog()),
             };
             match commit(context, &command, FOUNDING_DEADLINE).await? {
-                Some(Outcome::Applied { .. }) => return Ok(()),
+                Some(CommandOutcome::Applied { .. }) => return Ok(()),
                 Some(other) => return Err(failed(&format!("{other:?}"))),
                 None => {}
             }
@@ -259,18 +259,18 @@ async fn keep_member_updated(context: Rc<ShardContext>) {
             return;
         }
         match propose(&context, Command::Update(update), UPDATE_DEADLINE).await {
-            Ok(Outcome::Applied { .. }) => return,
-            Ok(Outcome::Refused(refusal @ Refusal::Removed { .. })) => {
+            Ok(CommandOutcome::Applied { .. }) => return,
+            Ok(CommandOutcome::Refused(refusal @ Refusal::Removed { .. })) => {
                 context.node.learn_removed(&refusal);
                 return;
             }
-            Ok(Outcome::Refused(Refusal::UnknownMember { .. })) => {
+            Ok(CommandOutcome::Refused(Refusal::UnknownMember { .. })) => {
                 tracing::warn!(
                     "the join of this node was cancelled; the node ends when it reads that in the metadata log"
                 );
                 return;
             }
-            Ok(Outcome::Refused(refusal)) => {
+            Ok(CommandOutcome::Refused(refusal)) => {
                 tracing::error!(%refusal, "the cluster does not accept this node any more");
                 return;
             }

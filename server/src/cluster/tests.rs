@@ -5,8 +5,8 @@ mod membership;
 
 use std::time::Duration;
 
-use helenus_ring::member::{MemberState, Phase};
-use helenus_ring::metadata::{Command, Outcome, Refusal};
+use helenus_ring::member::{MemberState, TransitionPhase};
+use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
 
 use self::harness::{World, simulate};
 
@@ -127,12 +127,12 @@ fn a_former_member_does_not_participate_and_another_votes_instead() {
         let node = world.node(leaving);
         let steps = [
             Command::StartLeave { host_id },
-            Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) },
-            Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) },
+            Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) },
+            Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::ReadNew) },
         ];
         for step in steps {
             let outcome = super::propose(&node, step, DEADLINE).await.unwrap();
-            assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+            assert!(matches!(outcome, CommandOutcome::Applied { .. }), "{outcome:?}");
         }
         tokio::time::sleep(Duration::from_mins(1)).await;
         world.crash(leaving);
@@ -230,18 +230,18 @@ fn a_member_removed_while_it_was_down_learns_of_it() {
         world.crash(removed);
         let steps = [
             Command::StartLeave { host_id },
-            Command::Advance { host_id, from: MemberState::Leaving(Phase::WriteBoth) },
-            Command::Advance { host_id, from: MemberState::Leaving(Phase::ReadNew) },
+            Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) },
+            Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::ReadNew) },
         ];
         for step in steps {
             let outcome = super::propose(&world.node(leader), step, DEADLINE).await.unwrap();
-            assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+            assert!(matches!(outcome, CommandOutcome::Applied { .. }), "{outcome:?}");
         }
         let node = world.boot(removed, &[]).await;
         let member = super::own_member::own_member(&node, MemberState::Normal);
         let update = Command::Update(helenus_ring::metadata::MemberUpdate::of(&member));
         let outcome = super::propose(&node, update, DEADLINE).await.unwrap();
-        assert_eq!(outcome, Outcome::Refused(Refusal::Removed { host_id }));
+        assert_eq!(outcome, CommandOutcome::Refused(Refusal::Removed { host_id }));
         world.node(leader).ddl(KEYSPACE).await.unwrap();
     });
 }

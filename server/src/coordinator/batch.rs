@@ -23,7 +23,7 @@ use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
 use super::{Execution, Outcome};
 use crate::coordinator::batch_request::BatchRequest;
-use crate::coordinator::local_write::{moment, moment_at};
+use crate::coordinator::local_write::{write_context, write_context_at};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
 
@@ -62,12 +62,12 @@ fn try_batch(
         }
         return Ok(Execution::Pending(Box::pin(batch_at_leaders(context.clone(), request))));
     }
-    let moment = moment_at(context, &request.options, request.now_micros);
+    let write = write_context_at(context, &request.options, request.now_micros);
     let mut set = MutationSet::default();
     for statement in &request.statements {
-        statement.add_to(&mut set, &moment, None)?;
+        statement.add_to(&mut set, &write, None)?;
     }
-    let mutations = set.finish(&moment, None)?;
+    let mutations = set.finish(&write, None)?;
     BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
         let consistency = request.options.consistency;
@@ -91,13 +91,13 @@ fn spans_partitions(request: &BatchRequest) -> bool {
 /// Executes a logged batch of several partitions with statements that read before they write.
 async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let BatchRequest { statements, options, .. } = &request;
-    let moment = moment(&context, options);
-    let rows = RowsBeforeWrite::read(&context, statements, options.consistency, moment.now_seconds).await?;
+    let write = write_context(&context, options);
+    let rows = RowsBeforeWrite::read(&context, statements, options.consistency, write.now_seconds).await?;
     let mut set = MutationSet::default();
     for statement in statements {
-        statement.add_to(&mut set, &moment, Some(&rows))?;
+        statement.add_to(&mut set, &write, Some(&rows))?;
     }
-    let mutations = set.finish(&moment, Some(&rows))?;
+    let mutations = set.finish(&write, Some(&rows))?;
     logged(context, mutations, options.consistency).await
 }
 

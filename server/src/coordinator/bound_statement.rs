@@ -14,7 +14,7 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::restrictions::Values;
 use helenus_query::plan::term::{Bindings, Term};
 use helenus_query::run::keys::PartitionKeys;
-use helenus_query::run::modify::{ExistingRows, MutationSet, WriteMoment, expand};
+use helenus_query::run::modify::{ExistingRows, MutationSet, WriteContext, expand};
 use helenus_query::statement::{Description, Prepared, Statement};
 
 /// A modification of its own, or one of a batch.
@@ -105,10 +105,10 @@ impl BoundStatement {
     pub fn add_to(
         &self,
         set: &mut MutationSet,
-        moment: &WriteMoment,
+        write: &WriteContext,
         existing: Option<&dyn ExistingRows>,
     ) -> Result<()> {
-        set.add(self.plan(), self.keys.clone(), &self.borrow().bindings(), moment, existing)
+        set.add(self.plan(), self.keys.clone(), &self.borrow().bindings(), write, existing)
     }
 }
 

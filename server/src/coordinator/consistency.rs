@@ -26,7 +26,7 @@ pub enum Access {
 
 /// The replicas that count towards a level.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Scope {
+enum CountedReplicas {
     Anywhere,
     DataCenter(String),
     /// Only the coordinator itself.
@@ -37,9 +37,9 @@ enum Scope {
 
 /// The replicas that a consistency level requires: how many, and which ones count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Demand {
+pub struct RequiredReplicas {
     consistency: Consistency,
-    scope: Scope,
+    scope: CountedReplicas,
     required: u32,
 }
 
@@ -63,16 +63,18 @@ pub fn required(
     replication: &Replication,
     data_center: &str,
     this_node: HostId,
-) -> Demand {
-    let local = || Scope::DataCenter(data_center.to_owned());
+) -> RequiredReplicas {
+    let local = || CountedReplicas::DataCenter(data_center.to_owned());
     let (scope, required) = match consistency {
-        Consistency::Any | Consistency::One => (Scope::Anywhere, 1),
-        Consistency::Two => (Scope::Anywhere, 2),
-        Consistency::Three => (Scope::Anywhere, 3),
-        Consistency::All => (Scope::Anywhere, replication.replica_count()),
-        Consistency::Quorum | Consistency::Serial => (Scope::Anywhere, quorum(replication.replica_count())),
+        Consistency::Any | Consistency::One => (CountedReplicas::Anywhere, 1),
+        Consistency::Two => (CountedReplicas::Anywhere, 2),
+        Consistency::Three => (CountedReplicas::Anywhere, 3),
+        Consistency::All => (CountedReplicas::Anywhere, replication.replica_count()),
+        Consistency::Quorum | Consistency::Serial => {
+            (CountedReplicas::Anywhere, quorum(replication.replica_count()))
+        }
         Consistency::LocalOne => (local(), 1),
-        Consistency::NodeLocal => (Scope::Node(this_node), 1),
+        Consistency::NodeLocal => (CountedReplicas::Node(this_node), 1),
         Consistency::LocalQuorum | Consistency::LocalSerial => {
             (local(), quorum(local_replication_factor(replication, data_center)))
         }
@@ -81,15 +83,15 @@ pub fn required(
                 let each: BTreeMap<_, _> =
                     data_centers.iter().map(|(name, &count)| (name.clone(), quorum(count))).collect();
                 let sum = each.values().sum();
-                (Scope::Each(each), sum)
+                (CountedReplicas::Each(each), sum)
             }
-            other => (Scope::Anywhere, quorum(other.replica_count())),
+            other => (CountedReplicas::Anywhere, quorum(other.replica_count())),
         },
     };
-    Demand { consistency, scope, required }
+    RequiredReplicas { consistency, scope, required }
 }
 
-impl Demand {
+impl RequiredReplicas {
     pub fn consistency(&self) -> Consistency {
         self.consistency
     }
@@ -111,7 +113,7 @@ impl Demand {
                 continue;
             }
             self.required += 1;
-            if let Scope::Each(each) = &mut self.scope
+            if let CountedReplicas::Each(each) = &mut self.scope
                 && let Some(needed) = each.get_mut(&member.data_center)
             {
                 *needed += 1;
@@ -123,10 +125,10 @@ impl Demand {
     /// Whether a response of this replica counts.
     pub fn counts(&self, member: &Member) -> bool {
         match &self.scope {
-            Scope::Anywhere => true,
-            Scope::DataCenter(name) => member.data_center == *name,
-            Scope::Node(host_id) => member.host_id == *host_id,
-            Scope::Each(each) => each.contains_key(&member.data_center),
+            CountedReplicas::Anywhere => true,
+            CountedReplicas::DataCenter(name) => member.data_center == *name,
+            CountedReplicas::Node(host_id) => member.host_id == *host_id,
+            CountedReplicas::Each(each) => each.contains_key(&member.data_center),
         }
     }
 
@@ -138,7 +140,7 @@ impl Demand {
     /// Whether responses of these members are enough.
     pub fn is_met<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> bool {
         match &self.scope {
-            Scope::Each(each) => {
+            CountedReplicas::Each(each) => {
                 let mut missing: BTreeMap<&str, u32> =
                     each.iter().map(|(name, &needed)| (name.as_str(), needed)).collect();
                 for member in members {
@@ -157,7 +159,7 @@ impl Demand {
         let (mut chosen, mut others): (Vec<Arc<Member>>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
         for member in members {
             let is_wanted = match &self.scope {
-                Scope::Each(each) => each.get(&member.data_center).is_some_and(|&needed| {
+                CountedReplicas::Each(each) => each.get(&member.data_center).is_some_and(|&needed| {
                     let has = chosen.iter().filter(|known| known.data_center == member.data_center).count();
                     (has as u32) < needed
                 }),
@@ -177,7 +179,7 @@ impl Demand {
             return Ok(());
         }
         let consistency = self.consistency;
-        if let Scope::Each(each) = &self.scope {
+        if let CountedReplicas::Each(each) = &self.scope {
             for (name, &required) in each {
                 let alive =
                     alive.clone().into_iter().filter(|member| member.data_center == *name).count() as u32;

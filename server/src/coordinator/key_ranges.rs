@@ -7,7 +7,7 @@ use helenus_query::plan::restrictions::{PartitionRestriction, TokenBound, TokenR
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::keys::{Slice, clustering_slices, only_row_key, partition_keys, required};
-use helenus_query::run::paging::Cursor;
+use helenus_query::run::paging::PagingState;
 use helenus_query::stored_key::PartitionKey;
 use smallvec::{SmallVec, smallvec};
 
@@ -31,11 +31,11 @@ pub fn ranges(
     context: &ShardContext,
     plan: &SelectPlan,
     bindings: &Bindings<'_>,
-    cursor: Option<&Cursor>,
+    paging_state: Option<&PagingState>,
 ) -> Result<KeyRanges> {
     match &plan.restrictions.partition {
         PartitionRestriction::Keys(keys) => {
-            if let Some(row) = only_row(context, plan, bindings, cursor)? {
+            if let Some(row) = only_row(context, plan, bindings, paging_state)? {
                 return Ok(smallvec![row]);
             }
             let mut keys = partition_keys(keys, &plan.table, bindings)?;
@@ -52,12 +52,14 @@ pub fn ranges(
             let mut ranges = KeyRanges::with_capacity(keys.len() * slices.len());
             // The partitions are in the order of their key values: those before the paging state's partition are
             // complete.
-            let mut cursor = cursor;
-            let first = cursor
-                .map_or(Some(0), |cursor| keys.iter().position(|key| key.bytes == cursor.partition_key))
+            let mut paging_state = paging_state;
+            let first = paging_state
+                .map_or(Some(0), |paging_state| {
+                    keys.iter().position(|key| key.bytes == paging_state.partition_key)
+                })
                 .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))?;
             for key in keys.iter().skip(first) {
-                partition_ranges(context, plan, key, &slices, cursor.take(), &mut ranges)?;
+                partition_ranges(context, plan, key, &slices, paging_state.take(), &mut ranges)?;
             }
             Ok(ranges)
         }
@@ -66,13 +68,13 @@ pub fn ranges(
                 return Ok(KeyRanges::new());
             };
             let mut ranges = KeyRanges::new();
-            if let Some(cursor) = cursor {
-                let key = PartitionKey::new(cursor.partition_key.clone());
+            if let Some(paging_state) = paging_state {
+                let key = PartitionKey::new(paging_state.partition_key.clone());
                 let owner = Some(context.node.shard_of(key.token));
-                if plan.distinct && !cursor.is_unread {
+                if plan.distinct && !paging_state.is_unread {
                     start = full_key(&key, PARTITION_END)?;
                 } else {
-                    if plan.reads_static && cursor.position != STATIC_POSITION {
+                    if plan.reads_static && paging_state.position != STATIC_POSITION {
                         ranges.push(KeyRange {
                             start: full_key(&key, STATIC_POSITION)?,
                             end: full_key(&key, REGULAR_START)?,
@@ -80,8 +82,8 @@ pub fn ranges(
                             owner,
                         });
                     }
-                    start = full_key(&key, &cursor.position)?;
-                    if !cursor.is_unread {
+                    start = full_key(&key, &paging_state.position)?;
+                    if !paging_state.is_unread {
                         start.push(0);
                     }
                 }
@@ -99,9 +101,10 @@ fn only_row(
     context: &ShardContext,
     plan: &SelectPlan,
     bindings: &Bindings<'_>,
-    cursor: Option<&Cursor>,
+    paging_state: Option<&PagingState>,
 ) -> Result<Option<KeyRange>> {
-    if cursor.is_some() || plan.reads_static || plan.distinct || plan.restrictions.key_tokens.is_some() {
+    if paging_state.is_some() || plan.reads_static || plan.distinct || plan.restrictions.key_tokens.is_some()
+    {
         return Ok(None);
     }
     let Some((token, start)) = only_row_key(&plan.restrictions, &plan.table, bindings)? else {
@@ -120,15 +123,15 @@ fn partition_ranges(
     plan: &SelectPlan,
     key: &PartitionKey,
     slices: &[Slice],
-    cursor: Option<&Cursor>,
+    paging_state: Option<&PagingState>,
     ranges: &mut KeyRanges,
 ) -> Result<()> {
     let owner = Some(context.node.shard_of(key.token));
-    if plan.distinct && cursor.is_some_and(|cursor| !cursor.is_unread) {
+    if plan.distinct && paging_state.is_some_and(|paging_state| !paging_state.is_unread) {
         return Ok(());
     }
     let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
-    if plan.reads_static && whole && !plan.reversed && cursor.is_none() {
+    if plan.reads_static && whole && !plan.reversed && paging_state.is_none() {
         ranges.push(KeyRange {
             start: full_key(key, STATIC_POSITION)?,
             end: full_key(key, REGULAR_END)?,
@@ -138,7 +141,8 @@ fn partition_ranges(
         return Ok(());
     }
     // A page that ended with the row of a partition's static content is complete for that partition.
-    let is_static_done = cursor.is_some_and(|cursor| cursor.position == STATIC_POSITION && !cursor.is_unread);
+    let is_static_done = paging_state
+        .is_some_and(|paging_state| paging_state.position == STATIC_POSITION && !paging_state.is_unread);
     if plan.reads_static && !is_static_done {
         ranges.push(KeyRange {
             start: full_key(key, STATIC_POSITION)?,
@@ -149,9 +153,9 @@ fn partition_ranges(
     }
     let mut add = |slice: &Slice| -> Result<()> {
         let (mut start, mut end) = (slice.start.clone(), slice.end.clone());
-        if let Some(cursor) = cursor {
-            let mut at = cursor.position.clone();
-            if plan.reversed == cursor.is_unread {
+        if let Some(paging_state) = paging_state {
+            let mut at = paging_state.position.clone();
+            if plan.reversed == paging_state.is_unread {
                 at.push(0);
             }
             if plan.reversed {

@@ -4,7 +4,7 @@ use helenus_engine::Mutation;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::whole_seconds;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
@@ -12,14 +12,14 @@ use crate::coordinator::own_rows::ShardRows;
 use crate::shard::context::ShardContext;
 
 /// The write context of a write that is executed now.
-pub fn moment(context: &ShardContext, options: &RequestOptions) -> WriteMoment {
-    moment_at(context, options, context.clock.now_micros())
+pub fn write_context(context: &ShardContext, options: &RequestOptions) -> WriteContext {
+    write_context_at(context, options, context.clock.now_micros())
 }
 
 /// The write context of a write in a turn that began at `clock_micros` (microseconds since the epoch).
-pub fn moment_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteMoment {
+pub fn write_context_at(context: &ShardContext, options: &RequestOptions, clock_micros: i64) -> WriteContext {
     let now_micros = context.next_timestamp_at(clock_micros);
-    WriteMoment {
+    WriteContext {
         timestamp: options.timestamp.unwrap_or(now_micros),
         now_seconds: options.now_seconds.unwrap_or_else(|| whole_seconds(clock_micros)),
         now_micros,
@@ -43,16 +43,16 @@ pub fn apply_statements(
     context: &ShardContext,
     statements: &[BoundStatement],
     options: &RequestOptions,
-    is_meant: Box<dyn Fn(i64) -> bool>,
+    is_selected: Box<dyn Fn(i64) -> bool>,
     check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
 ) -> Result<(Vec<PartitionMutation>, Option<LogPosition>)> {
-    let moment = moment(context, options);
-    let rows = ShardRows { context, now_seconds: moment.now_seconds };
-    let mut set = MutationSet::limited_to(is_meant);
+    let write = write_context(context, options);
+    let rows = ShardRows { context, now_seconds: write.now_seconds };
+    let mut set = MutationSet::limited_to(is_selected);
     for statement in statements {
-        statement.add_to(&mut set, &moment, Some(&rows))?;
+        statement.add_to(&mut set, &write, Some(&rows))?;
     }
-    let changes = set.finish(&moment, Some(&rows))?;
+    let changes = set.finish(&write, Some(&rows))?;
     check(&changes)?;
     let mut last = None;
     for PartitionMutation { mutation, .. } in &changes {

@@ -14,6 +14,7 @@ mod held_lease;
 pub(crate) mod lease;
 pub(crate) mod message;
 pub(crate) mod operation;
+pub(crate) mod partition_queue;
 pub(crate) mod proposer;
 pub(crate) mod reading;
 pub(crate) mod replica;
@@ -23,7 +24,6 @@ pub(crate) mod settle;
 pub(crate) mod silent_replicas;
 pub(crate) mod state;
 pub(crate) mod store;
-pub(crate) mod turns;
 
 #[cfg(test)]
 mod tests;

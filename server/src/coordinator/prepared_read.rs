@@ -4,7 +4,7 @@ use helenus_engine::key;
 use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::run::paging::Cursor;
+use helenus_query::run::paging::PagingState;
 use helenus_query::run::select::{PageBounds, SelectRun};
 
 use super::Request;
@@ -25,13 +25,13 @@ pub enum RangeEnd {
     /// The page is full, or the answer is complete.
     Finished(bool),
     /// The work budget of the turn is spent. Holds the unread rest of the range.
-    Turn(KeyRange),
+    BudgetSpent(KeyRange),
 }
 
 /// A SELECT with its ranges of keys.
 pub struct PreparedRead {
     pub ranges: KeyRanges,
-    pub cursor: Option<Cursor>,
+    pub paging_state: Option<PagingState>,
     pub bounds: PageBounds,
     pub now_seconds: u32,
 }
@@ -40,16 +40,16 @@ impl PreparedRead {
     /// Computes the ranges that a SELECT reads.
     pub fn new(context: &ShardContext, request: &Request<'_, SelectPlan>) -> Result<Self> {
         let options = request.options;
-        let cursor = options
+        let paging_state = options
             .paging_state
             .as_deref()
-            .map(|state| Cursor::decode(state, request.statement.fingerprint))
+            .map(|state| PagingState::decode(state, request.statement.fingerprint))
             .transpose()?;
-        let ranges = ranges(context, request.plan(), &request.bindings(), cursor.as_ref())?;
+        let ranges = ranges(context, request.plan(), &request.bindings(), paging_state.as_ref())?;
         let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
         Ok(Self {
             ranges,
-            cursor,
+            paging_state,
             bounds: PageBounds { rows: options.page_rows, bytes },
             now_seconds: options.now_seconds.unwrap_or_else(|| request.call.now_seconds()),
         })
@@ -57,8 +57,8 @@ impl PreparedRead {
 
     /// The run that makes the page of the rows read.
     pub fn run<'r>(&self, request: &'r Request<'_, SelectPlan>) -> Result<SelectRun<'r>> {
-        let cursor = self.cursor.as_ref();
-        SelectRun::new(request.plan(), request.bindings(), self.now_seconds, self.bounds, cursor)
+        let paging_state = self.paging_state.as_ref();
+        SelectRun::new(request.plan(), request.bindings(), self.now_seconds, self.bounds, paging_state)
     }
 }
 

@@ -12,10 +12,10 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, NodeState};
 use helenus_query::stored_key::SourceRow;
 
-use super::block::{BlockRequest, RowBlock, read_block};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replicated_read::{self, ReplicatedRead};
+use super::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{BLOCK_ROWS, PreparedRead, RangeEnd, mark_passed};
 use crate::shard::context::ShardContext;
@@ -110,7 +110,7 @@ fn select_in_turn(
         match read_local(context, request.plan(), &mut run, range, prepared.now_seconds)? {
             RangeEnd::Complete => {}
             RangeEnd::Finished(more) => return run.page(more).map(Some),
-            RangeEnd::Turn(_) => return Ok(None),
+            RangeEnd::BudgetSpent(_) => return Ok(None),
         }
     }
     run.finish().map(Some)
@@ -148,7 +148,7 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPla
             match end {
                 RangeEnd::Complete => {}
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
-                RangeEnd::Turn(left) => {
+                RangeEnd::BudgetSpent(left) => {
                     turns += 1;
                     // A page that has done enough work ends early with a paging state. Answers that cannot be cut
                     // continue.
@@ -204,8 +204,10 @@ fn read_local(
             Step::Exhausted => {
                 return Ok(match scan.resume_bound()? {
                     None => RangeEnd::Complete,
-                    Some(bound) if range.reversed => RangeEnd::Turn(KeyRange { end: bound, ..range.clone() }),
-                    Some(bound) => RangeEnd::Turn(KeyRange { start: bound, ..range.clone() }),
+                    Some(bound) if range.reversed => {
+                        RangeEnd::BudgetSpent(KeyRange { end: bound, ..range.clone() })
+                    }
+                    Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range.clone() }),
                 });
             }
             Step::End => return Ok(RangeEnd::Complete),
@@ -237,8 +239,8 @@ fn block_request(
     range: &KeyRange,
     now_seconds: u32,
     rows: usize,
-) -> BlockRequest {
-    BlockRequest {
+) -> RowBatchRequest {
+    RowBatchRequest {
         table: plan.table.engine_id(),
         start: range.start.clone(),
         end: range.end.clone(),
@@ -251,11 +253,11 @@ fn block_request(
     }
 }
 
-async fn fetch(context: &Rc<ShardContext>, shard: usize, request: BlockRequest) -> Result<RowBlock> {
+async fn fetch(context: &Rc<ShardContext>, shard: usize, request: RowBatchRequest) -> Result<RowBatch> {
     if shard == context.index {
-        return read_block(context, &request);
+        return read_row_batch(context, &request);
     }
-    context.run_on(shard, move |context| Box::pin(async move { read_block(&context, &request) })).await?
+    context.run_on(shard, move |context| Box::pin(async move { read_row_batch(&context, &request) })).await?
 }
 
 async fn read_remote(
@@ -275,8 +277,8 @@ async fn read_remote(
     }
     Ok(match block.resume {
         None => RangeEnd::Complete,
-        Some(bound) if range.reversed => RangeEnd::Turn(KeyRange { end: bound, ..range }),
-        Some(bound) => RangeEnd::Turn(KeyRange { start: bound, ..range }),
+        Some(bound) if range.reversed => RangeEnd::BudgetSpent(KeyRange { end: bound, ..range }),
+        Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range }),
     })
 }
 
@@ -306,7 +308,7 @@ async fn read_spread(
                     fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
                 if block.rows.is_empty() && block.resume.is_some() {
                     let start = blocks.iter().filter_map(next_key).min().unwrap_or_default();
-                    return Ok(RangeEnd::Turn(KeyRange { start, ..range }));
+                    return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
                 }
             }
         }
@@ -331,6 +333,6 @@ async fn read_spread(
     }
 }
 
-fn next_key(block: &RowBlock) -> Option<Vec<u8>> {
+fn next_key(block: &RowBatch) -> Option<Vec<u8>> {
     block.rows.front().map(|row| row.key.clone()).or_else(|| block.resume.clone())
 }

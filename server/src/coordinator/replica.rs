@@ -32,9 +32,9 @@ use helenus_ring::HostId;
 use self::message::{ReplicaRequest, ReplicaResponse};
 use super::paxos;
 use crate::coordinator::batch_log;
-use crate::shard::board::ServingState;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 
 /// The replication state that a shard keeps in memory.
 #[derive(Default)]
@@ -105,7 +105,7 @@ async fn serve(
     request: ReplicaRequest,
 ) -> Result<ReplicaResponse, Failure> {
     let failed = |error: helenus_query::error::RequestError| Failure::Internal(error.to_string());
-    let is_leaving = context.node.board.state() == ServingState::Leaving;
+    let is_leaving = context.node.status.state() == ServingState::Leaving;
     match request {
         ReplicaRequest::StoreBatch { .. } | ReplicaRequest::KeepHint { .. } if is_leaving => {
             Err(Failure::Overloaded("the node keeps nothing for others any more: it leaves".to_owned()))

@@ -13,7 +13,7 @@ use helenus_query::stored_key::SourceRow;
 
 use super::key_ranges::KeyRange;
 use super::replica::answer::token_of;
-use super::replica::read::{Piece, RangeRead, needs_others, read_piece, split};
+use super::replica::read::{RangePart, RangeRead, needs_others, read_range_part, split};
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::shard::context::ShardContext;
 
@@ -70,7 +70,7 @@ impl<'a> ReplicatedRead<'a> {
         };
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
-            let piece = read_piece(self.context, &whole).await?;
+            let piece = read_range_part(self.context, &whole).await?;
             return take(run, &piece, range, &mut None);
         }
         let parts = split(self.context, &whole, self.parts)?;
@@ -79,7 +79,8 @@ impl<'a> ReplicatedRead<'a> {
             .iter()
             .map(|(start, end)| RangeRead { start: start.clone(), end: end.clone(), ..whole.clone() })
             .collect();
-        let pieces = futures::future::try_join_all(reads.iter().map(|read| read_piece(self.context, read)));
+        let pieces =
+            futures::future::try_join_all(reads.iter().map(|read| read_range_part(self.context, read)));
         let pieces = pieces.await?;
         let mut skip = None;
         for (piece, (start, end)) in pieces.iter().zip(parts) {
@@ -89,7 +90,9 @@ impl<'a> ReplicatedRead<'a> {
                 RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
                 RangeEnd::Complete => {}
                 // The rows read behind this bound are read again.
-                RangeEnd::Turn(left) => return Ok(RangeEnd::Turn(KeyRange { end: range.end, ..left })),
+                RangeEnd::BudgetSpent(left) => {
+                    return Ok(RangeEnd::BudgetSpent(KeyRange { end: range.end, ..left }));
+                }
                 RangeEnd::Finished(more) => return Ok(RangeEnd::Finished(more)),
             }
             if is_last {
@@ -97,14 +100,14 @@ impl<'a> ReplicatedRead<'a> {
             }
         }
         let start = reads.last().map_or(range.start, |read| read.end.clone());
-        Ok(RangeEnd::Turn(KeyRange { start, ..range }))
+        Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }))
     }
 }
 
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
 fn take(
     run: &mut SelectRun<'_>,
-    piece: &Piece,
+    piece: &RangePart,
     range: KeyRange,
     skip: &mut Option<Vec<u8>>,
 ) -> Result<RangeEnd> {
@@ -132,7 +135,7 @@ fn take(
     let is_done = if range.reversed { bound <= range.start } else { bound >= range.end };
     Ok(match (is_done, range.reversed) {
         (true, _) => RangeEnd::Complete,
-        (false, true) => RangeEnd::Turn(KeyRange { end: bound, ..range }),
-        (false, false) => RangeEnd::Turn(KeyRange { start: bound, ..range }),
+        (false, true) => RangeEnd::BudgetSpent(KeyRange { end: bound, ..range }),
+        (false, false) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range }),
     })
 }

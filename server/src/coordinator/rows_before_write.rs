@@ -19,7 +19,7 @@ use helenus_query::run::modify::ExistingRows;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
-use super::replica::read::{RangeRead, needs_others, read_piece};
+use super::replica::read::{RangeRead, needs_others, read_range_part};
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::own_rows::{ShardRows, row_range};
 use crate::shard::context::ShardContext;
@@ -145,7 +145,7 @@ impl RowRead<'_> {
             deadline: RangeRead::deadline_from_now(context, true),
         };
         // The range holds one row, so one range part is all of it.
-        let piece = read_piece(context, &read).await?;
+        let piece = read_range_part(context, &read).await?;
         Ok(piece.rows.iter().next().map(|row| row.row.bytes.to_vec()))
     }
 }

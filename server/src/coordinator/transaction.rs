@@ -22,7 +22,7 @@ use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBu
 use helenus_query::plan::selection::{Fetched, ResultColumn};
 use helenus_query::run::condition::{CurrentRow, hold};
 use helenus_query::run::keys::positions;
-use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteMoment};
+use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteContext};
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -34,7 +34,7 @@ use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
 use super::{Outcome, RequestOptions, paxos};
 use crate::coordinator::bound_statement::BoundStatement;
-use crate::coordinator::local_write::{apply_here, moment};
+use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
@@ -133,9 +133,9 @@ async fn decide_by_agreement(
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, ..ReadOrder::UNLIMITED },
         deadline,
     };
-    let mut turn = tokio::select! {
+    let mut guard = tokio::select! {
         biased;
-        turn = context.paxos().turns.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
+        turn = context.paxos().queues.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
         () = context.clock.sleep(timeout) => {
             return Err(RequestError::WriteTimeout {
                 consistency: operation.serial,
@@ -151,16 +151,16 @@ async fn decide_by_agreement(
     operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
-    let agreement = agree(context, &operation, &mut turn, &mut |ballot, reads| {
+    let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         let rows = AgreedRows::merge(reads, now_seconds)?;
-        let moment = WriteMoment {
+        let write = WriteContext {
             timestamp: ballot.micros,
             now_seconds,
             now_micros: ballot.micros,
             is_exact: true,
             counter_id: *context.node.host_id.as_bytes(),
         };
-        let evaluation = evaluate(transaction, &moment, &rows)?;
+        let evaluation = evaluate(transaction, &write, &rows)?;
         // A transaction is about one partition of one table, so there is at most one mutation.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
@@ -178,8 +178,8 @@ async fn decide_by_agreement(
     .await;
     // The next transaction in the queue continues from the agreed state; another node has to read it from the
     // replicas.
-    let lease = turn.finish(context.clock.monotonic());
-    drop(turn);
+    let lease = guard.finish(context.clock.monotonic());
+    drop(guard);
     let outcome = match agreement {
         Err(error) => Err(error),
         Ok(Agreement::Kept) => Ok(seen_outcome),
@@ -235,9 +235,9 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
 }
 
 fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
-    let moment = moment(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
-    let rows = ShardRows { context, now_seconds: moment.now_seconds };
-    let evaluation = evaluate(transaction, &moment, &rows)?;
+    let write = write_context(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
+    let rows = ShardRows { context, now_seconds: write.now_seconds };
+    let evaluation = evaluate(transaction, &write, &rows)?;
     for PartitionMutation { mutation, .. } in evaluation.changes {
         apply_here(context, &mutation)?;
     }
@@ -251,13 +251,13 @@ struct Evaluation {
 }
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
-fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn ExistingRows) -> Result<Evaluation> {
+fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
     let mut seen = Vec::new();
     let mut applied = true;
     for statement in &transaction.statements {
         let plan = statement.plan();
         let Some(conditions) = &plan.conditions else { continue };
-        let row = current_row(statement, rows, moment.now_seconds)?;
+        let row = current_row(statement, rows, write.now_seconds)?;
         let only_static = plan.touches_only_static() && plan.clustering.is_empty();
         let values = statement.borrow();
         applied &= hold(conditions, &plan.table, &row.row, only_static, &values.bindings())?;
@@ -272,9 +272,9 @@ fn evaluate(transaction: &Transaction, moment: &WriteMoment, rows: &dyn Existing
     if applied {
         let mut set = MutationSet::default();
         for statement in &transaction.statements {
-            statement.add_to(&mut set, moment, Some(rows))?;
+            statement.add_to(&mut set, write, Some(rows))?;
         }
-        changes = set.finish(moment, Some(rows))?;
+        changes = set.finish(write, Some(rows))?;
     }
     let first = transaction.statements.first();
     let outcome = first

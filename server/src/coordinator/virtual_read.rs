@@ -8,13 +8,13 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
 use helenus_query::plan::term::{Bindings, Term};
-use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteMoment, expand};
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext, expand};
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::Row;
 
-use super::block::BlockRow;
 use super::key_ranges::KeyRange;
+use super::row_batch::BatchRow;
 
 /// Reads ranges of a virtual table from `rows`, whose values are in the order of the table's columns.
 pub fn read(
@@ -27,7 +27,7 @@ pub fn read(
     let mut skip: Option<&[u8]> = None;
     for range in ranges {
         let inside = rows.iter().filter(|row| range.start <= row.key && row.key < range.end);
-        let ordered: Box<dyn Iterator<Item = &BlockRow>> = if range.reversed {
+        let ordered: Box<dyn Iterator<Item = &BatchRow>> = if range.reversed {
             Box::new(inside.collect::<Vec<_>>().into_iter().rev())
         } else {
             Box::new(inside)
@@ -49,11 +49,11 @@ pub fn read(
     run.finish()
 }
 
-fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
+fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BatchRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
-    let moment =
-        WriteMoment { timestamp: 0, now_seconds: 0, now_micros: 1, is_exact: false, counter_id: [0; 16] };
+    let write =
+        WriteContext { timestamp: 0, now_seconds: 0, now_micros: 1, is_exact: false, counter_id: [0; 16] };
     let mut stored = Vec::with_capacity(rows.len());
     for row in rows {
         let mut plan = ModifyPlan {
@@ -77,15 +77,15 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BlockRow>> {
         fill_insert(&mut plan, terms)?;
         let mut set = MutationSet::default();
         let (plan, keys) = expand(&plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &moment, None)?;
+        set.add(&plan, keys, &bindings, &write, None)?;
         let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
-        for PartitionMutation { mutation, .. } in set.finish(&moment, None)? {
+        for PartitionMutation { mutation, .. } in set.finish(&write, None)? {
             let view = mutation.view().map_err(malformed)?;
             for operation in view.operations() {
                 if let Operation::Row { position, row } = operation.map_err(malformed)? {
                     let key = key::full_key(view.token, view.partition_key, position)
                         .map_err(|error| RequestError::Server(error.to_string()))?;
-                    stored.push(BlockRow { key, row: row.bytes.to_vec() });
+                    stored.push(BatchRow { key, row: row.bytes.to_vec() });
                 }
             }
         }

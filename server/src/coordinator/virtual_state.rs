@@ -42,7 +42,7 @@ pub fn at_hand(context: &ShardContext) -> NodeState {
         .filter(|member| member.host_id != context.node.host_id && member.owns_tokens())
         .map(|member| {
             // Drivers ignore a peer without a schema version.
-            let applied = context.node.board.facts(&member.host_id).map(|facts| facts.schema_version);
+            let applied = context.node.status.of(&member.host_id).map(|status| status.schema_version);
             peer(member, applied.unwrap_or(schema_version))
         })
         .collect();

@@ -17,7 +17,7 @@ use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
 use super::{Execution, Outcome, OwnedRequest, Request, replica};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
-use crate::coordinator::local_write::moment_at;
+use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
 
@@ -38,12 +38,12 @@ pub fn modify(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>) -> 
 
 /// The mutations of a modification that reads nothing.
 fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<Vec<PartitionMutation>> {
-    let moment = moment_at(context, request.options, request.call.now_micros);
+    let write = write_context_at(context, request.options, request.call.now_micros);
     let bindings = request.bindings();
     let (plan, keys) = expand(request.plan(), &bindings)?;
     let mut set = MutationSet::default();
-    set.add(&plan, keys, &bindings, &moment, None)?;
-    set.finish(&moment, None)
+    set.add(&plan, keys, &bindings, &write, None)?;
+    set.finish(&write, None)
 }
 
 /// Writes mutations to all their replicas and acknowledges when the consistency level is reached.

@@ -17,11 +17,11 @@ fn stream(name: &str, request: StreamRequest) -> Sample {
 }
 
 pub fn ballot(micros: i64) -> Ballot {
-    Ballot { micros, salt: 0xfeed_beef, host_id: host(1), scope: Scope::Global }
+    Ballot { micros, salt: 0xfeed_beef, host_id: host(1), scope: SerialScope::Global }
 }
 
 pub fn trail() -> Trail {
-    let local = Ballot { scope: Scope::Local, ..ballot(1_700_000_000_000_001) };
+    let local = Ballot { scope: SerialScope::Local, ..ballot(1_700_000_000_000_001) };
     Trail {
         origins: vec![ballot(1_700_000_000_000_002), local],
         complete_above_micros: 1_699_999_999_999_999,
@@ -142,7 +142,7 @@ pub fn requests() -> Vec<Sample> {
     let raft = |call, payload: &[u8]| ClusterRequest::Raft { call, payload: payload.to_vec() };
     let join = JoinRequest {
         cluster_name: "orchard".to_owned(),
-        member: member(4, MemberState::Joining(Phase::WriteBoth)),
+        member: member(4, MemberState::Joining(TransitionPhase::WriteBoth)),
         clock_micros: 1_700_000_000_000_000,
         forward: true,
         patience_ms: 2_000,
@@ -195,7 +195,7 @@ pub fn requests() -> Vec<Sample> {
         cluster("join", ClusterRequest::Join(Box::new(join))),
         cluster("newest version", ClusterRequest::NewestVersion),
         cluster("gossip", ClusterRequest::Gossip { bytes: vec![1, 2, 3] }),
-        cluster("facts", ClusterRequest::Facts(facts(ServingState::Serving))),
+        cluster("facts", ClusterRequest::Status(facts(ServingState::Serving))),
         cluster("you were removed", ClusterRequest::YouWereRemoved),
         cluster("agreed", agreed),
         stream("fetch first", fetch(None)),
@@ -252,7 +252,12 @@ pub fn responses() -> Vec<Sample> {
     let paxos = |name: &str, value| replica(&format!("paxos {name}"), ReplicaResponse::Paxos(value));
     let lease = |name: &str, value| replica(&format!("lease {name}"), ReplicaResponse::Lease(value));
     let piece = |resume| {
-        StreamResponse::Piece(Piece { mutations: b"bytes".to_vec(), crc32: 0x1234_5678, count: 3, resume })
+        StreamResponse::StreamChunk(StreamChunk {
+            mutations: b"bytes".to_vec(),
+            crc32: 0x1234_5678,
+            count: 3,
+            resume,
+        })
     };
     let status = TransferStatus { epoch: 7, is_done: true, lost_ranges: 2 };
     let mut samples = vec![
@@ -278,9 +283,9 @@ pub fn responses() -> Vec<Sample> {
         lease("given back", LeaseAnswer::GivenBack),
         cluster("version", ClusterResponse::Version("0.1.0".to_owned())),
         cluster("raft", ClusterResponse::Raft(b"{}".to_vec())),
-        cluster("outcome applied", ClusterResponse::Outcome(Outcome::Applied { version: 12 })),
-        cluster("outcome conflict", ClusterResponse::Outcome(Outcome::Conflict { version: 12 })),
-        cluster("outcome busy", ClusterResponse::Outcome(Outcome::Busy { host_id: host(2) })),
+        cluster("outcome applied", ClusterResponse::Outcome(CommandOutcome::Applied { version: 12 })),
+        cluster("outcome conflict", ClusterResponse::Outcome(CommandOutcome::Conflict { version: 12 })),
+        cluster("outcome busy", ClusterResponse::Outcome(CommandOutcome::Busy { host_id: host(2) })),
         cluster("no leader", ClusterResponse::NoLeader),
         cluster("applied", ClusterResponse::Applied { version: 12 }),
         cluster("received", ClusterResponse::Received),
@@ -296,7 +301,7 @@ pub fn responses() -> Vec<Sample> {
         failed("internal", Failure::Internal("disk".to_owned())),
     ];
     for (name, refusal) in refusals() {
-        let outcome = ClusterResponse::Outcome(Outcome::Refused(refusal.clone()));
+        let outcome = ClusterResponse::Outcome(CommandOutcome::Refused(refusal.clone()));
         samples.push(cluster(&format!("outcome refused {name}"), outcome));
         samples.push(cluster(&format!("refused {name}"), ClusterResponse::Refused(refusal)));
     }
@@ -312,11 +317,11 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("token", Refusal::TokenTaken { token: -1, by: host(1) }),
         ("tokens", Refusal::Tokens),
         ("unknown member", Refusal::UnknownMember { host_id: host(1) }),
-        ("joining", state(MemberState::Joining(Phase::WriteBoth))),
-        ("joining read new", state(MemberState::Joining(Phase::ReadNew))),
+        ("joining", state(MemberState::Joining(TransitionPhase::WriteBoth))),
+        ("joining read new", state(MemberState::Joining(TransitionPhase::ReadNew))),
         ("normal", state(MemberState::Normal)),
-        ("leaving", state(MemberState::Leaving(Phase::WriteBoth))),
-        ("leaving read new", state(MemberState::Leaving(Phase::ReadNew))),
+        ("leaving", state(MemberState::Leaving(TransitionPhase::WriteBoth))),
+        ("leaving read new", state(MemberState::Leaving(TransitionPhase::ReadNew))),
         ("last owner", Refusal::LastOwner { host_id: host(1) }),
         ("already founded", Refusal::AlreadyFounded),
         ("not founded", Refusal::NotFounded),

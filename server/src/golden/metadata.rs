@@ -58,7 +58,7 @@ fn joining() -> Member {
     Member {
         tokens: vec![-1_000, 1_000],
         feature_version: 2,
-        ..member(2, MemberState::Joining(Phase::WriteBoth))
+        ..member(2, MemberState::Joining(TransitionPhase::WriteBoth))
     }
 }
 
@@ -72,10 +72,10 @@ fn all_commands() -> Vec<(&'static str, Command)> {
         ("found", found()),
         ("change schema", change_schema()),
         ("join", Command::Join { member: joining() }),
-        ("advance joining", advance(MemberState::Joining(Phase::WriteBoth))),
-        ("advance joining read new", advance(MemberState::Joining(Phase::ReadNew))),
-        ("advance leaving", advance(MemberState::Leaving(Phase::WriteBoth))),
-        ("advance leaving read new", advance(MemberState::Leaving(Phase::ReadNew))),
+        ("advance joining", advance(MemberState::Joining(TransitionPhase::WriteBoth))),
+        ("advance joining read new", advance(MemberState::Joining(TransitionPhase::ReadNew))),
+        ("advance leaving", advance(MemberState::Leaving(TransitionPhase::WriteBoth))),
+        ("advance leaving read new", advance(MemberState::Leaving(TransitionPhase::ReadNew))),
         ("abort", Command::Abort { host_id: host(2) }),
         ("start leave", Command::StartLeave { host_id: host(2) }),
         ("start removal", Command::StartRemoval { host_id: host(2) }),
@@ -192,21 +192,21 @@ fn stored() -> Stored {
     let commands = [
         found(),
         Command::Join { member: joining() },
-        advance(host(2), MemberState::Joining(Phase::WriteBoth)),
-        advance(host(2), MemberState::Joining(Phase::ReadNew)),
+        advance(host(2), MemberState::Joining(TransitionPhase::WriteBoth)),
+        advance(host(2), MemberState::Joining(TransitionPhase::ReadNew)),
         Command::Join { member: third },
-        advance(host(3), MemberState::Joining(Phase::WriteBoth)),
-        advance(host(3), MemberState::Joining(Phase::ReadNew)),
+        advance(host(3), MemberState::Joining(TransitionPhase::WriteBoth)),
+        advance(host(3), MemberState::Joining(TransitionPhase::ReadNew)),
         Command::StartLeave { host_id: host(3) },
-        advance(host(3), MemberState::Leaving(Phase::WriteBoth)),
-        advance(host(3), MemberState::Leaving(Phase::ReadNew)),
+        advance(host(3), MemberState::Leaving(TransitionPhase::WriteBoth)),
+        advance(host(3), MemberState::Leaving(TransitionPhase::ReadNew)),
         change_schema(),
         Command::StartRemoval { host_id: host(2) },
     ];
     let mut state = ClusterState::empty();
     for (index, command) in (1..).zip(&commands) {
         let (next, outcome) = apply(&state, index, command);
-        assert_eq!(outcome, Outcome::Applied { version: index }, "{command}");
+        assert_eq!(outcome, CommandOutcome::Applied { version: index }, "{command}");
         state = next;
     }
     let voters = Membership::new_with_defaults(vec![BTreeSet::from([host(1)])], [host(2)]);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-pub fn facts(state: ServingState) -> Facts {
-    Facts {
+pub fn facts(state: ServingState) -> NodeStatus {
+    NodeStatus {
         generation: 1_700_000_000_000_000,
         sequence: 3,
         state,

@@ -30,7 +30,7 @@ pub fn records() -> Vec<Sample> {
         bytes: 1 << 33,
     };
     let id = BatchId { created_micros: 1_700_000_000_000_000, random: 0x0123_4567_89ab_cdef };
-    let ballots = [Scope::Global, Scope::Local].map(|scope| Ballot {
+    let ballots = [SerialScope::Global, SerialScope::Local].map(|scope| Ballot {
         micros: 1_700_000_000_000_000,
         salt: 7,
         host_id: host(1),

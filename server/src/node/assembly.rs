@@ -40,10 +40,10 @@ use crate::coordinator::replica::{self, hints};
 use crate::coordinator::{batch_log, paxos};
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
-use crate::shard::board::Board;
 use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
 use crate::shard::engine_options::engine_tables;
 use crate::shard::metrics::ShardMetrics;
+use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
@@ -130,7 +130,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         stopping: watch::channel(false).0,
         departure: watch::channel(Departure::Staying).0,
-        board: Board::new(identity.host_id),
+        status: StatusTable::new(identity.host_id),
         shard_aware_port: addresses.shard_aware_port,
         layers: layers::of_node(),
         applied: watch::channel(cluster.topology.version).0,
@@ -151,7 +151,7 @@ fn check_place(
 ) -> Result<(), StartError> {
     let Some(member) = topology.member(&host_id) else { return Ok(()) };
     if (&member.data_center, &member.rack) != (&config.data_center, &config.rack) {
-        return Err(StartError::Place {
+        return Err(StartError::DataCenterOrRack {
             stored: format!("{}/{}", member.data_center, member.rack),
             configured: format!("{}/{}", config.data_center, config.rack),
         });

@@ -10,9 +10,9 @@ use helenus_ring::HostId;
 
 use crate::cluster::message::ClusterRequest;
 use crate::coordinator::replica::message::ReplicaRequest;
-use crate::shard::board::ServingState;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 use crate::streaming::message::StreamRequest;
 
 const _: () = assert!(
@@ -60,7 +60,7 @@ pub async fn dispatch(
 async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
     let (id, request) = service::split_request(message)?;
     match id {
-        ReplicaRequest::ID if context.node.board.state() > ServingState::Leaving => {
+        ReplicaRequest::ID if context.node.status.state() > ServingState::Leaving => {
             service::encode_failure(&Failure::Overloaded("the node does not serve any more".to_owned()))
         }
         ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,

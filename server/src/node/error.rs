@@ -45,7 +45,7 @@ pub enum StartError {
     #[error(
         "the cluster knows this node in {stored} (data center/rack), the settings say {configured}: set them back, or decommission the node and join anew with an empty data directory"
     )]
-    Place { stored: String, configured: String },
+    DataCenterOrRack { stored: String, configured: String },
     #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
     NoInternode { members: usize },
     #[error("the start was interrupted")]

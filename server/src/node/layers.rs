@@ -2,7 +2,7 @@
 
 use crate::cluster::liveness::Liveness;
 use crate::cluster::raft::OpenMetadataLog;
-use crate::cluster::schema::SchemaTurn;
+use crate::cluster::schema::SchemaLock;
 use crate::coordinator::paxos;
 use crate::coordinator::paxos::replica::PaxosState;
 use crate::coordinator::replica::ReplicationState;
@@ -25,7 +25,7 @@ pub fn of_shard() -> Layers {
         .with(Connections::default())
         .with(Liveness::default())
         .with(OpenMetadataLog::default())
-        .with(SchemaTurn::default())
+        .with(SchemaLock::default())
         .with(ClientSource(connection::clients));
     Layers { states, view_changes: paxos::replica::view_changes }
 }

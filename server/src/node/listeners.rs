@@ -117,7 +117,7 @@ pub async fn accept_clients(
         let accepted = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = context.node.board.closed() => return,
+            () = context.node.status.closed() => return,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {

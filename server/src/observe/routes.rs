@@ -25,7 +25,7 @@ use super::prometheus;
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
 
 /// A response with its whole body.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type HttpResponse = Response<Full<Bytes>>;
 
 /// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Refusal {
         }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> HttpResponse {
         let mut answer = json_answer(self.status(), &json!({ "error": self.to_string() }));
         if let Self::Method { allowed, .. } = self {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
@@ -145,14 +145,14 @@ impl Refusal {
 }
 
 /// Answers one request.
-pub(super) async fn answer<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Answer {
+pub(super) async fn answer<B: Body>(admin: &dyn Admin, request: &Request<B>) -> HttpResponse {
     match carry_out(admin, request).await {
         Ok(answer) => answer,
         Err(refusal) => refusal.answer(),
     }
 }
 
-async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<Answer, Refusal> {
+async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<HttpResponse, Refusal> {
     let path = request.uri().path();
     let route = Route::of(path).ok_or_else(|| Refusal::UnknownPath(path.to_owned()))?;
     check_method(route, request)?;
@@ -234,7 +234,10 @@ fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
 }
 
 /// Executes an operation that changes the node, and logs it.
-async fn operate(uri: &Uri, operation: BoxFuture<'_, Result<(), AdminError>>) -> Result<Answer, AdminError> {
+async fn operate(
+    uri: &Uri,
+    operation: BoxFuture<'_, Result<(), AdminError>>,
+) -> Result<HttpResponse, AdminError> {
     tracing::info!(%uri, "administration: begun");
     match operation.await {
         Ok(()) => {
@@ -327,18 +330,18 @@ impl Parameters {
     }
 }
 
-fn report(report: &impl Serialize) -> Result<Answer, AdminError> {
+fn report(report: &impl Serialize) -> Result<HttpResponse, AdminError> {
     let body = serde_json::to_value(report).map_err(|error| AdminError::Failed(error.to_string()))?;
     Ok(json_answer(StatusCode::OK, &body))
 }
 
-fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+fn json_answer(status: StatusCode, body: &serde_json::Value) -> HttpResponse {
     let mut answer = text_answer("application/json", format!("{body}\n"));
     *answer.status_mut() = status;
     answer
 }
 
-fn text_answer(content_type: &'static str, body: String) -> Answer {
+fn text_answer(content_type: &'static str, body: String) -> HttpResponse {
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer

@@ -120,12 +120,12 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         decoder: Decoder::new(Role::Server, max_frame_bytes),
         segments: None,
     };
-    let board = &connection.context.node.board;
+    let status = &connection.context.node.status;
     let closing = async {
-        board.closed().await;
+        status.closed().await;
         connection.close();
         // Requests in flight are answered, unless the node stops that as well.
-        board.ended().await;
+        status.ended().await;
     };
     let outcome = tokio::select! {
         biased;

@@ -78,7 +78,7 @@ impl Responder {
         } else {
             SendMetadata::Full
         };
-        let state = page.cursor.as_ref().map(|cursor| cursor.encode(statement.fingerprint));
+        let state = page.paging_state.as_ref().map(|state| state.encode(statement.fingerprint));
         out.reserve(page.rows.len() + 256);
         let mut writer = RowsWriter::begin(out, self.version, self.stream, columns, send);
         writer.write_encoded(&page.rows);

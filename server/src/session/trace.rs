@@ -13,7 +13,7 @@ use cql_lite::types::codec;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::Result;
 use helenus_query::plan::term::{BindValue, Bindings};
-use helenus_query::run::modify::{MutationSet, WriteMoment, expand};
+use helenus_query::run::modify::{MutationSet, WriteContext, expand};
 use helenus_query::statement::Statement;
 use uuid::Uuid;
 
@@ -141,7 +141,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         let values = owned.borrow();
         let call = context.call_context();
         let bindings = Bindings { values: &values, call: &call };
-        let moment = WriteMoment {
+        let write = WriteContext {
             timestamp: context.next_timestamp(),
             now_seconds: context.now_seconds(),
             now_micros: 1,
@@ -151,8 +151,8 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         let mut set = MutationSet::default();
         let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
         let (plan, keys) = expand(&statement.plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &moment, None)?;
-        set.finish(&moment, None)?
+        set.add(&plan, keys, &bindings, &write, None)?;
+        set.finish(&write, None)?
     };
     // A trace is not worth waiting for: it is enough that one node has it.
     write_all(context, mutations, Consistency::Any, WriteType::Simple).await

@@ -1,7 +1,7 @@
 //! What a shard's thread works with: its engine shard, what all shards of the node share, and the senders of the queues through which
 //! shards ask each other for work.
 //!
-//! Invariant: everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardLink`].
+//! Invariant: everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardSender`].
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -27,9 +27,9 @@ use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use super::board::{Board, ServingState};
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
+use super::status_table::{ServingState, StatusTable};
 use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
@@ -55,7 +55,7 @@ pub enum Message {
 }
 
 /// The sending end of a shard's queue.
-pub type ShardLink = mpsc::Sender<Message>;
+pub type ShardSender = mpsc::Sender<Message>;
 
 /// How far the end of a node's membership is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Departure {
 pub struct NodeShared {
     pub config: Config,
     pub host_id: Uuid,
-    pub links: Vec<ShardLink>,
+    pub links: Vec<ShardSender>,
     pub registry: Registry,
     pub information: NodeInformation,
     pub events: broadcast::Sender<Event>,
@@ -82,7 +82,7 @@ pub struct NodeShared {
     /// Whether this node is (or becomes) a member, or should end.
     pub departure: watch::Sender<Departure>,
     /// Liveness and status of the members.
-    pub board: Board,
+    pub status: StatusTable,
     pub shard_aware_port: u16,
     /// State that upper layers keep with this node.
     pub layers: NodeLayers,
@@ -134,7 +134,7 @@ impl NodeShared {
                 host_id = %self.host_id, %learned_from,
                 "this node is not a member of the cluster any more; it stops serving and ends"
             );
-            self.board.set_state(ServingState::Removed);
+            self.status.set_state(ServingState::Removed);
         }
     }
 }
@@ -233,7 +233,7 @@ impl ShardContext {
 
     /// Installs a new view of the cluster.
     pub fn install_cluster(&self, view: Arc<ClusterView>) {
-        let view = match self.node.board.detected() {
+        let view = match self.node.status.detected() {
             Some(alive) if alive != view.alive => Arc::new(view.with_alive(alive)),
             _ => view,
         };
@@ -337,7 +337,7 @@ impl ShardContext {
 
 /// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.
 pub async fn run_on<T: Send + 'static>(
-    link: &ShardLink,
+    link: &ShardSender,
     job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
 ) -> Result<T> {
     let stopped = || RequestError::Server("the node is shutting down".to_owned());

@@ -11,7 +11,7 @@ use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::TokenRange;
 
-use crate::streaming::progress::{UnitKey, UnitProgress};
+use crate::streaming::progress::{StreamTaskKey, UnitProgress};
 
 /// The reason why a transfer did not complete. It must be retried.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,8 +43,8 @@ impl From<RequestError> for TransferError {
 
 /// A stream task: the ranges of one table on one shard of one source.
 #[derive(Debug, Clone)]
-pub(super) struct Unit {
-    pub key: UnitKey,
+pub(super) struct StreamTask {
+    pub key: StreamTaskKey,
     pub table: TableId,
     /// All tokens that the task has to stream.
     pub ranges: Vec<TokenRange>,
@@ -52,16 +52,16 @@ pub(super) struct Unit {
 
 /// A stream session: the tasks of one shard of a source.
 #[derive(Debug, Clone)]
-pub(super) struct Lane {
+pub(super) struct StreamSession {
     pub source: Arc<Member>,
     pub shard: u16,
-    pub units: Vec<Unit>,
+    pub units: Vec<StreamTask>,
 }
 
 /// State shared by all stream sessions of an attempt.
 pub(super) struct Attempt {
     pub epoch: u64,
-    pub progress: BTreeMap<UnitKey, UnitProgress>,
+    pub progress: BTreeMap<StreamTaskKey, UnitProgress>,
     /// Set when a session has failed: the others stop, too.
     pub is_cancelled: AtomicBool,
     /// Rate limit of one session, in bytes per second.

@@ -36,7 +36,7 @@ pub struct FetchRequest {
 
 /// A chunk: a part of a table's ranges, in key order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Piece {
+pub struct StreamChunk {
     /// Mutations, each preceded by its length (u32, big endian).
     #[serde(with = "byte_string")]
     pub mutations: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct TransferStatus {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum StreamResponse {
-    Piece(Piece),
+    StreamChunk(StreamChunk),
     /// Bytes of each part.
     Estimate {
         bytes: Vec<u64>,

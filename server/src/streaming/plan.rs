@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::Replication;
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState, Phase};
+use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::placement::{Placement, TokenRange};
 use helenus_ring::topology::Topology;
 
@@ -51,7 +51,7 @@ impl Sides {
         let mut without = topology.clone();
         without.members.remove(&member.host_id);
         match member.state {
-            MemberState::Leaving(Phase::WriteBoth | Phase::ReadNew) => {
+            MemberState::Leaving(TransitionPhase::WriteBoth | TransitionPhase::ReadNew) => {
                 Some(Self { before: with, after: without })
             }
             MemberState::Joining(_) | MemberState::Normal => Some(Self { before: without, after: with }),
@@ -276,8 +276,8 @@ mod tests {
                 let mut count = 0_u128;
                 let members = members.into_iter().map(|(center, rack, token_count)| {
                     let state = match (count, joins) {
-                        (0, true) => MemberState::Joining(Phase::WriteBoth),
-                        (0, false) => MemberState::Leaving(Phase::WriteBoth),
+                        (0, true) => MemberState::Joining(TransitionPhase::WriteBoth),
+                        (0, false) => MemberState::Leaving(TransitionPhase::WriteBoth),
                         _ => MemberState::Normal,
                     };
                     let tokens = tokens.by_ref().take(token_count).collect();
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_joiner_streams_from_the_replicas_that_lose_ranges() {
         let normal = |number, token| member(number, MemberState::Normal, 0, 0, vec![token]);
-        let joining = member(4, MemberState::Joining(Phase::WriteBoth), 0, 0, vec![15]);
+        let joining = member(4, MemberState::Joining(TransitionPhase::WriteBoth), 0, 0, vec![15]);
         let topology = topology(vec![normal(1, 10), normal(2, 20), normal(3, 30), joining]);
         let sides = Sides::of(&topology).unwrap();
         let replication = Replication::Simple { replication_factor: 1 };
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn a_dead_replica_is_replaced_by_a_majority_of_the_others() {
         let normal = |number, token| member(number, MemberState::Normal, 0, 0, vec![token]);
-        let leaving = member(1, MemberState::Leaving(Phase::WriteBoth), 0, 0, vec![10]);
+        let leaving = member(1, MemberState::Leaving(TransitionPhase::WriteBoth), 0, 0, vec![10]);
         let topology = topology(vec![leaving, normal(2, 20), normal(3, 30), normal(4, 40)]);
         let sides = Sides::of(&topology).unwrap();
         let replication = Replication::Simple { replication_factor: 3 };

@@ -34,9 +34,9 @@ const UNIT_TAG: u8 = 2;
 
 /// Identifies a stream task within the transition of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct UnitKey([u8; 16]);
+pub struct StreamTaskKey([u8; 16]);
 
-impl UnitKey {
+impl StreamTaskKey {
     pub fn new(source: HostId, shard: u16, table: TableId) -> Self {
         let mut digest = Md5::new();
         digest.update(source.as_bytes());
@@ -90,7 +90,7 @@ impl UnitProgress {
 /// The stored progress of the transition of an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredProgress {
-    pub units: BTreeMap<UnitKey, UnitProgress>,
+    pub units: BTreeMap<StreamTaskKey, UnitProgress>,
     /// This node has everything that it gains.
     pub is_done: bool,
 }
@@ -117,7 +117,7 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
         let Some((&UNIT_TAG, unit)) = name.split_first() else { continue };
         let unit = unit.try_into().map_err(|error| damaged(&error))?;
         let progress = postcard::from_bytes(row.value).map_err(|error| damaged(&error))?;
-        stored.units.insert(UnitKey(unit), progress);
+        stored.units.insert(StreamTaskKey(unit), progress);
     }
     Ok(stored)
 }
@@ -127,7 +127,7 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
 pub async fn store_unit(
     context: &Rc<ShardContext>,
     epoch: u64,
-    unit: UnitKey,
+    unit: StreamTaskKey,
     progress: &UnitProgress,
 ) -> Result<()> {
     let value = postcard::to_stdvec(progress).map_err(|error| damaged(&error))?;
@@ -244,7 +244,7 @@ impl UnitState {
 struct Receiving {
     member: HostId,
     epoch: u64,
-    units: BTreeMap<UnitKey, UnitState>,
+    units: BTreeMap<StreamTaskKey, UnitState>,
     /// Bytes that earlier runs had received.
     bytes_before: u64,
     began: Duration,
@@ -257,11 +257,11 @@ struct Receiving {
 /// The transfers of a node, shared by its shards.
 #[derive(Default)]
 pub struct Transfers {
-    board: Mutex<Board>,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Default)]
-struct Board {
+struct ProgressState {
     receiving: Option<Receiving>,
     sent_bytes: BTreeMap<HostId, u64>,
     /// Dead members that an operator has asked this node to remove.
@@ -276,15 +276,21 @@ impl NodeShared {
 }
 
 impl Transfers {
-    fn board(&self) -> MutexGuard<'_, Board> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         // The values are for display: a panic of another holder of the lock leaves them usable.
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a transfer, or restarts it with other tasks.
-    pub fn begin(&self, member: HostId, epoch: u64, units: BTreeMap<UnitKey, UnitState>, now: Duration) {
+    pub fn begin(
+        &self,
+        member: HostId,
+        epoch: u64,
+        units: BTreeMap<StreamTaskKey, UnitState>,
+        now: Duration,
+    ) {
         let bytes_before = units.values().map(|unit| unit.bytes).sum();
-        self.board().receiving = Some(Receiving {
+        self.state().receiving = Some(Receiving {
             member,
             epoch,
             units,
@@ -297,12 +303,12 @@ impl Transfers {
     }
 
     fn with_receiving(&self, epoch: u64, change: impl FnOnce(&mut Receiving)) {
-        if let Some(receiving) = self.board().receiving.as_mut().filter(|known| known.epoch == epoch) {
+        if let Some(receiving) = self.state().receiving.as_mut().filter(|known| known.epoch == epoch) {
             change(receiving);
         }
     }
 
-    pub fn note_unit(&self, epoch: u64, unit: UnitKey, bytes: u64, share_done: f64, is_done: bool) {
+    pub fn note_unit(&self, epoch: u64, unit: StreamTaskKey, bytes: u64, share_done: f64, is_done: bool) {
         self.with_receiving(epoch, |receiving| {
             if let Some(state) = receiving.units.get_mut(&unit) {
                 *state = UnitState { bytes, share_done, is_done, ..*state };
@@ -329,43 +335,43 @@ impl Transfers {
 
     /// Ends the transfer: there is no transition any more.
     pub fn end(&self) {
-        self.board().receiving = None;
+        self.state().receiving = None;
     }
 
     pub fn note_sent(&self, to: HostId, bytes: u64) {
-        *self.board().sent_bytes.entry(to).or_default() += bytes;
+        *self.state().sent_bytes.entry(to).or_default() += bytes;
     }
 
     pub fn is_done(&self, epoch: u64) -> bool {
-        self.board().receiving.as_ref().is_some_and(|known| known.epoch == epoch && known.is_done)
+        self.state().receiving.as_ref().is_some_and(|known| known.epoch == epoch && known.is_done)
     }
 
     /// If not 0, everything is there except this number of ranges whose only replica is dead.
     pub fn lost_ranges(&self, epoch: u64) -> usize {
-        let board = self.board();
-        board.receiving.as_ref().filter(|known| known.epoch == epoch).map_or(0, |known| known.lost_ranges)
+        let state = self.state();
+        state.receiving.as_ref().filter(|known| known.epoch == epoch).map_or(0, |known| known.lost_ranges)
     }
 
     /// Records that an operator has asked this node to remove a dead member, even if data is lost with it.
     pub fn ask_removal(&self, host_id: HostId) {
-        self.board().asked_removals.insert(host_id);
+        self.state().asked_removals.insert(host_id);
     }
 
     pub fn forget_removal(&self, host_id: &HostId) {
-        self.board().asked_removals.remove(host_id);
+        self.state().asked_removals.remove(host_id);
     }
 
     pub fn is_removal_asked(&self, host_id: &HostId) -> bool {
-        self.board().asked_removals.contains(host_id)
+        self.state().asked_removals.contains(host_id)
     }
 
     /// `now`: [`helenus_engine::io::Clock::monotonic`].
     pub fn report(&self, mode: &str, now: Duration) -> StreamingReport {
-        let board = self.board();
+        let state = self.state();
         StreamingReport {
             mode: mode.to_owned(),
-            receiving: board.receiving.as_ref().map(|receiving| receiving.progress(now)),
-            sent_bytes: board.sent_bytes.clone(),
+            receiving: state.receiving.as_ref().map(|receiving| receiving.progress(now)),
+            sent_bytes: state.sent_bytes.clone(),
         }
     }
 }
@@ -440,7 +446,7 @@ mod tests {
     fn a_report_shows_how_much_is_left() {
         let transfers = Transfers::default();
         let source = Uuid::from_u128(7);
-        let key = |number: u16| UnitKey::new(source, number, TABLE.0);
+        let key = |number: u16| StreamTaskKey::new(source, number, TABLE.0);
         let unit = UnitState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
         let units = BTreeMap::from([(key(0), unit), (key(1), unit)]);
         transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));

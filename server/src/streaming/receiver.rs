@@ -17,15 +17,15 @@ use futures::StreamExt;
 use helenus_engine::TableId;
 use helenus_ring::HostId;
 
-use super::lane::run_lane;
 use super::message::{StreamRequest, StreamResponse};
 use super::plan::{FetchPlan, Sides};
-use super::progress::{self, UnitKey, UnitProgress, UnitState};
+use super::progress::{self, StreamTaskKey, UnitProgress, UnitState};
 use super::ranges::intervals;
 use super::replicated_tables;
+use super::session::run_lane;
 use crate::coordinator::paxos;
 use crate::shard::context::ShardContext;
-use crate::streaming::attempt::{Attempt, Lane, TransferError, Unit};
+use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent stream sessions for each shard of this node.
@@ -36,7 +36,7 @@ const LANES_PER_SHARD: usize = 2;
 #[derive(Debug, Default)]
 pub struct Estimates {
     epoch: u64,
-    units: BTreeMap<UnitKey, Estimate>,
+    units: BTreeMap<StreamTaskKey, Estimate>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ struct Estimate {
 
 impl Estimates {
     /// Adds the estimates received for the tasks of an attempt.
-    fn learn(&mut self, epoch: u64, lanes: &[Lane], said: &BTreeMap<UnitKey, u64>) {
+    fn learn(&mut self, epoch: u64, lanes: &[StreamSession], said: &BTreeMap<StreamTaskKey, u64>) {
         if self.epoch != epoch {
             *self = Self { epoch, units: BTreeMap::new() };
         }
@@ -60,7 +60,7 @@ impl Estimates {
         }
     }
 
-    fn bytes(&self, unit: &UnitKey) -> u64 {
+    fn bytes(&self, unit: &StreamTaskKey) -> u64 {
         self.units.get(unit).map_or(0, |estimate| estimate.bytes)
     }
 }
@@ -128,7 +128,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
 
 /// The work of an attempt.
 struct Planned {
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamSession>,
     /// Number of ranges that cannot be streamed now.
     blocked: usize,
     /// Number of ranges that no live member has ever had.
@@ -139,7 +139,7 @@ struct Planned {
 
 fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferError> {
     let view = context.cluster();
-    let mut lanes: BTreeMap<(HostId, u16), Lane> = BTreeMap::new();
+    let mut lanes: BTreeMap<(HostId, u16), StreamSession> = BTreeMap::new();
     let mut planned = Planned { lanes: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
     let mut known: Vec<(&helenus_query::schema::catalog::Replication, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
@@ -166,22 +166,23 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
         for (source, ranges) in plan.sources {
             let Some(member) = view.topology.member(&source) else { return Err(TransferError::RingChanged) };
             for shard in 0..member.shard_count {
-                let lane = lanes.entry((source, shard)).or_insert_with(|| Lane {
+                let lane = lanes.entry((source, shard)).or_insert_with(|| StreamSession {
                     source: member.clone(),
                     shard,
                     units: Vec::new(),
                 });
                 // The source's state of transactions is streamed before the data that it describes: this node must
                 // not claim to know a commit whose changes it lacks.
-                let state = UnitKey::new(source, shard, paxos::store::TABLE);
+                let state = StreamTaskKey::new(source, shard, paxos::store::TABLE);
                 match lane.units.first_mut().filter(|unit| unit.key == state) {
                     Some(unit) => unit.ranges.extend(&ranges),
-                    None => lane
-                        .units
-                        .insert(0, Unit { key: state, table: paxos::store::TABLE, ranges: ranges.clone() }),
+                    None => lane.units.insert(
+                        0,
+                        StreamTask { key: state, table: paxos::store::TABLE, ranges: ranges.clone() },
+                    ),
                 }
-                lane.units.extend(tables.iter().map(|&table| Unit {
-                    key: UnitKey::new(source, shard, table),
+                lane.units.extend(tables.iter().map(|&table| StreamTask {
+                    key: StreamTaskKey::new(source, shard, table),
                     table,
                     ranges: ranges.clone(),
                 }));
@@ -192,7 +193,7 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
     Ok(planned)
 }
 
-async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKey, u64> {
+async fn estimate(context: &Rc<ShardContext>, lanes: &[StreamSession]) -> BTreeMap<StreamTaskKey, u64> {
     let asked = lanes.iter().map(|lane| async move {
         let parts =
             lane.units.iter().map(|unit| (u128::from_be_bytes(unit.table.0), unit.ranges.clone())).collect();
@@ -212,8 +213,8 @@ async fn estimate(context: &Rc<ShardContext>, lanes: &[Lane]) -> BTreeMap<UnitKe
 async fn fetch_all(
     context: &Rc<ShardContext>,
     epoch: u64,
-    progress: BTreeMap<UnitKey, UnitProgress>,
-    lanes: Vec<Lane>,
+    progress: BTreeMap<StreamTaskKey, UnitProgress>,
+    lanes: Vec<StreamSession>,
 ) -> Result<(), TransferError> {
     let shards = context.node.shard_count();
     let at_a_time = shards * LANES_PER_SHARD;

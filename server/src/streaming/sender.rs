@@ -17,7 +17,7 @@ use helenus_internode::service::Failure;
 use helenus_ring::HostId;
 use helenus_ring::placement::TokenRange;
 
-use super::message::{FetchRequest, Piece};
+use super::message::{FetchRequest, StreamChunk};
 use super::ranges::{intervals, share_of_ring};
 use crate::config::STREAM_PIECE_BYTES_MAX;
 use crate::planted::PlantedBug;
@@ -36,7 +36,7 @@ pub async fn fetch(
     context: &Rc<ShardContext>,
     from: HostId,
     request: FetchRequest,
-) -> Result<Piece, Failure> {
+) -> Result<StreamChunk, Failure> {
     if usize::from(request.shard) != context.index {
         return Err(Failure::Malformed(format!(
             "shard {} got a request for shard {}",
@@ -48,7 +48,7 @@ pub async fn fetch(
     let limit = u64::from(request.max_bytes.min(STREAM_PIECE_BYTES_MAX));
     // Allocated at once: growing step by step would copy it as often.
     let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
-    let mut piece = Piece { mutations, crc32: 0, count: 0, resume: None };
+    let mut piece = StreamChunk { mutations, crc32: 0, count: 0, resume: None };
     let mut next = request.resume_from.unwrap_or_default();
     let mut turns = 0;
     'ranges: for interval in intervals(&request.ranges) {
@@ -78,7 +78,7 @@ fn read_turn(
     start: &[u8],
     end: &[u8],
     bytes: u64,
-    piece: &mut Piece,
+    piece: &mut StreamChunk,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let limit = VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
     let versions = context

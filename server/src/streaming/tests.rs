@@ -3,15 +3,15 @@
 mod cluster;
 
 use helenus_engine::io::CrashStyle;
-use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::member::{MemberState, TransitionPhase};
 
 use self::cluster::{Cluster, run_local};
 use super::receiver;
 use super::receiver::Estimates;
 use crate::streaming::attempt::TransferError;
 
-const WRITE_BOTH: MemberState = MemberState::Joining(Phase::WriteBoth);
-const LEAVING: MemberState = MemberState::Leaving(Phase::WriteBoth);
+const WRITE_BOTH: MemberState = MemberState::Joining(TransitionPhase::WriteBoth);
+const LEAVING: MemberState = MemberState::Leaving(TransitionPhase::WriteBoth);
 
 /// Lets a node that gains ranges stream until it has everything.
 async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {

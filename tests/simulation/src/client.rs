@@ -6,8 +6,8 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use helenus::coordinator::{Execution, Outcome, RequestOptions};
 use helenus::session::request;
-use helenus::shard::board::ServingState;
 use helenus::shard::context::ShardContext;
+use helenus::shard::status_table::ServingState;
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::RequestError;
 use helenus_query::statement::Statement;
@@ -60,7 +60,7 @@ impl Question {
 pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<Answer, AskError> {
     let context = machine.context(shard).filter(|_| machine.is_serving());
     let Some(context) = context else { return Err(AskError::Refused("the node is down".to_owned())) };
-    if context.node.board.state() > ServingState::Serving {
+    if context.node.status.state() > ServingState::Serving {
         return Err(AskError::Refused("the node accepts no clients".to_owned()));
     }
     let (sender, receiver) = oneshot::channel();
@@ -108,7 +108,7 @@ async fn execute(context: &Rc<ShardContext>, question: &Question) -> Result<Answ
     Ok(match outcome {
         Outcome::Rows(page) => Answer {
             rows: rows(&page.rows, page.row_count, statement.result_columns.len()),
-            next_page: page.cursor.map(|cursor| cursor.encode(statement.fingerprint)),
+            next_page: page.paging_state.map(|state| state.encode(statement.fingerprint)),
         },
         Outcome::OwnRows { columns, page, .. } => {
             Answer { rows: rows(&page.rows, page.row_count, columns.len()), next_page: None }

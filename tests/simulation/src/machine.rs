@@ -30,7 +30,7 @@ use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::clock::{NodeClock, Skew};
-use crate::disk::{Pace, PacedDisk};
+use crate::disk::{PacedDisk, RateLimiter};
 use crate::network::{Network, SimulatedTransport};
 use crate::trace::Trace;
 use crate::uuids::{SEEDED_UUIDS, random_uuid};
@@ -67,7 +67,7 @@ pub struct Machine {
     pub config: Config,
     planted_bug: Option<PlantedBug>,
     pub disk: SimulatedDisk,
-    pub pace: Arc<Pace>,
+    pub pace: Arc<RateLimiter>,
     pub skew: Rc<Skew>,
     trace: Arc<Trace>,
     simulation: Weak<LocalSet>,
@@ -102,7 +102,7 @@ impl Machine {
             config: hardware.config,
             planted_bug: hardware.planted_bug,
             disk: SimulatedDisk::new(random.next_u64()),
-            pace: Arc::new(Pace::new(random.next_u64())),
+            pace: Arc::new(RateLimiter::new(random.next_u64())),
             skew: Rc::default(),
             trace,
             simulation: Rc::downgrade(simulation),

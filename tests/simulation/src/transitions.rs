@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use helenus::cluster::membership;
-use helenus::shard::board::ServingState;
+use helenus::shard::status_table::ServingState;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_ring::member::MemberState;
 use helenus_ring::topology::Topology;
@@ -181,7 +181,7 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
         world.trace.note(format!("n{} does not start again: {error}", machine.index));
     } else {
         let knows = || match machine.context(0) {
-            Some(context) => context.node.board.state() == ServingState::Removed,
+            Some(context) => context.node.status.state() == ServingState::Removed,
             None => true,
         };
         let mut tries = AWARENESS_TRIES;

@@ -9,7 +9,7 @@ use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
 use crate::plan::{Plan, plan};
 use crate::run::keys;
-use crate::run::paging::Cursor;
+use crate::run::paging::PagingState;
 use crate::run::select::{Flow, PageBounds, ResultPage, SelectRun};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::test_catalog::catalog_of;
@@ -99,15 +99,21 @@ fn rows(table: &Table) -> Vec<StoredRow> {
     rows
 }
 
-/// The page that a run makes of the rows. `cursor`: the end of the page before.
-fn page(plan: &SelectPlan, rows: &[StoredRow], bounds: PageBounds, cursor: Option<&Cursor>) -> ResultPage {
+/// The page that a run makes of the rows. `paging_state`: the end of the page before.
+fn page(
+    plan: &SelectPlan,
+    rows: &[StoredRow],
+    bounds: PageBounds,
+    paging_state: Option<&PagingState>,
+) -> ResultPage {
     let call = CallContext::at(1);
     let bindings = Bindings { values: &[], call: &call };
-    let mut run = SelectRun::new(plan, bindings, NOW_SECONDS, bounds, cursor).unwrap();
+    let mut run = SelectRun::new(plan, bindings, NOW_SECONDS, bounds, paging_state).unwrap();
     let is_passed = |row: &&StoredRow| {
-        cursor.is_some_and(|at| (&row.partition_key, &row.position) != (&at.partition_key, &at.position))
+        paging_state
+            .is_some_and(|at| (&row.partition_key, &row.position) != (&at.partition_key, &at.position))
     };
-    let passed = cursor.map_or(0, |_| rows.iter().take_while(is_passed).count() + 1);
+    let passed = paging_state.map_or(0, |_| rows.iter().take_while(is_passed).count() + 1);
     for StoredRow { partition_key, position, row } in &rows[passed..] {
         let source = SourceRow { partition_key, position, row: RowRef::new(row, 0) };
         match run.row(&source).unwrap() {
@@ -161,18 +167,18 @@ fn rows_written_directly_equal_those_written_through_slots() {
                 PageBounds { rows: Some(4), bytes: usize::MAX },
                 PageBounds { rows: Some(100), bytes: 60 },
             ] {
-                let mut cursor: Option<Cursor> = None;
+                let mut paging_state: Option<PagingState> = None;
                 loop {
-                    let directly = page(&select, &rows, bounds, cursor.as_ref());
+                    let directly = page(&select, &rows, bounds, paging_state.as_ref());
                     let direct_rows = select.direct_rows.take();
-                    let through_slots = page(&select, &rows, bounds, cursor.as_ref());
+                    let through_slots = page(&select, &rows, bounds, paging_state.as_ref());
                     select.direct_rows = direct_rows;
                     assert_eq!(directly.rows, through_slots.rows, "{text}");
                     assert_eq!(directly.row_count, through_slots.row_count, "{text}");
-                    assert_eq!(directly.cursor, through_slots.cursor, "{text}");
+                    assert_eq!(directly.paging_state, through_slots.paging_state, "{text}");
                     some_rows += directly.row_count;
-                    cursor = directly.cursor;
-                    if cursor.is_none() {
+                    paging_state = directly.paging_state;
+                    if paging_state.is_none() {
                         break;
                     }
                 }

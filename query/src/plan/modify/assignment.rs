@@ -7,7 +7,7 @@ use cql_lite::types::CqlType;
 
 use super::{ColumnOperation, Operation};
 use crate::error::{RequestError, Result};
-use crate::plan::names::Scope;
+use crate::plan::names::NameScope;
 use crate::plan::term::{Markers, Receiver, resolve};
 use crate::schema::catalog::Column;
 
@@ -43,7 +43,7 @@ pub(super) fn check_set_twice(
 pub(super) fn resolve_assignment(
     assignment: &ast::Assignment,
     column: &Column,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Operation> {
     let name = &column.name;
@@ -141,7 +141,7 @@ pub(super) fn resolve_assignment(
 pub(super) fn resolve_deletion(
     deletion: &ast::Deletion,
     column: &Column,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Operation> {
     let name = &column.name;

@@ -8,13 +8,13 @@ use cql_lite::types::CqlType;
 use super::resolved::{Resolved, ResolvedSubject};
 use super::{FilterTest, TupleTerm, TupleValues, Values, null_value};
 use crate::error::{RequestError, Result};
-use crate::plan::names::{Scope, column_of, list_names};
+use crate::plan::names::{NameScope, column_of, list_names};
 use crate::plan::term::{Markers, Receiver, resolve};
 use crate::schema::catalog::{Column, Table};
 
 pub(super) fn resolve_relation(
     relation: &ast::Relation,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     table: &Table,
     markers: &mut Markers,
     out: &mut Vec<Resolved>,
@@ -94,7 +94,7 @@ fn resolve_comparison(
     operator: Comparison,
     value: &ast::Expression,
     relation: &ast::Relation,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     table: &Table,
     markers: &mut Markers,
 ) -> Result<Resolved> {
@@ -196,7 +196,7 @@ fn resolve_in(
     subject: &ast::Subject,
     values: &ast::InValues,
     relation: &ast::Relation,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     table: &Table,
     markers: &mut Markers,
 ) -> Result<Resolved> {
@@ -251,7 +251,7 @@ fn resolve_in(
 pub fn resolve_values(
     values: &ast::InValues,
     receiver: &Receiver,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Values> {
     Ok(match values {
@@ -281,7 +281,7 @@ fn resolve_tuple(
     value: &ast::Expression,
     columns: &[usize],
     table: &Table,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<TupleTerm> {
     match value {

@@ -17,7 +17,7 @@ use super::literals::{
 use super::{Expression, Markers, NoRead, Receiver, Term};
 use crate::error::{RequestError, Result};
 use crate::functions;
-use crate::plan::names::{Scope, resolve_type};
+use crate::plan::names::{NameScope, resolve_type};
 
 /// An expression with its type.
 pub type Typed<R> = (Expression<R>, CqlType);
@@ -87,7 +87,7 @@ impl Row for NoRow {
 pub fn resolve(
     expression: &ast::Expression,
     receiver: &Receiver,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<Term> {
     Resolver::new(*scope, markers, NoRow).resolve(expression, receiver)
@@ -95,7 +95,7 @@ pub fn resolve(
 
 /// Resolves the expressions at one place of a statement.
 pub struct Resolver<'r, R> {
-    pub scope: Scope<'r>,
+    pub scope: NameScope<'r>,
     pub markers: &'r mut Markers,
     pub row: R,
     /// The natural types of arithmetic on literals, by the address of the expression in the tree: each is computed
@@ -104,7 +104,7 @@ pub struct Resolver<'r, R> {
 }
 
 impl<'r, R: Row> Resolver<'r, R> {
-    pub fn new(scope: Scope<'r>, markers: &'r mut Markers, row: R) -> Self {
+    pub fn new(scope: NameScope<'r>, markers: &'r mut Markers, row: R) -> Self {
         Self { scope, markers, row, natural_types: HashMap::new() }
     }
 }

@@ -7,7 +7,7 @@ use cql_lite::types::CqlType;
 
 use super::{Bindings, Bound, MarkerSpec, Markers, Receiver, resolve};
 use crate::functions::CallContext;
-use crate::plan::names::{Scope, resolve_type};
+use crate::plan::names::{NameScope, resolve_type};
 use crate::plan::row_layout::{RowValues, SlotBuffer};
 use crate::plan::selection::{Fetched, Selection, SelectionResolver};
 use crate::run::evaluate::{RowContext, evaluate};
@@ -27,8 +27,8 @@ fn with_table<T>(test: impl FnOnce(&Catalog, &Table) -> T) -> T {
     test(&view.catalog, &keyspace.tables["t"])
 }
 
-fn scope<'a>(catalog: &'a Catalog, table: &'a Table) -> Scope<'a> {
-    Scope { catalog, keyspace: Some("k"), table: Some(table) }
+fn scope<'a>(catalog: &'a Catalog, table: &'a Table) -> NameScope<'a> {
+    NameScope { catalog, keyspace: Some("k"), table: Some(table) }
 }
 
 fn select(text: &str) -> Result<(Selection, Vec<MarkerSpec>), String> {

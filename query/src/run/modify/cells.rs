@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use cql_lite::types::{CqlType, codec};
 use helenus_engine::{Cell, CellKind, Deletion, Expiry, RowBuilder};
 
-use super::moment::WriteMoment;
+use super::write_context::WriteContext;
 use crate::error::{RequestError, Result};
 use crate::plan::term::Bound;
 use crate::run::keys::encode_path;
@@ -18,7 +18,7 @@ use crate::schema::catalog::Column;
 /// The number of elements that the statements so far added to the ends of lists: keeps those of one write context
 /// distinct and in order.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct ListPlaces {
+pub(super) struct ListOffsets {
     pub(super) appended: u32,
     pub(super) prepended: u32,
 }
@@ -34,7 +34,7 @@ pub(super) struct ListState {
 /// The state shared by the operations of one statement on one row.
 pub(super) struct RowWork<'s> {
     pub(super) row: RowBuilder,
-    pub(super) places: &'s mut ListPlaces,
+    pub(super) places: &'s mut ListOffsets,
     /// By column id; only present for statements that read lists.
     pub(super) lists: BTreeMap<u32, ListState>,
 }
@@ -186,12 +186,12 @@ thread_local! {
 
 /// The clock value of a list operation: the present time, but never the same value twice on a thread, so that
 /// operations of one microsecond (or one batch) keep their order.
-pub(super) fn next_list_clock(moment: &WriteMoment) -> i64 {
-    if moment.is_exact {
-        return moment.now_micros;
+pub(super) fn next_list_clock(write: &WriteContext) -> i64 {
+    if write.is_exact {
+        return write.now_micros;
     }
     LIST_CLOCK_MICROS.with(|clock| {
-        let next = moment.now_micros.max(clock.get() + 1);
+        let next = write.now_micros.max(clock.get() + 1);
         clock.set(next);
         next
     })

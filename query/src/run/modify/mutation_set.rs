@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use helenus_engine::{Cell, CellKind, Mutation, RowBuilder, RowRef, TableId, counter};
 
-use super::cells::ListPlaces;
-use super::moment::{ExistingRows, WriteMoment};
+use super::cells::ListOffsets;
 use super::partition_change::PartitionChange;
 use super::statement::StatementWriter;
+use super::write_context::{ExistingRows, WriteContext};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bindings;
@@ -30,17 +30,17 @@ pub struct PartitionMutation {
 #[derive(Default)]
 pub struct MutationSet {
     /// Selects partitions by token; `None`: all.
-    is_meant: Option<Box<dyn Fn(i64) -> bool>>,
+    is_selected: Option<Box<dyn Fn(i64) -> bool>>,
     /// The partition that is being changed, often the only one.
     current: Option<PartitionChange>,
     others: BTreeMap<(TableId, PartitionKey), PartitionChange>,
-    list_places: ListPlaces,
+    list_places: ListOffsets,
 }
 
 impl MutationSet {
     /// A set for changes of partitions with the selected tokens only. Nothing is read in other partitions.
-    pub fn limited_to(is_meant: Box<dyn Fn(i64) -> bool>) -> Self {
-        Self { is_meant: Some(is_meant), ..Self::default() }
+    pub fn limited_to(is_selected: Box<dyn Fn(i64) -> bool>) -> Self {
+        Self { is_selected: Some(is_selected), ..Self::default() }
     }
 
     /// Adds the changes that a statement makes to partitions. `plan` and `keys` come from [`expand`].
@@ -51,13 +51,13 @@ impl MutationSet {
         plan: &ModifyPlan,
         keys: PartitionKeys,
         bindings: &Bindings<'_>,
-        moment: &WriteMoment,
+        write: &WriteContext,
         existing: Option<&dyn ExistingRows>,
     ) -> Result<()> {
         assert!(plan.json.is_none(), "an INSERT JSON is expanded before it is executed");
-        let writer = StatementWriter::new(plan, bindings, moment, existing)?;
+        let writer = StatementWriter::new(plan, bindings, write, existing)?;
         for key in keys {
-            if self.is_meant.as_ref().is_none_or(|is_meant| is_meant(key.token)) {
+            if self.is_selected.as_ref().is_none_or(|is_selected| is_selected(key.token)) {
                 let mut places = self.list_places;
                 writer.write(self.partition(&plan.table, key, writer.expected_bytes())?, &mut places)?;
                 self.list_places = places;
@@ -96,7 +96,7 @@ impl MutationSet {
     /// The finished mutations in the order of tables and keys, without partitions that have no changes.
     pub fn finish(
         mut self,
-        moment: &WriteMoment,
+        write: &WriteContext,
         existing: Option<&dyn ExistingRows>,
     ) -> Result<Vec<PartitionMutation>> {
         if !self.others.is_empty() {
@@ -109,7 +109,7 @@ impl MutationSet {
                 let existing = existing.ok_or_else(|| {
                     RequestError::Server("counters are updated by their owner only".to_owned())
                 })?;
-                write_counters(&mut change, moment, existing)?;
+                write_counters(&mut change, write, existing)?;
             }
             if !change.builder.is_empty() {
                 let PartitionChange { table, key, builder, .. } = change;
@@ -122,7 +122,7 @@ impl MutationSet {
 
 fn write_counters(
     change: &mut PartitionChange,
-    moment: &WriteMoment,
+    write: &WriteContext,
     existing: &dyn ExistingRows,
 ) -> Result<()> {
     let mut rows: BTreeMap<Vec<u8>, Vec<(u32, i64)>> = BTreeMap::new();
@@ -136,15 +136,15 @@ fn write_counters(
             let cell = RowRef::new(&current, 0).cells().find(|cell| cell.column == column);
             let (clock, count) = cell
                 .filter(|cell| cell.kind == CellKind::Counter)
-                .and_then(|cell| counter::find(cell.value, moment.counter_id))
+                .and_then(|cell| counter::find(cell.value, write.counter_id))
                 .unwrap_or((0, 0));
             // A clock that starts from the write time outranks the clocks from before a deletion of the counter.
-            let clock = (clock + 1).max(moment.timestamp);
-            let value = counter::shard(moment.counter_id, clock, count.wrapping_add(delta));
+            let clock = (clock + 1).max(write.timestamp);
+            let value = counter::shard(write.counter_id, clock, count.wrapping_add(delta));
             row.cell(Cell {
                 column,
                 path: &[],
-                timestamp: moment.timestamp,
+                timestamp: write.timestamp,
                 kind: CellKind::Counter,
                 value: &value,
             });

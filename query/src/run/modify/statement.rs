@@ -6,10 +6,10 @@ use cql_lite::types::{CqlType, compare};
 use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{Deletion, Liveness, RowBuilder, RowRef};
 
-use super::cells::{CellStamp, CellWriter, ListPlaces, ListState, RowWork, next_list_clock};
-use super::moment::{ExistingRows, WriteMoment};
+use super::cells::{CellStamp, CellWriter, ListOffsets, ListState, RowWork, next_list_clock};
 use super::partition_change::PartitionChange;
 use super::using::{expiry, timestamp_value};
+use super::write_context::{ExistingRows, WriteContext};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
 use crate::plan::term::{Bindings, Bound, Term};
@@ -52,7 +52,7 @@ impl RowChanges {
 pub(super) struct StatementWriter<'a> {
     plan: &'a ModifyPlan,
     bindings: &'a Bindings<'a>,
-    moment: &'a WriteMoment,
+    write: &'a WriteContext,
     existing: Option<&'a dyn ExistingRows>,
     stamp: CellStamp,
     of_static: RowChanges,
@@ -65,23 +65,23 @@ impl<'a> StatementWriter<'a> {
     pub(super) fn new(
         plan: &'a ModifyPlan,
         bindings: &'a Bindings<'a>,
-        moment: &'a WriteMoment,
+        write: &'a WriteContext,
         existing: Option<&'a dyn ExistingRows>,
     ) -> Result<Self> {
         let timestamp = match &plan.timestamp {
-            None => moment.timestamp,
-            Some(term) => timestamp_value(term, bindings)?.unwrap_or(moment.timestamp),
+            None => write.timestamp,
+            Some(term) => timestamp_value(term, bindings)?.unwrap_or(write.timestamp),
         };
-        let expiry = expiry(plan, bindings, moment.now_seconds)?;
+        let expiry = expiry(plan, bindings, write.now_seconds)?;
         let (of_static, of_regular) = RowChanges::of(plan);
         let value_bytes_of = |change: &ColumnOperation| match &change.operation {
             Operation::Set(term) => term.known_bytes(bindings),
             _ => 0,
         };
         let stamp =
-            CellStamp { timestamp, expiry, now_seconds: moment.now_seconds, reads_lists: plan.needs_read() };
+            CellStamp { timestamp, expiry, now_seconds: write.now_seconds, reads_lists: plan.needs_read() };
         let value_bytes = plan.operations.iter().map(value_bytes_of).sum();
-        Ok(Self { plan, bindings, moment, existing, stamp, of_static, of_regular, value_bytes })
+        Ok(Self { plan, bindings, write, existing, stamp, of_static, of_regular, value_bytes })
     }
 
     /// The approximate size of the statement's changes of one partition, in bytes; enough for most.
@@ -91,7 +91,7 @@ impl<'a> StatementWriter<'a> {
         BESIDES_VALUES_BYTES + self.plan.operations.len() * CELL_HEAD_BYTES + self.value_bytes
     }
 
-    pub(super) fn write(&self, change: &mut PartitionChange, places: &mut ListPlaces) -> Result<()> {
+    pub(super) fn write(&self, change: &mut PartitionChange, places: &mut ListOffsets) -> Result<()> {
         let plan = self.plan;
         let table = &plan.table;
         if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
@@ -146,7 +146,7 @@ impl<'a> StatementWriter<'a> {
     fn write_row(
         &self,
         change: &mut PartitionChange,
-        places: &mut ListPlaces,
+        places: &mut ListOffsets,
         position: &[u8],
         of_row: RowChanges,
         liveness: Option<Liveness>,
@@ -233,7 +233,7 @@ impl<'a> StatementWriter<'a> {
                         ..self.stamp.deletion()
                     };
                     work.row.delete_column(column.id, before);
-                    cells.write_elements(work, &value, next_list_clock(self.moment))
+                    cells.write_elements(work, &value, next_list_clock(self.write))
                 }
             },
             Operation::Delete => {
@@ -241,11 +241,11 @@ impl<'a> StatementWriter<'a> {
                 Ok(())
             }
             Operation::Add(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(work, &value, next_list_clock(self.moment)),
+                Bound::Bytes(value) => cells.write_elements(work, &value, next_list_clock(self.write)),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Prepend(term) => match term.evaluate(self.bindings)? {
-                Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.moment)),
+                Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.write)),
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Subtract(term) => match term.evaluate(self.bindings)? {
@@ -390,7 +390,7 @@ impl<'a> StatementWriter<'a> {
         let hidden_until = self.plan.table.hidden_until(column.id);
         let stored = RowRef::new(&bytes, 0)
             .cells()
-            .filter(|cell| cell.column == column.id && cell.is_live(self.moment.now_seconds))
+            .filter(|cell| cell.column == column.id && cell.is_live(self.write.now_seconds))
             .filter(|cell| hidden_until.is_none_or(|dropped_at| cell.timestamp > dropped_at))
             .map(|cell| (cell.path.to_vec(), cell.value.to_vec()));
         state.elements.extend(stored);

@@ -11,7 +11,7 @@ use crate::schema::test_catalog::catalog_of;
 use crate::statement::Statement;
 use crate::stored_key::PartitionKey;
 
-const MOMENT: WriteMoment = WriteMoment {
+const WRITE: WriteContext = WriteContext {
     timestamp: 1_000,
     now_seconds: 50,
     now_micros: 50_000_000,
@@ -33,16 +33,16 @@ fn catalog() -> CatalogView {
 }
 
 fn mutations(catalog: &CatalogView, statements: &[(&str, &[BindValue<'_>])]) -> Vec<PartitionMutation> {
-    let call = CallContext::at(MOMENT.now_micros);
+    let call = CallContext::at(WRITE.now_micros);
     let mut set = MutationSet::default();
     for (text, values) in statements {
         let statement = Statement::new(text, None, catalog).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values, call: &call };
         let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(&plan, keys, &bindings, &MOMENT, None).unwrap();
+        set.add(&plan, keys, &bindings, &WRITE, None).unwrap();
     }
-    set.finish(&MOMENT, None).unwrap()
+    set.finish(&WRITE, None).unwrap()
 }
 
 #[derive(Debug, PartialEq)]

@@ -35,7 +35,7 @@ fn catalog(statements: &[&str]) -> Catalog {
 
 fn answer(catalog: &Catalog, current: Option<&str>, statement: &str) -> Result<Description> {
     let range_ownership = BTreeMap::from([("-1".to_owned(), vec!["127.0.0.1:7000".to_owned()])]);
-    let cluster = ClusterFacts {
+    let cluster = ClusterSummary {
         name: "Test Cluster",
         partitioner: "Murmur3Partitioner",
         snitch: "SimpleSnitch",
@@ -248,9 +248,9 @@ fn lists_are_of_the_keyspace_in_use_or_of_all() {
 #[test]
 fn the_cluster_shows_ranges_if_a_keyspace_of_users_is_in_use() {
     let catalog = catalog(&[]);
-    let facts = ["Test Cluster Murmur3Partitioner SimpleSnitch"];
-    assert_eq!(lines(&catalog, None, "DESCRIBE CLUSTER"), facts);
-    assert_eq!(lines(&catalog, Some("system"), "DESCRIBE CLUSTER"), facts);
+    let summary = ["Test Cluster Murmur3Partitioner SimpleSnitch"];
+    assert_eq!(lines(&catalog, None, "DESCRIBE CLUSTER"), summary);
+    assert_eq!(lines(&catalog, Some("system"), "DESCRIBE CLUSTER"), summary);
     let description = answer(&catalog, Some("ks"), "DESC CLUSTER").unwrap();
     let (name, column_type) = &description.columns[3];
     assert_eq!(

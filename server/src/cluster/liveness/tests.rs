@@ -1,6 +1,6 @@
 //! Nodes of two shards each that detect each other: the effects on their shards, their clients and their hooks.
 
-use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::member::{MemberState, TransitionPhase};
 use tokio::sync::broadcast;
 
 use super::*;
@@ -14,7 +14,7 @@ fn seconds(seconds: u64) -> Duration {
 async fn begin(cluster: &Cluster) {
     for shards in &cluster.nodes {
         start(&shards[0]).await.unwrap();
-        shards[0].node.board.set_state(ServingState::Serving);
+        shards[0].node.status.set_state(ServingState::Serving);
     }
     cluster.pass(seconds(4)).await;
 }
@@ -55,9 +55,9 @@ fn nodes_find_each_other_and_tell_their_clients() {
         let mut told = heard(&mut events);
         told.sort_by_key(|event| format!("{event:?}"));
         assert_eq!(told, [Event::NodeUp(native(1)), Event::NodeUp(native(2))]);
-        let facts = cluster.nodes[0][0].node.board.facts(&host_id(1)).unwrap();
-        assert_eq!(facts.state, ServingState::Serving);
-        assert_eq!(facts.schema_version, cluster.nodes[1][0].catalog().version);
+        let status = cluster.nodes[0][0].node.status.of(&host_id(1)).unwrap();
+        assert_eq!(status.state, ServingState::Serving);
+        assert_eq!(status.schema_version, cluster.nodes[1][0].catalog().version);
     });
 }
 
@@ -71,7 +71,7 @@ fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
         cluster.pass(seconds(10)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), []);
-        cluster.nodes[1][0].node.board.set_state(ServingState::Serving);
+        cluster.nodes[1][0].node.status.set_state(ServingState::Serving);
         cluster.nodes[1][0].liveness().wake();
         cluster.pass(seconds(1)).await;
         assert_eq!(heard(&mut events), [Event::NodeUp(native(1))]);
@@ -110,7 +110,7 @@ fn a_leaving_node_is_down_at_once_and_reported_as_down() {
         begin(&cluster).await;
         let mut events = events(&cluster, 0);
         let leaver = &cluster.nodes[2][0];
-        leaver.node.board.set_state(ServingState::Draining);
+        leaver.node.status.set_state(ServingState::Draining);
         leaver.liveness().leave(leaver);
         cluster.pass(seconds(2)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
@@ -132,16 +132,16 @@ fn a_removed_node_learns_it_and_does_not_count_any_more() {
         cluster.pass(seconds(5)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), [Event::NodeRemoved(native(2))]);
-        assert_eq!(cluster.nodes[2][0].node.board.state(), ServingState::Removed);
-        assert_eq!(cluster.nodes[0][0].node.board.state(), ServingState::Serving);
-        assert_eq!(cluster.nodes[0][0].node.board.facts(&host_id(2)), None);
+        assert_eq!(cluster.nodes[2][0].node.status.state(), ServingState::Removed);
+        assert_eq!(cluster.nodes[0][0].node.status.state(), ServingState::Serving);
+        assert_eq!(cluster.nodes[0][0].node.status.of(&host_id(2)), None);
     });
 }
 
 #[test]
 fn clients_see_a_member_when_it_has_joined() {
     with_cluster(3, &Config::default(), |cluster| async move {
-        cluster.change_ring(&[(2, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        cluster.change_ring(&[(2, Some(MemberState::Joining(TransitionPhase::WriteBoth)))]);
         (0..3).for_each(|node| cluster.show(node));
         let mut events = events(&cluster, 0);
         begin(&cluster).await;

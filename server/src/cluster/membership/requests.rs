@@ -6,16 +6,16 @@ use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::{Command, Outcome, REMOVALS};
+use helenus_ring::metadata::{Command, CommandOutcome, REMOVALS};
 use helenus_ring::topology::Topology;
 
 use super::{
     IDLE_PAUSE, MembershipError, PROPOSAL_DEADLINE, RETRY_PAUSE, Result, check_removed, wait_for_change,
 };
-use crate::cluster::notices::Notices;
+use crate::cluster::log_throttle::LogThrottle;
 use crate::cluster::propose::propose;
-use crate::shard::board::ServingState;
 use crate::shard::context::{Departure, ShardContext};
+use crate::shard::status_table::ServingState;
 
 /// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
 /// members remain than a keyspace has replicas. An interrupted decommission continues by itself; another call waits
@@ -31,7 +31,7 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
             return Err(MembershipError::NotNormal { host_id, state: member.state });
         }
         MemberState::Normal => {
-            let mode = context.node.board.state();
+            let mode = context.node.status.state();
             if mode > ServingState::Serving {
                 return Err(MembershipError::NotServing { mode: mode.name() });
             }
@@ -88,13 +88,13 @@ async fn start_leave(
     command: &Command,
     check: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let mut notices = Notices::default();
+    let mut notices = LogThrottle::default();
     loop {
         check()?;
         match propose(context, command.clone(), PROPOSAL_DEADLINE).await? {
-            Outcome::Applied { .. } => return Ok(()),
-            Outcome::Refused(refusal) => return Err(refusal.into()),
-            Outcome::Busy { host_id: other } => {
+            CommandOutcome::Applied { .. } => return Ok(()),
+            CommandOutcome::Refused(refusal) => return Err(refusal.into()),
+            CommandOutcome::Busy { host_id: other } => {
                 if notices.is_due(&"busy", &other, context.clock.monotonic()) {
                     tracing::info!(host_id = %other, "another member is joining or leaving; waiting for it to finish");
                 }
@@ -103,7 +103,7 @@ async fn start_leave(
                     return Err(RequestError::Server("the node is shutting down".to_owned()).into());
                 }
             }
-            Outcome::Conflict { .. } => {}
+            CommandOutcome::Conflict { .. } => {}
         }
     }
 }
@@ -192,8 +192,10 @@ pub async fn abort_join(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
         Some(MemberState::Normal) => return Err(MembershipError::NotInTransition { host_id }),
     }
     match propose(context, Command::Abort { host_id }, PROPOSAL_DEADLINE).await? {
-        Outcome::Applied { .. } => Ok(()),
-        Outcome::Refused(refusal) => Err(refusal.into()),
-        Outcome::Busy { .. } | Outcome::Conflict { .. } => Err(MembershipError::NotInTransition { host_id }),
+        CommandOutcome::Applied { .. } => Ok(()),
+        CommandOutcome::Refused(refusal) => Err(refusal.into()),
+        CommandOutcome::Busy { .. } | CommandOutcome::Conflict { .. } => {
+            Err(MembershipError::NotInTransition { host_id })
+        }
     }
 }

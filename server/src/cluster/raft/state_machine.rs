@@ -20,7 +20,7 @@ use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
-use crate::cluster::applying::{self, Told};
+use crate::cluster::applying::{self, SchemaNotice};
 use crate::cluster::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
@@ -57,14 +57,18 @@ impl NodeStateMachine {
         self.applied.borrow().clone()
     }
 
-    async fn apply_entry(&self, log_id: LogId, command: &Command) -> Result<metadata::Outcome, io::Error> {
+    async fn apply_entry(
+        &self,
+        log_id: LogId,
+        command: &Command,
+    ) -> Result<metadata::CommandOutcome, io::Error> {
         let old = self.applied();
         let (state, outcome) = metadata::apply(&old.state, log_id.index(), command);
         let new = Stored { state, log_id: Some(log_id), membership: old.membership.clone() };
         if new.state.topology.version != old.state.topology.version {
             let told = match command {
-                Command::ChangeSchema(change) => Told::Event(change.event.clone()),
-                _ => Told::Nothing,
+                Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
+                _ => SchemaNotice::Nothing,
             };
             self.take_over(&old, &new, told).await?;
         }
@@ -72,7 +76,7 @@ impl NodeStateMachine {
         Ok(outcome)
     }
 
-    async fn take_over(&self, old: &Stored, new: &Stored, told: Told) -> Result<(), io::Error> {
+    async fn take_over(&self, old: &Stored, new: &Stored, told: SchemaNotice) -> Result<(), io::Error> {
         self.insist(async || {
             let store = self.store(new);
             applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
@@ -181,7 +185,7 @@ impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
             membership: meta.last_membership.clone(),
         };
         let old = self.applied();
-        self.take_over(&old, &new, Told::Difference).await?;
+        self.take_over(&old, &new, SchemaNotice::Difference).await?;
         *self.applied.borrow_mut() = new;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The types for the Raft library.
 
 use helenus_ring::HostId;
-use helenus_ring::metadata::{Command, Outcome};
+use helenus_ring::metadata::{Command, CommandOutcome};
 
 use super::runtime::LocalRuntime;
 
@@ -18,7 +18,7 @@ openraft::declare_raft_types!(
 );
 
 /// The result for the proposer: `None` for the log's own entries.
-pub type Applied = Option<Outcome>;
+pub type Applied = Option<CommandOutcome>;
 
 /// The library's figures of itself.
 pub type MetricsReceiver =

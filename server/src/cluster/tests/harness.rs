@@ -24,8 +24,8 @@ use helenus_query::functions::CallContext;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::statement::Statement;
 use helenus_ring::HostId;
-use helenus_ring::member::{MemberState, Phase};
-use helenus_ring::metadata::{Command, Outcome};
+use helenus_ring::member::{MemberState, TransitionPhase};
+use helenus_ring::metadata::{Command, CommandOutcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
@@ -309,10 +309,10 @@ impl World {
             }
             self.try_join(index).await.unwrap();
             let host_id = self.host_id(index);
-            for phase in [Phase::WriteBoth, Phase::ReadNew] {
+            for phase in [TransitionPhase::WriteBoth, TransitionPhase::ReadNew] {
                 let advance = Command::Advance { host_id, from: MemberState::Joining(phase) };
                 let outcome = propose(&self.node(index), advance, DEADLINE).await.unwrap();
-                assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+                assert!(matches!(outcome, CommandOutcome::Applied { .. }), "{outcome:?}");
             }
             self.settle().await;
         }

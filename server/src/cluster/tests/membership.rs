@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus_ring::member::{MemberState, Phase};
-use helenus_ring::metadata::{Command, Outcome};
+use helenus_ring::member::{MemberState, TransitionPhase};
+use helenus_ring::metadata::{Command, CommandOutcome};
 
 use super::harness::{World, simulate};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::propose;
 use crate::coordinator::paxos;
 use crate::node::error::StartError;
-use crate::shard::board::ServingState;
 use crate::shard::context::Departure;
+use crate::shard::status_table::ServingState;
 
 /// Keyspaces with their replication factors.
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
@@ -241,7 +241,7 @@ fn a_leaving_member_that_crashes_continues_after_a_restart() {
             tokio::time::sleep(Duration::from_millis(1 + world.random(60))).await;
             world.crash(3);
             let _ = leaving.await;
-            if state_of(&world, 0, 3) == Some(MemberState::Leaving(Phase::WriteBoth)) {
+            if state_of(&world, 0, 3) == Some(MemberState::Leaving(TransitionPhase::WriteBoth)) {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 assert!(state_of(&world, 0, 3).is_some(), "it is the only one that has some of the rows");
             }
@@ -289,7 +289,7 @@ async fn removenode(world: &World, by: usize, dead: usize) -> Result<(), Members
 fn is_staying(world: &World, index: usize) -> bool {
     let node = world.node(index);
     let departure = *node.node.departure.borrow();
-    departure == Departure::Staying && node.node.board.state() < ServingState::Leaving
+    departure == Departure::Staying && node.node.status.state() < ServingState::Leaving
 }
 
 #[test]
@@ -334,10 +334,10 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         let begun = world.on(0, move |context| async move {
             propose(&context, Command::StartRemoval { host_id }, Duration::from_secs(30)).await
         });
-        assert!(matches!(begun.await, Some(Ok(Outcome::Applied { .. }))));
+        assert!(matches!(begun.await, Some(Ok(CommandOutcome::Applied { .. }))));
         world.crash(0);
         world.settle().await;
-        assert_eq!(state_of(&world, 1, 2), Some(MemberState::Leaving(Phase::WriteBoth)));
+        assert_eq!(state_of(&world, 1, 2), Some(MemberState::Leaving(TransitionPhase::WriteBoth)));
         world.enter(0).await.unwrap().unwrap();
         world.enter(2).await.unwrap().unwrap();
         wait_until(|| state_of(&world, 1, 2) == Some(MemberState::Normal)).await;
@@ -362,7 +362,7 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         world.settle().await;
         assert!([0, 1, 3, 4].iter().all(|asked| state_of(&world, *asked, 2).is_none()));
         let _ = world.enter(2).await;
-        wait_until(|| world.node(2).node.board.state() == ServingState::Removed).await;
+        wait_until(|| world.node(2).node.status.state() == ServingState::Removed).await;
         load.acknowledged.borrow_mut().remove("one");
         load.check(&[0, 1, 3, 4], Consistency::Quorum).await;
     });
@@ -380,7 +380,7 @@ fn a_removal_that_waits_ends_when_its_member_is_back() {
             let world = world.clone();
             tokio::task::spawn_local(async move { removenode(&world, 0, 4).await })
         };
-        wait_until(|| state_of(&world, 1, 4) == Some(MemberState::Leaving(Phase::WriteBoth))).await;
+        wait_until(|| state_of(&world, 1, 4) == Some(MemberState::Leaving(TransitionPhase::WriteBoth))).await;
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(!removing.is_finished());
         world.enter(4).await.unwrap().unwrap();
@@ -467,7 +467,7 @@ fn a_leaving_that_waits_for_a_dead_member_can_be_cancelled() {
             let world = world.clone();
             tokio::task::spawn_local(async move { decommission(&world, 3, false).await })
         };
-        wait_until(|| state_of(&world, 0, 3) == Some(MemberState::Leaving(Phase::WriteBoth))).await;
+        wait_until(|| state_of(&world, 0, 3) == Some(MemberState::Leaving(TransitionPhase::WriteBoth))).await;
         let id = world.host_id(3);
         let aborted =
             world.on(0, move |context| async move { membership::abort_join(&context, id).await }).await;

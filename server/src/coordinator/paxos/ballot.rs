@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// The replicas that agree: those of all data centers, or those of the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Scope {
+pub enum SerialScope {
     /// SERIAL.
     Global,
     /// `LOCAL_SERIAL`.
@@ -31,7 +31,7 @@ pub struct Ballot {
     pub salt: u32,
     /// The coordinator.
     pub host_id: HostId,
-    pub scope: Scope,
+    pub scope: SerialScope,
 }
 
 impl Ballot {
@@ -44,8 +44,8 @@ impl Ballot {
         out.extend_from_slice(&self.salt.to_be_bytes());
         out.extend_from_slice(self.host_id.as_bytes());
         out.push(match self.scope {
-            Scope::Global => 0,
-            Scope::Local => 1,
+            SerialScope::Global => 0,
+            SerialScope::Local => 1,
         });
     }
 
@@ -56,8 +56,8 @@ impl Ballot {
         let (host_id, rest) = rest.split_first_chunk::<16>()?;
         let (scope, rest) = rest.split_first()?;
         let scope = match scope {
-            0 => Scope::Global,
-            1 => Scope::Local,
+            0 => SerialScope::Global,
+            1 => SerialScope::Local,
             _ => return None,
         };
         let ballot = Self {
@@ -87,7 +87,7 @@ mod tests {
             micros: random.below(4) as i64 - 2,
             salt: random.below(3) as u32,
             host_id: Uuid::from_u128(u128::from(random.below(3))),
-            scope: if random.chance(1, 2) { Scope::Global } else { Scope::Local },
+            scope: if random.chance(1, 2) { SerialScope::Global } else { SerialScope::Local },
         }
     }
 

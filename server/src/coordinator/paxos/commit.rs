@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use super::message::{PaxosOrder, PaxosRequest};
 use super::round::send;
 use super::state::Commit;
-use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::message::ReplicaRequest;
@@ -86,7 +86,7 @@ impl Distribution {
         self.deadline.saturating_sub(self.context.clock.monotonic())
     }
 
-    fn replicas(&self) -> Option<(u64, Replicas, Demand)> {
+    fn replicas(&self) -> Option<(u64, Replicas, RequiredReplicas)> {
         let context = &self.context;
         let view = context.cluster();
         let keyspace = &self.operation.table.keyspace;
@@ -124,7 +124,7 @@ impl Distribution {
         &self,
         epoch: u64,
         replicas: &Replicas,
-        demand: &Demand,
+        demand: &RequiredReplicas,
         waiting: &mut Waiting,
     ) -> Option<u64> {
         let view = self.context.cluster();
@@ -193,7 +193,7 @@ impl Distribution {
     /// the reported number of acknowledgements right.
     fn tell_if_decided(
         &self,
-        demand: &Demand,
+        demand: &RequiredReplicas,
         acknowledged: &[Arc<Member>],
         failed: &[(Arc<Member>, FailureReason)],
         have_all_answered: bool,

@@ -13,7 +13,7 @@ use helenus_ring::member::Member;
 
 use super::held_lease::ask;
 use super::lease::POLL;
-use super::turns::Turn;
+use super::partition_queue::QueueGuard;
 use crate::coordinator::paxos::held_lease::Lease;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::coordinator::paxos::operation::Operation;
@@ -36,7 +36,7 @@ fn granter(context: &ShardContext, operation: &Operation) -> Option<Arc<Member>>
 
 /// Waits for the lease of the partition, unless the queue has it already. Waits at most half of the operation's
 /// remaining time.
-pub async fn take_lease(context: &Rc<ShardContext>, operation: &Operation, turn: &mut Turn) {
+pub async fn take_lease(context: &Rc<ShardContext>, operation: &Operation, turn: &mut QueueGuard) {
     let now = || context.clock.monotonic();
     let wait = operation.deadline.saturating_sub(now()) / 2;
     let latest = now() + wait;

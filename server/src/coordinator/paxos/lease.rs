@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::turns::Name;
+use super::partition_queue::Name;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseOrder, LeaseRequest};
 use crate::shard::context::ShardContext;
 

@@ -9,7 +9,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 use helenus_ring::member::Member;
 
-use super::ballot::Scope;
+use super::ballot::SerialScope;
 use super::message::{PartitionName, ReadOrder};
 use super::proposer::Electorate;
 use crate::shard::context::ShardContext;
@@ -47,13 +47,13 @@ impl Operation {
         }
     }
 
-    pub(super) fn scope(&self) -> Scope {
-        if self.serial == Consistency::LocalSerial { Scope::Local } else { Scope::Global }
+    pub(super) fn scope(&self) -> SerialScope {
+        if self.serial == Consistency::LocalSerial { SerialScope::Local } else { SerialScope::Global }
     }
 
     /// Whether a replica participates in the agreement.
     pub fn is_participant(&self, context: &ShardContext, member: &Member) -> bool {
-        self.scope() == Scope::Global || member.data_center == context.node.config.data_center
+        self.scope() == SerialScope::Global || member.data_center == context.node.config.data_center
     }
 
     pub(super) fn participants(&self, context: &ShardContext) -> Result<Participants> {

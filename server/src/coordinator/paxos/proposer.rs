@@ -74,7 +74,7 @@ pub struct Promise<R> {
 
 /// A participant's answer.
 #[derive(Debug, Clone)]
-pub enum Answer<R> {
+pub enum ParticipantAnswer<R> {
     Promised(Box<Promise<R>>),
     Accepted,
     Rejected {
@@ -130,7 +130,7 @@ enum Purpose {
 }
 
 #[derive(Debug)]
-enum Phase<R> {
+enum ProposalPhase<R> {
     Idle,
     Preparing { promises: Vec<(usize, Promise<R>)> },
     Deciding,
@@ -150,7 +150,7 @@ pub struct Proposer<R> {
     is_write: bool,
     electorate: Electorate,
     ballot: Option<Ballot>,
-    phase: Phase<R>,
+    phase: ProposalPhase<R>,
     /// The participants that have answered the present question.
     answered: Vec<bool>,
     /// The next ballot must be above these microseconds.
@@ -173,7 +173,7 @@ impl<R> Proposer<R> {
             is_write,
             electorate: Electorate { natural: 0, pending: 0, is_unanimous: false },
             ballot: None,
-            phase: Phase::Idle,
+            phase: ProposalPhase::Idle,
             answered: Vec::new(),
             floor_micros: agreed.as_ref().map_or(i64::MIN, |commit| commit.ballot.micros),
             open: Vec::new(),
@@ -200,13 +200,13 @@ impl<R> Proposer<R> {
 
     /// Whether a mutation of the caller may still take effect.
     pub fn has_open_proposal(&self) -> bool {
-        !self.open.is_empty() || matches!(&self.phase, Phase::Proposing { purpose: Purpose::Own, .. })
+        !self.open.is_empty() || matches!(&self.phase, ProposalPhase::Proposing { purpose: Purpose::Own, .. })
     }
 
     /// Begins a round. Answers to earlier questions must not be passed in any more.
     pub fn begin(&mut self, ballot: Ballot, electorate: Electorate) -> Question {
-        if let Phase::Proposing { proposal, purpose: Purpose::Own, .. } =
-            std::mem::replace(&mut self.phase, Phase::Preparing { promises: Vec::new() })
+        if let ProposalPhase::Proposing { proposal, purpose: Purpose::Own, .. } =
+            std::mem::replace(&mut self.phase, ProposalPhase::Preparing { promises: Vec::new() })
         {
             self.open.push(proposal);
         }
@@ -219,7 +219,7 @@ impl<R> Proposer<R> {
 
     /// Proposes the caller's decision; `None`: an empty proposal.
     pub fn propose(&mut self, mutation: Option<Vec<u8>>) -> Step<R> {
-        let (Phase::Deciding, Some(ballot)) = (&self.phase, self.ballot) else {
+        let (ProposalPhase::Deciding, Some(ballot)) = (&self.phase, self.ballot) else {
             return Step::Again { is_contended: false };
         };
         let purpose = if mutation.is_some() { Purpose::Own } else { Purpose::Empty };
@@ -228,7 +228,7 @@ impl<R> Proposer<R> {
     }
 
     /// Takes a participant's answer to the present question.
-    pub fn answer(&mut self, from: usize, answer: Answer<R>) -> Step<R> {
+    pub fn answer(&mut self, from: usize, answer: ParticipantAnswer<R>) -> Step<R> {
         match self.answered.get_mut(from) {
             Some(answered) if !*answered => *answered = true,
             _ => return Step::Wait,
@@ -236,14 +236,14 @@ impl<R> Proposer<R> {
         let outstanding = self.answered.iter().filter(|answered| !**answered).count();
         let required = self.electorate.quorum();
         match &mut self.phase {
-            Phase::Preparing { promises } => {
+            ProposalPhase::Preparing { promises } => {
                 match answer {
-                    Answer::Promised(promise) => promises.push((from, *promise)),
-                    Answer::Rejected { above_micros } => {
+                    ParticipantAnswer::Promised(promise) => promises.push((from, *promise)),
+                    ParticipantAnswer::Rejected { above_micros } => {
                         self.floor_micros = self.floor_micros.max(above_micros);
                         return self.again_contended();
                     }
-                    Answer::Accepted | Answer::Failed => {}
+                    ParticipantAnswer::Accepted | ParticipantAnswer::Failed => {}
                 }
                 self.tally.received = promises.len();
                 if promises.len() >= required {
@@ -252,14 +252,14 @@ impl<R> Proposer<R> {
                 }
                 if promises.len() + outstanding < required { Step::TooFew } else { Step::Wait }
             }
-            Phase::Proposing { accepts, rejects, .. } => {
+            ProposalPhase::Proposing { accepts, rejects, .. } => {
                 match answer {
-                    Answer::Accepted => *accepts += 1,
-                    Answer::Rejected { above_micros } => {
+                    ParticipantAnswer::Accepted => *accepts += 1,
+                    ParticipantAnswer::Rejected { above_micros } => {
                         *rejects += 1;
                         self.floor_micros = self.floor_micros.max(above_micros);
                     }
-                    Answer::Promised(_) | Answer::Failed => {}
+                    ParticipantAnswer::Promised(_) | ParticipantAnswer::Failed => {}
                 }
                 self.tally.received = *accepts;
                 if *accepts >= required {
@@ -270,7 +270,7 @@ impl<R> Proposer<R> {
                 }
                 if *rejects == 0 { Step::TooFew } else { self.again_contended() }
             }
-            Phase::Idle | Phase::Deciding => Step::Wait,
+            ProposalPhase::Idle | ProposalPhase::Deciding => Step::Wait,
         }
     }
 
@@ -286,7 +286,7 @@ impl<R> Proposer<R> {
     }
 
     fn put(&mut self, proposal: Proposal, purpose: Purpose, ballot: Ballot) -> Step<R> {
-        self.phase = Phase::Proposing { proposal: proposal.clone(), purpose, accepts: 0, rejects: 0 };
+        self.phase = ProposalPhase::Proposing { proposal: proposal.clone(), purpose, accepts: 0, rejects: 0 };
         self.ask();
         Step::Ask(Question::Propose { ballot, proposal })
     }
@@ -353,7 +353,7 @@ impl<R> Proposer<R> {
         if permitted.is_some() && !is_settled {
             return self.again_contended();
         }
-        self.phase = Phase::Deciding;
+        self.phase = ProposalPhase::Deciding;
         let reads = promises
             .into_iter()
             .filter_map(|(from, promise)| promise.read.map(|read| (from, read)))
@@ -385,8 +385,8 @@ impl<R> Proposer<R> {
 
     /// Called when a quorum has accepted.
     fn agreed(&mut self) -> Step<R> {
-        let (Phase::Proposing { proposal, purpose, .. }, Some(ballot)) =
-            (std::mem::replace(&mut self.phase, Phase::Idle), self.ballot)
+        let (ProposalPhase::Proposing { proposal, purpose, .. }, Some(ballot)) =
+            (std::mem::replace(&mut self.phase, ProposalPhase::Idle), self.ballot)
         else {
             return Step::Again { is_contended: false };
         };

@@ -1,7 +1,7 @@
 //! Merges the data that the participants of a round have read.
 
 use helenus_engine::Mutation;
-use helenus_engine::read::reconcile_answers::{Answer, Reconciled, reconcile_answers};
+use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, reconcile_answers};
 use helenus_query::error::{RequestError, Result};
 
 use super::message::ReadAnswer;
@@ -24,8 +24,8 @@ pub fn merge_range(
         }
         parsed.push((partitions, versions.resume.as_deref()));
     }
-    let answers: Vec<Answer<'_>> =
-        parsed.iter().map(|(partitions, resume)| Answer { partitions, resume: *resume }).collect();
+    let answers: Vec<ReplicaAnswer<'_>> =
+        parsed.iter().map(|(partitions, resume)| ReplicaAnswer { partitions, resume: *resume }).collect();
     reconcile_answers(&answers, reversed, now_seconds)
         .map_err(|error| RequestError::Server(format!("a replica's answer: {error}")))
 }

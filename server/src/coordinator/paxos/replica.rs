@@ -33,7 +33,7 @@ pub struct PaxosState {
     /// The last timestamp that this node issued as a single node: transactions of the cluster come after it.
     alone_until_micros: Cell<i64>,
     /// Queues of the transactions that this shard coordinates, by partition.
-    pub turns: super::turns::Turns,
+    pub queues: super::partition_queue::PartitionQueues,
     /// Leases of partitions that this shard has granted to coordinators.
     pub leases: super::lease::Leases,
     /// Replicas that are not asked for leases at the moment.

@@ -22,10 +22,10 @@ use super::ballot::Ballot;
 use super::contention::take_lease;
 use super::message::{PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer};
 use super::operation::Participants;
-use super::proposer::{Answer, Proposer, Question, Reading, Step};
+use super::partition_queue::QueueGuard;
+use super::proposer::{ParticipantAnswer, Proposer, Question, Reading, Step};
 use super::replica;
 use super::state::Commit;
-use super::turns::Turn;
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
@@ -62,7 +62,7 @@ pub enum Agreement {
 pub async fn agree(
     context: &Rc<ShardContext>,
     operation: &Operation,
-    turn: &mut Turn,
+    turn: &mut QueueGuard,
     decide: &mut dyn FnMut(Ballot, &[ReadAnswer]) -> Result<Verdict>,
 ) -> Result<Agreement> {
     let now = || context.clock.monotonic();
@@ -80,23 +80,23 @@ pub async fn agree(
             Err(_) => return Err(rounds.time_is_up()),
         };
         match rounds.round(&participants).await? {
-            Round::Done(agreement) => {
+            RoundEnd::Done(agreement) => {
                 turn.leave(match &agreement {
                     Agreement::Agreed { commit, .. } => Some(commit.clone()),
                     Agreement::Kept => None,
                 });
                 return Ok(agreement);
             }
-            Round::TimeIsUp => return Err(rounds.time_is_up()),
-            Round::Unknown => return Err(rounds.unknown()),
-            Round::Stale { epoch } => {
+            RoundEnd::TimeIsUp => return Err(rounds.time_is_up()),
+            RoundEnd::Unknown => return Err(rounds.unknown()),
+            RoundEnd::Stale { epoch } => {
                 if !epoch::catch_up(context, epoch, rounds.left()).await {
                     return Err(rounds.time_is_up());
                 }
             }
-            Round::Again => {}
-            outcome @ (Round::Outbid | Round::TooFew) => {
-                if matches!(outcome, Round::Outbid) {
+            RoundEnd::Again => {}
+            outcome @ (RoundEnd::Outbid | RoundEnd::TooFew) => {
+                if matches!(outcome, RoundEnd::Outbid) {
                     turn.note_contention(now());
                     // While the outcome of a proposal is unknown, this node does not wait for a lease: others could
                     // hide the outcome meanwhile.
@@ -120,7 +120,7 @@ pub async fn agree(
 }
 
 /// The end of a round.
-enum Round {
+enum RoundEnd {
     Done(Agreement),
     Again,
     /// Another coordinator has outbid this one.
@@ -135,7 +135,7 @@ enum Round {
 }
 
 /// A participant's answer, with its number.
-type Told = (usize, Result<Answer<ReadAnswer>, Failure>);
+type ParticipantReply = (usize, Result<ParticipantAnswer<ReadAnswer>, Failure>);
 
 struct Rounds<'a> {
     context: &'a Rc<ShardContext>,
@@ -159,7 +159,7 @@ impl Rounds<'_> {
         }
     }
 
-    async fn round(&mut self, participants: &Participants) -> Result<Round> {
+    async fn round(&mut self, participants: &Participants) -> Result<RoundEnd> {
         let ballot = self.next_ballot();
         let mut question = self.proposer.begin(ballot, participants.electorate);
         'questions: loop {
@@ -169,22 +169,22 @@ impl Rounds<'_> {
                 let told = tokio::select! {
                     biased;
                     told = answers.recv() => told,
-                    () = &mut timer => return Ok(Round::TimeIsUp),
+                    () = &mut timer => return Ok(RoundEnd::TimeIsUp),
                 };
-                let Some((from, answer)) = told else { return Ok(Round::TooFew) };
+                let Some((from, answer)) = told else { return Ok(RoundEnd::TooFew) };
                 let answer = match answer {
                     Ok(answer) => answer,
-                    Err(Failure::StaleRing { epoch }) => return Ok(Round::Stale { epoch }),
+                    Err(Failure::StaleRing { epoch }) => return Ok(RoundEnd::Stale { epoch }),
                     Err(error) => {
                         tracing::debug!(%error, "a replica did not participate in a transaction");
-                        Answer::Failed
+                        ParticipantAnswer::Failed
                     }
                 };
                 let mut step = self.proposer.answer(from, answer);
                 if let Step::Decide(reading) = step {
                     step = match self.decide_on(reading)? {
                         Decided::Step(step) => step,
-                        Decided::Round(round) => return Ok(round),
+                        Decided::RoundEnd(round) => return Ok(round),
                     };
                 }
                 match step {
@@ -193,15 +193,15 @@ impl Rounds<'_> {
                         question = next;
                         continue 'questions;
                     }
-                    Step::Again { is_contended: true } => return Ok(Round::Outbid),
-                    Step::Again { is_contended: false } => return Ok(Round::Again),
-                    Step::TooFew => return Ok(Round::TooFew),
+                    Step::Again { is_contended: true } => return Ok(RoundEnd::Outbid),
+                    Step::Again { is_contended: false } => return Ok(RoundEnd::Again),
+                    Step::TooFew => return Ok(RoundEnd::TooFew),
                     Step::Agreed(commit) => {
                         let contentions = self.proposer.contentions();
-                        return Ok(Round::Done(Agreement::Agreed { commit, contentions }));
+                        return Ok(RoundEnd::Done(Agreement::Agreed { commit, contentions }));
                     }
-                    Step::Settled => return Ok(Round::Done(Agreement::Kept)),
-                    Step::Unknown => return Ok(Round::Unknown),
+                    Step::Settled => return Ok(RoundEnd::Done(Agreement::Kept)),
+                    Step::Unknown => return Ok(RoundEnd::Unknown),
                 }
             }
         }
@@ -211,20 +211,24 @@ impl Rounds<'_> {
         let reads: Vec<ReadAnswer> = reading.reads.into_iter().map(|(_, read)| read).collect();
         let verdict = match (self.decide)(reading.ballot, &reads) {
             Ok(verdict) => verdict,
-            Err(_) if self.proposer.has_open_proposal() => return Ok(Decided::Round(Round::Unknown)),
+            Err(_) if self.proposer.has_open_proposal() => return Ok(Decided::RoundEnd(RoundEnd::Unknown)),
             Err(error) => return Err(error),
         };
         Ok(match verdict {
-            Verdict::Keep if reading.is_settled => Decided::Round(Round::Done(Agreement::Kept)),
+            Verdict::Keep if reading.is_settled => Decided::RoundEnd(RoundEnd::Done(Agreement::Kept)),
             // A later read was promised meanwhile: no proposal of this ballot would be accepted.
-            _ if !reading.is_promised => Decided::Round(Round::Outbid),
+            _ if !reading.is_promised => Decided::RoundEnd(RoundEnd::Outbid),
             Verdict::Keep | Verdict::Settle => Decided::Step(self.proposer.propose(None)),
             Verdict::Write(mutation) => Decided::Step(self.proposer.propose(Some(mutation.bytes().to_vec()))),
         })
     }
 
     /// Sends a question to all participants. Their answers arrive through the channel, in any order.
-    fn ask(&self, participants: &Participants, question: &Question) -> mpsc::UnboundedReceiver<Told> {
+    fn ask(
+        &self,
+        participants: &Participants,
+        question: &Question,
+    ) -> mpsc::UnboundedReceiver<ParticipantReply> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let is_prepare = matches!(question, Question::Prepare { .. });
         let left = self.left();
@@ -240,16 +244,18 @@ impl Rounds<'_> {
             };
             if !participants.is_alive.get(number).copied().unwrap_or(false) {
                 // The receiver is in this function, so sending cannot fail.
-                let _ = sender.send((number, Ok(Answer::Failed)));
+                let _ = sender.send((number, Ok(ParticipantAnswer::Failed)));
                 continue;
             }
             let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
             tokio::task::spawn_local(async move {
                 let answer = match send(&context, &member, request, left).await {
-                    Ok(PaxosResponse::Promised(promise)) => Ok(Answer::Promised(promise)),
-                    Ok(PaxosResponse::Rejected { above_micros }) => Ok(Answer::Rejected { above_micros }),
-                    Ok(PaxosResponse::Accepted) => Ok(Answer::Accepted),
-                    Ok(PaxosResponse::Committed | PaxosResponse::Forgotten) => Ok(Answer::Failed),
+                    Ok(PaxosResponse::Promised(promise)) => Ok(ParticipantAnswer::Promised(promise)),
+                    Ok(PaxosResponse::Rejected { above_micros }) => {
+                        Ok(ParticipantAnswer::Rejected { above_micros })
+                    }
+                    Ok(PaxosResponse::Accepted) => Ok(ParticipantAnswer::Accepted),
+                    Ok(PaxosResponse::Committed | PaxosResponse::Forgotten) => Ok(ParticipantAnswer::Failed),
                     Err(PeerError::Failed(failure)) => Err(failure),
                     Err(PeerError::Call(error)) => Err(Failure::Internal(error.to_string())),
                 };
@@ -291,7 +297,7 @@ impl Rounds<'_> {
 
 enum Decided {
     Step(Step<ReadAnswer>),
-    Round(Round),
+    RoundEnd(RoundEnd),
 }
 
 /// Sends a request to the shard of a member that owns the partition. A shard of this node is called directly.

@@ -15,9 +15,9 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::{PartitionKey, SourceRow};
 
 use super::message::{ReadAnswer, ReadOrder};
+use super::partition_queue::QueueGuard;
 use super::reading::merge_range;
 use super::round::{Agreement, Verdict, agree};
-use super::turns::Turn;
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::prepared_read::{PreparedRead, mark_passed};
@@ -82,16 +82,16 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
             deadline,
         };
         let mut reads = Vec::new();
-        let mut turn = take_turn(&context, &operation).await?;
-        let agreement = agree(&context, &operation, &mut turn, &mut |_, answers| {
+        let mut guard = take_turn(&context, &operation).await?;
+        let agreement = agree(&context, &operation, &mut guard, &mut |_, answers| {
             reads = answers.to_vec();
             Ok(Verdict::Keep)
         })
         .await;
-        if let Some(lease) = turn.finish(context.clock.monotonic()) {
+        if let Some(lease) = guard.finish(context.clock.monotonic()) {
             lease.give_back(&context);
         }
-        drop(turn);
+        drop(guard);
         let agreement = agreement?;
         if let Agreement::Agreed { .. } = agreement {
             return Err(RequestError::Server("a read has changed something".to_owned()));
@@ -105,9 +105,9 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
 }
 
 /// Waits for earlier operations of this node on the partition.
-async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<Turn> {
+async fn take_turn(context: &Rc<ShardContext>, operation: &Operation) -> Result<QueueGuard> {
     let now = context.clock.monotonic();
-    let turns = &context.paxos().turns;
+    let turns = &context.paxos().queues;
     tokio::select! {
         biased;
         turn = turns.share(*operation.table.id.as_bytes(), operation.key.bytes.clone(), now) => Ok(turn),

@@ -119,18 +119,18 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
         read: ReadOrder::UNLIMITED,
         deadline: context.clock.monotonic() + timeout,
     };
-    let mut turn = context.paxos().turns.take(name.table_id, name.key.clone()).await;
+    let mut guard = context.paxos().queues.take(name.table_id, name.key.clone()).await;
     let epoch = context.cluster_view().topology.epoch;
     let mut settled: Option<Ballot> = None;
-    let agreement = agree(context, &operation, &mut turn, &mut |ballot, _| {
+    let agreement = agree(context, &operation, &mut guard, &mut |ballot, _| {
         settled = Some(ballot);
         Ok(Verdict::Settle)
     })
     .await;
-    if let Some(lease) = turn.finish(context.clock.monotonic()) {
+    if let Some(lease) = guard.finish(context.clock.monotonic()) {
         lease.give_back(context);
     }
-    drop(turn);
+    drop(guard);
     match (agreement, settled) {
         (Ok(_), Some(ballot)) => forget(context, &operation, epoch, ballot).await,
         (Ok(_), None) => false,

@@ -226,11 +226,11 @@ mod tests {
     use helenus_engine::io::SplitMix64;
     use uuid::Uuid;
 
-    use super::super::ballot::Scope;
+    use super::super::ballot::SerialScope;
     use super::*;
 
     fn ballot(micros: i64, host: u128) -> Ballot {
-        Ballot { micros, salt: 0, host_id: Uuid::from_u128(host), scope: Scope::Global }
+        Ballot { micros, salt: 0, host_id: Uuid::from_u128(host), scope: SerialScope::Global }
     }
 
     fn write(origin: Ballot) -> Proposal {

@@ -218,8 +218,8 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
     }
     let (changes, position) = {
         let (token, level) = (led.token, led.options.consistency);
-        let is_meant = move |candidate: i64| candidate == token;
-        apply_statements(&context, &led.statements, &led.options, Box::new(is_meant), |changes| {
+        let is_selected = move |candidate: i64| candidate == token;
+        apply_statements(&context, &led.statements, &led.options, Box::new(is_selected), |changes| {
             let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
             admission::check_room(&context, bytes)?;
             changes.iter().try_for_each(|change| write::check_alive(&context, change, level))

@@ -31,7 +31,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use self::target::Target;
+use self::target::HintTarget;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
@@ -60,7 +60,7 @@ pub fn table_options() -> TableOptions {
 /// The state of a shard's hints in memory.
 #[derive(Default)]
 pub struct Hints {
-    targets: RefCell<BTreeMap<HostId, Rc<Target>>>,
+    targets: RefCell<BTreeMap<HostId, Rc<HintTarget>>>,
     /// When this shard saw a member go down, in monotonic time.
     down_since: RefCell<BTreeMap<HostId, Duration>>,
     /// When tables were truncated, in microseconds since the epoch.
@@ -73,7 +73,7 @@ impl Hints {
         self.targets.borrow().get(target).map_or(0, |target| target.bytes.get())
     }
 
-    fn target(&self, host_id: HostId) -> Rc<Target> {
+    fn target(&self, host_id: HostId) -> Rc<HintTarget> {
         self.targets.borrow_mut().entry(host_id).or_default().clone()
     }
 
@@ -138,7 +138,7 @@ pub async fn store(
     }
 }
 
-fn forget_bytes(context: &ShardContext, target: &Target, bytes: u64) {
+fn forget_bytes(context: &ShardContext, target: &HintTarget, bytes: u64) {
     target.bytes.set(target.bytes.get().saturating_sub(bytes));
     context.metrics.hints_pending_bytes.add(-(bytes as i64));
 }
@@ -146,7 +146,7 @@ fn forget_bytes(context: &ShardContext, target: &Target, bytes: u64) {
 async fn write_hint(
     context: &ShardContext,
     target: HostId,
-    known: &Target,
+    known: &HintTarget,
     mutation: &Mutation,
 ) -> Result<()> {
     context.shard.admit().await?;
@@ -205,7 +205,7 @@ async fn write_durably(context: &ShardContext, change: PrivateChange) -> Result<
 }
 
 /// Removes a hint. The removal need not be durable: a hint may be replayed again.
-fn remove(context: &ShardContext, target: HostId, known: &Target, hint: &Hint) -> Result<()> {
+fn remove(context: &ShardContext, target: HostId, known: &HintTarget, hint: &Hint) -> Result<()> {
     let mut change = TABLE.change(target.as_bytes());
     let local_deletion_time = context.now_seconds();
     change.delete(&hint.position, Deletion { timestamp: NEVER_AGAIN, local_deletion_time });

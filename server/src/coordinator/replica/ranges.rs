@@ -14,7 +14,7 @@ use helenus_ring::view::ClusterView;
 use smallvec::SmallVec;
 
 use super::answer::token_of;
-use crate::coordinator::consistency::Demand;
+use crate::coordinator::consistency::RequiredReplicas;
 
 /// The first part of a range, and the live replicas that have all of it.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ fn segments(placement: &Placement) -> impl Iterator<Item = (Vec<u8>, &Replicas)>
 }
 
 /// Whether the level can be reached without any one of these members, and so also with all of them.
-fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
+fn has_spare(demand: &RequiredReplicas, members: &[Arc<Member>]) -> bool {
     !members.is_empty()
         && members.iter().all(|missing| {
             demand.is_met(
@@ -55,7 +55,7 @@ fn has_spare(demand: &Demand, members: &[Arc<Member>]) -> bool {
 pub fn first_group(
     view: &ClusterView,
     placement: &Placement,
-    demand: &Demand,
+    demand: &RequiredReplicas,
     start: &[u8],
     end: &[u8],
 ) -> Result<Group> {

@@ -25,7 +25,7 @@ use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use helenus_engine::Mutation;
-use helenus_engine::read::reconcile_answers::{Answer, Reconciled, SeenRows, reconcile_answers};
+use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, SeenRows, reconcile_answers};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
@@ -39,7 +39,7 @@ use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::{self, Group};
 use super::repair::{NotRepaired, repair};
 use super::{epoch, only_here};
-use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -84,7 +84,7 @@ fn timeout(context: &ShardContext, reads_partitions: bool) -> Duration {
 
 /// The rows read from the start of a range.
 #[derive(Debug, Default)]
-pub struct Piece {
+pub struct RangePart {
     pub rows: SeenRows,
     /// Where reading continues: the new start, or (reversed) the new end. `None`: the range is complete.
     pub resume: Option<Vec<u8>>,
@@ -106,19 +106,19 @@ enum Goal {
 }
 
 /// The reason why an attempt failed.
-enum Trouble {
+enum AttemptFailure {
     Stale { epoch: u64 },
     Failed(RequestError),
 }
 
-impl From<RequestError> for Trouble {
+impl From<RequestError> for AttemptFailure {
     fn from(error: RequestError) -> Self {
         Self::Failed(error)
     }
 }
 
 /// The replicas that a level requires for reads of a table, seen from this node.
-pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Result<Demand> {
+pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Result<RequiredReplicas> {
     let catalog = context.catalog_view();
     let replication = catalog
         .catalog
@@ -177,7 +177,7 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
 
 /// Reads the first rows of a range at the level. A range part may hold fewer rows than wanted, or none: its `resume`
 /// shows whether there may be more.
-pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<Piece> {
+pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<RangePart> {
     let demand = demand(context, read.table, read.consistency)?;
     let timeout = timeout(context, token_of(&read.start, &read.end).is_some());
     let deadline = read.deadline;
@@ -193,11 +193,11 @@ pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Res
             let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
             (view.topology.epoch, group)
         };
-        let round = Round::new(context, read, &demand, epoch, group, timeout, deadline);
+        let round = ReadRound::new(context, read, &demand, epoch, group, timeout, deadline);
         match round.run().await {
             Ok(piece) => return Ok(piece),
-            Err(Trouble::Failed(error)) => return Err(error),
-            Err(Trouble::Stale { epoch }) => {
+            Err(AttemptFailure::Failed(error)) => return Err(error),
+            Err(AttemptFailure::Stale { epoch }) => {
                 let left = deadline.saturating_sub(context.clock.monotonic());
                 if left.is_zero() || !epoch::catch_up(context, epoch, left).await {
                     return Err(RequestError::ReadTimeout {
@@ -215,10 +215,10 @@ pub async fn read_piece(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Res
 type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Wants, Result<Said, PeerError>)>>;
 
 /// One group of replicas, asked in one epoch.
-struct Round<'a> {
+struct ReadRound<'a> {
     context: &'a Rc<ShardContext>,
     read: &'a RangeRead<'a>,
-    demand: &'a Demand,
+    demand: &'a RequiredReplicas,
     request: ReadRequest,
     timeout: Duration,
     deadline: Duration,
@@ -234,11 +234,11 @@ struct Round<'a> {
     failures: Vec<(Arc<Member>, FailureReason)>,
 }
 
-impl<'a> Round<'a> {
+impl<'a> ReadRound<'a> {
     fn new(
         context: &'a Rc<ShardContext>,
         read: &'a RangeRead<'a>,
-        demand: &'a Demand,
+        demand: &'a RequiredReplicas,
         epoch: u64,
         group: Group,
         timeout: Duration,
@@ -282,7 +282,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<Piece, Trouble> {
+    async fn run(mut self) -> Result<RangePart, AttemptFailure> {
         let started = self.context.clock.monotonic();
         for (index, member) in std::mem::take(&mut self.chosen).into_iter().enumerate() {
             self.ask(member, if index == 0 { Wants::Data } else { Wants::Digest });
@@ -323,7 +323,7 @@ impl<'a> Round<'a> {
     }
 
     /// Collects answers until the goal is reached.
-    async fn gather(&mut self, goal: Goal) -> Result<(), Trouble> {
+    async fn gather(&mut self, goal: Goal) -> Result<(), AttemptFailure> {
         let table = self.read.table;
         let retry = &table.options.speculative_retry;
         let delay =
@@ -362,7 +362,7 @@ impl<'a> Round<'a> {
         member: Arc<Member>,
         wants: Wants,
         said: Result<Said, PeerError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptFailure> {
         self.open.retain(|(open, wanted)| open.host_id != member.host_id || *wanted != wants);
         match said {
             Ok(Said::Data(versions)) => {
@@ -370,7 +370,9 @@ impl<'a> Round<'a> {
                 self.data.push((member, versions));
             }
             Ok(Said::Digest(digest)) => self.digests.push((member, digest)),
-            Err(PeerError::Failed(Failure::StaleRing { epoch })) => return Err(Trouble::Stale { epoch }),
+            Err(PeerError::Failed(Failure::StaleRing { epoch })) => {
+                return Err(AttemptFailure::Stale { epoch });
+            }
             Err(error) => {
                 tracing::debug!(node = %member.host_id, %error, "a replica has not answered a read");
                 self.failures.push((member, failure_reason(&error)));
@@ -447,7 +449,7 @@ impl<'a> Round<'a> {
     /// Merges the answers after as many replicas as the level needs have all of the merged data. A replica that
     /// answers reads may be unable to write (its disk is full): then another replica is asked, and its data is merged
     /// too.
-    async fn merge(mut self) -> Result<Piece, Trouble> {
+    async fn merge(mut self) -> Result<RangePart, AttemptFailure> {
         loop {
             let merged = self.reconciled()?;
             let is_complete = merged.lacking.iter().all(Vec::is_empty);
@@ -465,12 +467,12 @@ impl<'a> Round<'a> {
                     // The group may cover only the first part of the range to read.
                     let rest =
                         (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
-                    return Ok(Piece { rows: merged.rows, resume: merged.resume.or(rest) });
+                    return Ok(RangePart { rows: merged.rows, resume: merged.resume.or(rest) });
                 }
-                Err(NotRepaired::Stale { epoch }) => return Err(Trouble::Stale { epoch }),
+                Err(NotRepaired::Stale { epoch }) => return Err(AttemptFailure::Stale { epoch }),
                 Err(NotRepaired::TooFew { received }) => {
                     if !self.another_answers().await? {
-                        return Err(Trouble::Failed(RequestError::ReadTimeout {
+                        return Err(AttemptFailure::Failed(RequestError::ReadTimeout {
                             consistency: self.read.consistency,
                             received,
                             required: self.demand.required(),
@@ -482,14 +484,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn reconciled(&self) -> Result<Reconciled, Trouble> {
+    fn reconciled(&self) -> Result<Reconciled, AttemptFailure> {
         // If all agree, one answer represents all.
         let count = if self.agree() { 1 } else { self.data.len() };
-        let answers: Vec<Answer<'_>> = self
+        let answers: Vec<ReplicaAnswer<'_>> = self
             .data
             .iter()
             .take(count)
-            .map(|(_, data)| Answer { partitions: &data.partitions, resume: data.resume.as_deref() })
+            .map(|(_, data)| ReplicaAnswer { partitions: &data.partitions, resume: data.resume.as_deref() })
             .collect();
         reconcile_answers(&answers, self.read.reversed, self.read.now_seconds)
             .map_err(|error| RequestError::Server(error.to_string()).into())
@@ -514,7 +516,7 @@ impl<'a> Round<'a> {
     }
 
     /// Waits for the data of one more replica. Returns false if there is none.
-    async fn another_answers(&mut self) -> Result<bool, Trouble> {
+    async fn another_answers(&mut self) -> Result<bool, AttemptFailure> {
         let known = self.data.len();
         while self.data.len() == known {
             if self.spares.is_empty() && self.open.is_empty() {

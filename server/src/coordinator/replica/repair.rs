@@ -14,7 +14,7 @@ use helenus_internode::transport::PeerError;
 use helenus_ring::member::Member;
 
 use super::message::ReplicaRequest;
-use crate::coordinator::consistency::Demand;
+use crate::coordinator::consistency::RequiredReplicas;
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 
@@ -32,7 +32,7 @@ pub async fn repair(
     context: &Rc<ShardContext>,
     epoch: u64,
     lacking: &[(Arc<Member>, Vec<Mutation>)],
-    demand: &Demand,
+    demand: &RequiredReplicas,
     deadline: Duration,
 ) -> Result<(), NotRepaired> {
     let mut complete: Vec<&Member> =

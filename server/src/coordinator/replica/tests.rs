@@ -14,7 +14,7 @@ use helenus_query::error::{FailureReason, RequestError};
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
 use helenus_query::statement::Statement;
-use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::member::{MemberState, TransitionPhase};
 
 use self::cluster::{Cluster, host_id, with_cluster};
 use super::hints;
@@ -41,16 +41,16 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
         timestamp: None,
         now_seconds: None,
     };
-    let moment = crate::coordinator::local_write::moment(context, &options);
+    let write = crate::coordinator::local_write::write_context(context, &options);
     let mut set = MutationSet::default();
     for text in texts {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values: &[], call: &call };
         let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(&plan, keys, &bindings, &moment, None).unwrap();
+        set.add(&plan, keys, &bindings, &write, None).unwrap();
     }
-    set.finish(&moment, None).unwrap()
+    set.finish(&write, None).unwrap()
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn hints_that_are_counted_and_not_there_are_forgotten() {
 #[test]
 fn hints_of_a_joiner_that_was_sent_away_do_not_stay() {
     with_cluster(4, &Config::default(), |cluster| async move {
-        cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        cluster.change_ring(&[(3, Some(MemberState::Joining(TransitionPhase::WriteBoth)))]);
         (0..3).for_each(|node| cluster.show(node));
         cluster.set_alive(3, false);
         for key in 0..40 {
@@ -303,7 +303,7 @@ fn hints_of_a_member_that_has_left_go_to_those_that_have_its_partitions() {
 #[test]
 fn a_pending_replica_raises_the_required_replicas_by_one() {
     with_cluster(4, &Config::default(), |cluster| async move {
-        cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        cluster.change_ring(&[(3, Some(MemberState::Joining(TransitionPhase::WriteBoth)))]);
         (0..4).for_each(|node| cluster.show(node));
         // A key that the new member will own.
         let table = cluster.table("three", "t");
@@ -331,7 +331,7 @@ fn a_write_of_an_old_epoch_is_done_again_in_the_new_one() {
     with_cluster(4, &Config::default(), |cluster| async move {
         cluster.change_ring(&[(3, None)]);
         (0..4).for_each(|node| cluster.show(node));
-        cluster.change_ring(&[(3, Some(MemberState::Joining(Phase::WriteBoth)))]);
+        cluster.change_ring(&[(3, Some(MemberState::Joining(TransitionPhase::WriteBoth)))]);
         (1..4).for_each(|node| cluster.show(node));
         let write = cluster.execute(0, INSERT, Consistency::All);
         let catch_up = async {

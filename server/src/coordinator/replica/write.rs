@@ -36,7 +36,7 @@ use tokio::sync::oneshot;
 use super::admission::reserve;
 use super::message::ReplicaRequest;
 use super::{epoch, hints, only_here};
-use crate::coordinator::consistency::{self, Demand};
+use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
@@ -77,7 +77,7 @@ pub fn demand(
     keyspace: &str,
     replicas: &Replicas,
     level: Consistency,
-) -> Result<Demand> {
+) -> Result<RequiredReplicas> {
     let catalog = context.catalog_view();
     let replication = catalog
         .catalog
@@ -173,7 +173,7 @@ fn start(
     let context = context.clone();
     let coordinating = context.replication().coordinating();
     tokio::task::spawn_local(async move {
-        let answer = Answer { sender: Some(answer_sender), options };
+        let answer = ClientAnswer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop((room, coordinating));
@@ -210,12 +210,12 @@ fn stopped() -> RequestError {
 }
 
 /// Sends the result to the client, once.
-struct Answer {
+struct ClientAnswer {
     sender: Option<oneshot::Sender<Result<()>>>,
     options: WriteOptions,
 }
 
-impl Answer {
+impl ClientAnswer {
     fn give(&mut self, outcome: Result<()>) {
         if let Some(sender) = self.sender.take() {
             // The client may have disconnected.
@@ -265,7 +265,7 @@ type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<(), P
 type Hinting = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, bool)>>;
 
 impl Write {
-    async fn run(&self, mut answer: Answer) -> bool {
+    async fn run(&self, mut answer: ClientAnswer) -> bool {
         loop {
             match self.attempt(&mut answer).await {
                 Attempt::Done(is_settled) => return is_settled,
@@ -301,7 +301,7 @@ impl Write {
     }
 
     /// Sends the mutation to the present replicas, and waits until each has answered or has a hint.
-    async fn attempt(&self, answer: &mut Answer) -> Attempt {
+    async fn attempt(&self, answer: &mut ClientAnswer) -> Attempt {
         let Self { context, change, options, begun_micros } = self;
         let bytes = change.mutation.bytes();
         let Some((epoch, replicas)) = replicas_of(context, change) else {
@@ -318,7 +318,7 @@ impl Write {
                 return Attempt::Done(true);
             }
         };
-        let mut round = Round {
+        let mut round = WriteRound {
             context,
             change,
             begun_micros: *begun_micros,
@@ -359,12 +359,12 @@ impl Write {
 }
 
 /// The replicas of one epoch while they answer.
-struct Round<'a> {
+struct WriteRound<'a> {
     context: &'a Rc<ShardContext>,
     change: &'a PartitionMutation,
     begun_micros: i64,
     replicas: &'a Replicas,
-    demand: Demand,
+    demand: RequiredReplicas,
     acknowledged: SmallVec<[Arc<Member>; 4]>,
     /// Replicas known to be down. They are not asked, and so are no failures of this write.
     down: SmallVec<[Arc<Member>; 4]>,
@@ -373,8 +373,8 @@ struct Round<'a> {
     hinting: Hinting,
 }
 
-impl Round<'_> {
-    async fn finish(mut self, answer: &mut Answer, deadline: Duration) -> Attempt {
+impl WriteRound<'_> {
+    async fn finish(mut self, answer: &mut ClientAnswer, deadline: Duration) -> Attempt {
         let clock = self.context.clock.clone();
         let mut timer = clock.sleep(deadline.saturating_sub(clock.monotonic()));
         let mut is_settled = true;
@@ -425,7 +425,7 @@ impl Round<'_> {
     }
 
     /// Answers the client when the level is reached, or as soon as it cannot be reached any more.
-    fn answer_if_decided(&self, answer: &mut Answer) {
+    fn answer_if_decided(&self, answer: &mut ClientAnswer) {
         if !answer.is_open() {
             return;
         }

@@ -114,12 +114,14 @@ impl Network {
         let shard = node.get(usize::from(to.shard) % node.len()).cloned().ok_or_else(gone)?;
         let answer = dispatch(&shard, from, &request.bytes, true).await.ok_or_else(gone)?;
         let decoded = service::decode_response::<StreamRequest>(&answer).unwrap();
-        if let Ok(StreamResponse::Piece(mut piece)) = decoded
+        if let Ok(StreamResponse::StreamChunk(mut piece)) = decoded
             && piece.count > 0
             && self.damages.take()
         {
             piece.mutations[40] ^= 1;
-            return Ok(service::encode_response::<StreamRequest>(&Ok(StreamResponse::Piece(piece))).unwrap());
+            return Ok(
+                service::encode_response::<StreamRequest>(&Ok(StreamResponse::StreamChunk(piece))).unwrap()
+            );
         }
         Ok(answer)
     }

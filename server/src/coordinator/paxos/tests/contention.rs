@@ -51,7 +51,7 @@ fn rivals_of_three_coordinators_all_get_their_turn() {
             cluster.page(0, "SELECT count(*) FROM three.rows WHERE k = 1", Consistency::Serial, None, None);
         assert_eq!(count.await.unwrap().rows, [[Some(192)]]);
         for context in cluster.nodes.iter().flatten() {
-            assert!(context.paxos().turns.is_empty());
+            assert!(context.paxos().queues.is_empty());
         }
     });
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use helenus_engine::io::SplitMix64;
 use uuid::Uuid;
 
-use super::super::ballot::{Ballot, Scope};
-use super::super::proposer::{Answer, Electorate, Promise, Proposer, Question, Reading, Step};
+use super::super::ballot::{Ballot, SerialScope};
+use super::super::proposer::{Electorate, ParticipantAnswer, Promise, Proposer, Question, Reading, Step};
 use super::super::state::{Commit, PromiseOutcome, Registers, Trail};
 use super::linearizability::{Call, Operation};
 
@@ -129,7 +129,7 @@ enum Body {
     Question(Question),
     Commit(Commit),
     Forget(Ballot),
-    Answer(Answer<(i64, u64)>),
+    ParticipantAnswer(ParticipantAnswer<(i64, u64)>),
     Stale(u64),
 }
 
@@ -344,7 +344,7 @@ impl World<'_> {
                     self.at_replica(message);
                 }
             }
-            Body::Answer(_) | Body::Stale(_) => self.at_client(message),
+            Body::ParticipantAnswer(_) | Body::Stale(_) => self.at_client(message),
         }
     }
 
@@ -394,7 +394,7 @@ impl World<'_> {
                 }
                 let before = store.registers.clone();
                 match store.registers.promise(*ballot, *is_write) {
-                    PromiseOutcome::Rejected { above_micros } => Answer::Rejected { above_micros },
+                    PromiseOutcome::Rejected { above_micros } => ParticipantAnswer::Rejected { above_micros },
                     outcome => {
                         let permitted_above_micros = match outcome {
                             PromiseOutcome::ReadPermitted { above_micros } => Some(above_micros),
@@ -402,7 +402,7 @@ impl World<'_> {
                         };
                         let (_, electorate) = World::electorate(message.epoch);
                         let is_natural = message.participant < electorate.natural;
-                        Answer::Promised(Box::new(Promise {
+                        ParticipantAnswer::Promised(Box::new(Promise {
                             permitted_above_micros,
                             is_stable: before.is_stable(),
                             accepted: before.accepted.filter(|_| trouble != Some(Trouble::HidesAccepted)),
@@ -418,13 +418,13 @@ impl World<'_> {
             }
             Body::Question(Question::Propose { ballot, proposal }) => {
                 match store.registers.accept(*ballot, proposal.clone()) {
-                    Ok(()) => Answer::Accepted,
-                    Err(above_micros) => Answer::Rejected { above_micros },
+                    Ok(()) => ParticipantAnswer::Accepted,
+                    Err(above_micros) => ParticipantAnswer::Rejected { above_micros },
                 }
             }
-            Body::Answer(_) | Body::Stale(_) => return,
+            Body::ParticipantAnswer(_) | Body::Stale(_) => return,
         };
-        let answer = Message { body: Body::Answer(answer), ..message };
+        let answer = Message { body: Body::ParticipantAnswer(answer), ..message };
         if answers_at_once { self.network.push(answer) } else { replica.unsynced.push(answer) }
     }
 
@@ -439,7 +439,7 @@ impl World<'_> {
                 client.epoch = client.epoch.max(epoch);
                 self.begin_round(message.proposer);
             }
-            Body::Answer(answer) => {
+            Body::ParticipantAnswer(answer) => {
                 let step = running.proposer.answer(message.participant, answer);
                 self.take(message.proposer, step);
             }
@@ -577,7 +577,7 @@ impl World<'_> {
             .max(running.proposer.floor_micros().saturating_add(1));
         client.last_micros = micros;
         let host_id = Uuid::from_u128(index as u128);
-        let ballot = Ballot { micros, salt, host_id, scope: Scope::Global };
+        let ballot = Ballot { micros, salt, host_id, scope: SerialScope::Global };
         (running.ballot, running.epoch) = (Some(ballot), client.epoch);
         let (_, electorate) = World::electorate(client.epoch);
         let is_careless = self.plan.trouble == Some(Trouble::ForgetsAtAQuorum);

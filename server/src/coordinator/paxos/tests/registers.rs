@@ -9,13 +9,13 @@ use helenus_engine::io::{CrashStyle, Environment, InlineBackground, ManualClock,
 use helenus_engine::{Shard, ShardOptions};
 use uuid::Uuid;
 
-use super::super::ballot::{Ballot, Scope};
+use super::super::ballot::{Ballot, SerialScope};
 use super::super::message::PartitionName;
 use super::super::state::{Commit, PromiseOutcome, Proposal, Registers, Trail};
 use super::super::store::{self, Change, TABLE, table_options};
 
 fn ballot(micros: i64) -> Ballot {
-    Ballot { micros, salt: 7, host_id: Uuid::from_u128(3), scope: Scope::Global }
+    Ballot { micros, salt: 7, host_id: Uuid::from_u128(3), scope: SerialScope::Global }
 }
 
 fn name() -> PartitionName {

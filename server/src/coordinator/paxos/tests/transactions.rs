@@ -2,7 +2,7 @@
 
 use cql_lite::frame::Consistency;
 use helenus_query::error::{RequestError, Result};
-use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::member::{MemberState, TransitionPhase};
 
 use crate::config::Config;
 use crate::coordinator::Outcome;
@@ -160,7 +160,7 @@ fn agreed_mutations_survive_a_restart_of_every_replica() {
 fn former_replicas_decide_nothing() {
     with_cluster(3, &Config::default(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
-        cluster.change_ring(&[(2, Some(MemberState::Leaving(Phase::WriteBoth)))]);
+        cluster.change_ring(&[(2, Some(MemberState::Leaving(TransitionPhase::WriteBoth)))]);
         cluster.show(0);
         cluster.show(1);
         cluster.show(2);

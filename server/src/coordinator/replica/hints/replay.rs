@@ -17,7 +17,7 @@ use helenus_ring::member::{Member, MemberState};
 use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
-use crate::coordinator::replica::hints::target::Target;
+use crate::coordinator::replica::hints::target::HintTarget;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -28,7 +28,7 @@ use crate::shard::private_table::PrivateRange;
 pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     begin_deliveries(context);
     let view = context.cluster();
-    let targets: Vec<(HostId, Rc<Target>)> = {
+    let targets: Vec<(HostId, Rc<HintTarget>)> = {
         let targets = context.replication().hints.targets.borrow();
         targets.iter().map(|(host_id, target)| (*host_id, target.clone())).collect()
     };
@@ -57,7 +57,7 @@ async fn hand_over_to(
     context: &Rc<ShardContext>,
     keeper: &Member,
     host_id: HostId,
-    target: &Target,
+    target: &HintTarget,
 ) -> Result<bool> {
     tracing::info!(target = %host_id, keeper = %keeper.host_id, bytes = target.bytes.get(), "hints are handed over");
     target.cursor.borrow_mut().clear();
@@ -112,7 +112,7 @@ fn note_who_is_down(context: &ShardContext) {
 /// Starts delivery to every member that has hints, is reachable, and has no delivery in progress.
 fn begin_deliveries(context: &Rc<ShardContext>) {
     let view = context.cluster();
-    let targets: Vec<(HostId, Rc<Target>)> = context
+    let targets: Vec<(HostId, Rc<HintTarget>)> = context
         .replication()
         .hints
         .targets
@@ -139,7 +139,7 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
 }
 
 /// Delivers a target's hints until none are left or one is refused.
-async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<()> {
+async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintTarget) -> Result<()> {
     let rate = context.node.config.hinted_handoff_throttle_bytes_per_second;
     let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
     loop {
@@ -184,7 +184,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &Targe
 }
 
 /// Reads the oldest hints of a target.
-async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &Target) -> Result<Vec<Hint>> {
+async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &HintTarget) -> Result<Vec<Hint>> {
     let cursor = target.begin_chunk();
     let first: &[u8] = if cursor.is_empty() { REGULAR_START } else { &cursor };
     let mut range = PrivateRange::from_position(host_id.as_bytes(), first);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 /// The hints for one member.
 #[derive(Default)]
-pub(super) struct Target {
+pub(super) struct HintTarget {
     /// Size of the hints that are stored or being written, in bytes. It can be too high: a hint that is written while
     /// the start counts is counted twice, and a hint whose write was abandoned may be counted without being stored.
     pub(super) bytes: Flag<u64>,
@@ -21,7 +21,7 @@ pub(super) struct Target {
 }
 
 /// A hint being written: it is counted before it is written.
-pub(super) struct Writing(Rc<Target>);
+pub(super) struct Writing(Rc<HintTarget>);
 
 impl Drop for Writing {
     fn drop(&mut self) {
@@ -29,7 +29,7 @@ impl Drop for Writing {
     }
 }
 
-impl Target {
+impl HintTarget {
     pub(super) fn begin_writing(self: &Rc<Self>) -> Writing {
         self.writing.set(self.writing.get() + 1);
         Writing(self.clone())

@@ -141,7 +141,7 @@ impl Transport for Link {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub rows: Vec<Vec<Option<i64>>>,
-    pub cursor: Option<Vec<u8>>,
+    pub paging_state: Option<Vec<u8>>,
 }
 
 fn options(consistency: Consistency) -> RequestOptions {
@@ -429,10 +429,10 @@ impl Cluster {
         text: &str,
         consistency: Consistency,
         page_rows: Option<usize>,
-        cursor: Option<Vec<u8>>,
+        paging_state: Option<Vec<u8>>,
     ) -> Result<Page> {
         let context = self.nodes[node][0].clone();
-        let options = RequestOptions { page_rows, paging_state: cursor, ..options(consistency) };
+        let options = RequestOptions { page_rows, paging_state, ..options(consistency) };
         let owned = text.to_owned();
         let request = tokio::task::spawn_local(async move { carry_out(&context, &owned, &options).await });
         loop {
@@ -457,7 +457,10 @@ impl Cluster {
             rest = tail;
         }
         let rows = values.chunks(columns).map(<[_]>::to_vec).collect();
-        Ok(Page { rows, cursor: page.cursor.map(|cursor| cursor.encode(statement.fingerprint)) })
+        Ok(Page {
+            rows,
+            paging_state: page.paging_state.map(|paging_state| paging_state.encode(statement.fingerprint)),
+        })
     }
 
     pub fn table(&self, keyspace: &str, name: &str) -> Arc<Table> {

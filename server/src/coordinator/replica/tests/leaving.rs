@@ -5,7 +5,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
-use helenus_ring::member::{MemberState, Phase};
+use helenus_ring::member::{MemberState, TransitionPhase};
 
 use super::cluster::{Cluster, host_id, with_cluster};
 use super::{BATCH, INSERT, changes, row};
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::replica::message::ReplicaRequest;
-use crate::shard::board::ServingState;
+use crate::shard::status_table::ServingState;
 
 fn is_quiet(cluster: &Cluster, node: usize) -> bool {
     cluster.nodes[node].iter().all(|shard| shard.replication().is_quiet())
@@ -51,10 +51,12 @@ fn batches_are_kept_by_members_that_stay() {
     for nodes in [3, 2] {
         with_cluster(nodes, &Config::default(), |cluster| async move {
             let leaving = nodes - 1;
-            cluster.change_ring(&[(leaving, Some(MemberState::Leaving(Phase::ReadNew)))]);
+            cluster.change_ring(&[(leaving, Some(MemberState::Leaving(TransitionPhase::ReadNew)))]);
             (0..nodes).for_each(|node| cluster.show(node));
             // If the leaving member were asked to keep the batch, it would refuse, and the batch would not start.
-            cluster.nodes[leaving].iter().for_each(|shard| shard.node.board.set_state(ServingState::Leaving));
+            cluster.nodes[leaving]
+                .iter()
+                .for_each(|shard| shard.node.status.set_state(ServingState::Leaving));
             cluster.execute(0, BATCH, Consistency::One).await.unwrap();
             assert_eq!(cluster.stored(0, "three", "t").len(), 2);
         });
@@ -71,7 +73,7 @@ fn a_leaving_member_is_a_replica_but_keeps_nothing_for_others_any_more() {
         let batch =
             ReplicaRequest::StoreBatch { id: BatchId::new(context), mutations: store::encode(&changes) };
         let hint = ReplicaRequest::KeepHint { target: host_id(1), created_micros: 1, mutation };
-        cluster.nodes[2][0].node.board.set_state(ServingState::Leaving);
+        cluster.nodes[2][0].node.status.set_state(ServingState::Leaving);
         for request in [batch, hint] {
             let answer = context.ask(&member, 0, &request, Duration::from_secs(1)).await;
             assert!(matches!(answer, Err(PeerError::Failed(Failure::Overloaded(_)))), "{answer:?}");

@@ -156,14 +156,15 @@ fn pages_from_changing_coordinators_with_a_node_down_make_up_the_whole() {
             }
             for page_rows in [1, 5, 7] {
                 let mut rows = Vec::new();
-                let mut cursor = None;
+                let mut paging_state = None;
                 for turn in 0.. {
                     let text = "SELECT k, c, s FROM three.rows";
-                    let page = cluster.page(turn % 2, text, level, Some(page_rows), cursor).await.unwrap();
+                    let page =
+                        cluster.page(turn % 2, text, level, Some(page_rows), paging_state).await.unwrap();
                     assert!(page.rows.len() <= page_rows);
                     rows.extend(page.rows);
-                    cursor = page.cursor;
-                    if cursor.is_none() {
+                    paging_state = page.paging_state;
+                    if paging_state.is_none() {
                         break;
                     }
                 }
@@ -193,17 +194,18 @@ fn pages_of_groups_continue_behind_rows_that_a_filter_left_out() {
             ("SELECT k, c FROM three.rows WHERE v = 1 ALLOW FILTERING", 3, vec![Some(0), Some(1), Some(2)]),
         ] {
             let mut seen = Vec::new();
-            let mut cursor = None;
+            let mut paging_state = None;
             loop {
-                let page = cluster.page(0, text, Consistency::All, Some(page_rows), cursor).await.unwrap();
+                let page =
+                    cluster.page(0, text, Consistency::All, Some(page_rows), paging_state).await.unwrap();
                 let k = page.rows.last().and_then(|row| row[0]);
                 seen.extend(page.rows);
-                cursor = page.cursor;
+                paging_state = page.paging_state;
                 // Rows that the page has left out do not appear again as a second group or a late row.
-                if let (Some(k), true) = (k, cursor.is_some()) {
+                if let (Some(k), true) = (k, paging_state.is_some()) {
                     execute(&format!("INSERT INTO three.rows (k, c, v) VALUES ({k}, 3, 1)")).await;
                 }
-                if cursor.is_none() {
+                if paging_state.is_none() {
                     break;
                 }
             }

@@ -44,7 +44,7 @@ impl ServingState {
 /// The status of a node. It is announced to all other members every few seconds, and at once when it changes in a way
 /// that matters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct NodeStatus {
     /// Generation of the node's process, as in its identity.
     pub generation: u64,
     /// Number of the announcement within the generation; it only grows.
@@ -62,22 +62,22 @@ pub struct Facts {
 /// answered from here. Requests of clients use the shard's `ClusterView` instead; no shard installs a view without
 /// the newest liveness.
 #[derive(Debug)]
-pub struct Board {
+pub struct StatusTable {
     host_id: HostId,
     /// `None` before the failure detector's first result, and where there is no failure detector.
     alive: RwLock<Option<Arc<BTreeSet<HostId>>>>,
     /// Status of the other nodes.
-    facts: RwLock<BTreeMap<HostId, Facts>>,
+    statuses: RwLock<BTreeMap<HostId, NodeStatus>>,
     state: watch::Sender<ServingState>,
 }
 
-impl Board {
+impl StatusTable {
     /// A status cache in which only this node is alive.
     pub fn new(host_id: HostId) -> Self {
         Self {
             host_id,
             alive: RwLock::default(),
-            facts: RwLock::default(),
+            statuses: RwLock::default(),
             state: watch::channel(ServingState::Starting).0,
         }
     }
@@ -97,28 +97,28 @@ impl Board {
     }
 
     /// The last status that another node announced.
-    pub fn facts(&self, host_id: &HostId) -> Option<Facts> {
-        self.facts.read().unwrap_or_else(PoisonError::into_inner).get(host_id).cloned()
+    pub fn of(&self, host_id: &HostId) -> Option<NodeStatus> {
+        self.statuses.read().unwrap_or_else(PoisonError::into_inner).get(host_id).cloned()
     }
 
     /// Stores the status that another node announced, unless a newer one is known. Returns whether it was newer.
-    pub fn learn(&self, host_id: HostId, told: Facts) -> bool {
-        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
-        let known = facts.get(&host_id);
-        let is_newer =
-            known.is_none_or(|known| (known.generation, known.sequence) < (told.generation, told.sequence));
+    pub fn learn(&self, host_id: HostId, status: NodeStatus) -> bool {
+        let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
+        let known = statuses.get(&host_id);
+        let is_newer = known
+            .is_none_or(|known| (known.generation, known.sequence) < (status.generation, status.sequence));
         if is_newer {
-            let told = match known {
-                // The announced versions are older than those learned by [`Board::learn_applied`]: the announcement
+            let status = match known {
+                // The announced versions are older than those learned by [`StatusTable::learn_applied`]: the announcement
                 // was already on its way.
-                Some(known) if known.topology_version > told.topology_version => Facts {
+                Some(known) if known.topology_version > status.topology_version => NodeStatus {
                     schema_version: known.schema_version,
                     topology_version: known.topology_version,
-                    ..told
+                    ..status
                 },
-                _ => told,
+                _ => status,
             };
-            facts.insert(host_id, told);
+            statuses.insert(host_id, status);
         }
         is_newer
     }
@@ -126,8 +126,9 @@ impl Board {
     /// Records that another node has applied a version of the topology and the schema that comes with it, when this
     /// is known before the node announces it.
     pub fn learn_applied(&self, host_id: &HostId, topology_version: u64, schema_version: Uuid) {
-        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = facts.get_mut(host_id).filter(|known| known.topology_version < topology_version)
+        let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) =
+            statuses.get_mut(host_id).filter(|known| known.topology_version < topology_version)
         {
             known.schema_version = schema_version;
             known.topology_version = topology_version;
@@ -135,8 +136,8 @@ impl Board {
     }
 
     pub fn forget_others_than(&self, members: impl Fn(&HostId) -> bool) {
-        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
-        facts.retain(|host_id, _| members(host_id));
+        let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
+        statuses.retain(|host_id, _| members(host_id));
     }
 
     /// The state of this node.
@@ -165,7 +166,7 @@ impl Board {
 
     async fn beyond(&self, known: ServingState) {
         let mut state = self.state.subscribe();
-        // The sender lives as long as the board.
+        // The sender lives as long as the table.
         let _ = state.wait_for(|state| *state > known).await;
     }
 }
@@ -174,8 +175,8 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn facts(generation: u64, sequence: u64) -> Facts {
-        Facts {
+    fn status(generation: u64, sequence: u64) -> NodeStatus {
+        NodeStatus {
             generation,
             sequence,
             state: ServingState::Serving,
@@ -187,32 +188,32 @@ mod tests {
 
     #[test]
     fn an_old_status_is_ignored() {
-        let board = Board::new(Uuid::nil());
+        let table = StatusTable::new(Uuid::nil());
         let other = Uuid::from_u128(1);
-        assert!(board.learn(other, facts(5, 2)));
-        assert!(!board.learn(other, facts(5, 2)));
-        assert!(!board.learn(other, facts(4, 9)));
-        assert!(board.learn(other, facts(6, 1)));
-        let version = |board: &Board| board.facts(&other).unwrap().schema_version;
-        board.learn_applied(&other, 3, Uuid::from_u128(7));
-        assert_eq!(version(&board), Uuid::from_u128(7));
-        board.learn_applied(&other, 2, Uuid::from_u128(6));
+        assert!(table.learn(other, status(5, 2)));
+        assert!(!table.learn(other, status(5, 2)));
+        assert!(!table.learn(other, status(4, 9)));
+        assert!(table.learn(other, status(6, 1)));
+        let version = |table: &StatusTable| table.of(&other).unwrap().schema_version;
+        table.learn_applied(&other, 3, Uuid::from_u128(7));
+        assert_eq!(version(&table), Uuid::from_u128(7));
+        table.learn_applied(&other, 2, Uuid::from_u128(6));
         // Announced before the node had applied that version.
-        assert!(board.learn(other, facts(6, 2)));
-        assert_eq!(version(&board), Uuid::from_u128(7));
-        let later = Facts { topology_version: 4, schema_version: Uuid::from_u128(8), ..facts(6, 3) };
-        assert!(board.learn(other, later));
-        assert_eq!(version(&board), Uuid::from_u128(8));
-        board.forget_others_than(|_| false);
-        assert_eq!(board.facts(&other), None);
+        assert!(table.learn(other, status(6, 2)));
+        assert_eq!(version(&table), Uuid::from_u128(7));
+        let later = NodeStatus { topology_version: 4, schema_version: Uuid::from_u128(8), ..status(6, 3) };
+        assert!(table.learn(other, later));
+        assert_eq!(version(&table), Uuid::from_u128(8));
+        table.forget_others_than(|_| false);
+        assert_eq!(table.of(&other), None);
     }
 
     #[test]
     fn a_node_that_drains_does_not_serve_again() {
-        let board = Board::new(Uuid::nil());
-        assert_eq!(board.state(), ServingState::Starting);
-        board.set_state(ServingState::Draining);
-        board.set_state(ServingState::Serving);
-        assert_eq!(board.state(), ServingState::Draining);
+        let table = StatusTable::new(Uuid::nil());
+        assert_eq!(table.state(), ServingState::Starting);
+        table.set_state(ServingState::Draining);
+        table.set_state(ServingState::Serving);
+        assert_eq!(table.state(), ServingState::Draining);
     }
 }

@@ -20,16 +20,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
-use helenus_engine::compaction::Pace;
+use helenus_engine::compaction::RateLimiter;
 use helenus_engine::{EngineError, Load, LogPosition, MutationRef, TableId};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 
-use super::message::{FetchRequest, Piece, StreamRequest, StreamResponse};
+use super::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse};
 use super::progress::{self, UnitProgress};
 use super::ranges;
 use crate::shard::context::ShardContext;
-use crate::streaming::attempt::{Attempt, Lane, TransferError, Unit};
+use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 
 /// Timeout of the request for a chunk.
 const PIECE_DEADLINE: Duration = Duration::from_secs(10);
@@ -42,10 +42,10 @@ const TURN_BYTES: usize = 32 << 10;
 /// Streams all tasks of a session, one after the other.
 pub(super) async fn run_lane(
     context: Rc<ShardContext>,
-    lane: Lane,
+    lane: StreamSession,
     attempt: Arc<Attempt>,
 ) -> Result<(), TransferError> {
-    let mut pace = Pace::new(attempt.rate);
+    let mut pace = RateLimiter::new(attempt.rate);
     for unit in &lane.units {
         let known = attempt.progress.get(&unit.key).cloned().unwrap_or_default();
         if !known.is_done {
@@ -57,11 +57,11 @@ pub(super) async fn run_lane(
 
 async fn run_unit(
     context: &Rc<ShardContext>,
-    lane: &Lane,
-    unit: &Unit,
+    lane: &StreamSession,
+    unit: &StreamTask,
     attempt: &Attempt,
     mut progress: UnitProgress,
-    pace: &mut Pace,
+    pace: &mut RateLimiter,
 ) -> Result<(), TransferError> {
     let wanted = progress.wanted.clone();
     let mut next = fetch(context, lane, unit, attempt, &wanted, progress.resume.clone()).await?;
@@ -121,7 +121,7 @@ async fn run_unit(
 
 /// A received chunk.
 struct Fetched {
-    piece: Piece,
+    piece: StreamChunk,
     /// When it was requested, in microseconds since the epoch.
     asked_micros: i64,
 }
@@ -199,8 +199,8 @@ fn unless_dropped(outcome: Result<(), EngineError>) -> Result<(), TransferError>
 /// Requests a chunk until it arrives; `None`: the table was dropped.
 async fn fetch(
     context: &Rc<ShardContext>,
-    lane: &Lane,
-    unit: &Unit,
+    lane: &StreamSession,
+    unit: &StreamTask,
     attempt: &Attempt,
     wanted: &[RangeInclusive<i64>],
     resume_from: Option<Vec<u8>>,
@@ -221,7 +221,7 @@ async fn fetch(
         }
         let asked_micros = context.clock.now_micros();
         let error = match context.ask(&lane.source, lane.shard, &request, PIECE_DEADLINE).await {
-            Ok(StreamResponse::Piece(piece)) => match check(&piece, &request) {
+            Ok(StreamResponse::StreamChunk(piece)) => match check(&piece, &request) {
                 Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
                 Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
             },
@@ -251,7 +251,7 @@ fn is_known(context: &ShardContext, table: TableId) -> bool {
     context.shard.statistics(table).is_ok()
 }
 
-fn check(piece: &Piece, request: &StreamRequest) -> Result<(), String> {
+fn check(piece: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
     if crc32fast::hash(&piece.mutations) != piece.crc32 {
         return Err("the checksum does not match".to_owned());
     }
@@ -266,11 +266,11 @@ fn check(piece: &Piece, request: &StreamRequest) -> Result<(), String> {
 /// Applies a chunk on the shards that own its tokens.
 async fn apply_piece(
     context: &Rc<ShardContext>,
-    lane: &Lane,
-    unit: &Unit,
+    lane: &StreamSession,
+    unit: &StreamTask,
     load: Load,
     intervals: &[RangeInclusive<i64>],
-    piece: Piece,
+    piece: StreamChunk,
     asked_micros: i64,
 ) -> Result<Applied, TransferError> {
     let damaged =
@@ -346,7 +346,7 @@ async fn apply(
 async fn store(
     context: &Rc<ShardContext>,
     attempt: &Attempt,
-    unit: &Unit,
+    unit: &StreamTask,
     progress: &UnitProgress,
 ) -> Result<(), TransferError> {
     let (epoch, key, progress) = (attempt.epoch, unit.key, progress.clone());

@@ -8,11 +8,11 @@ const PERIOD: Duration = Duration::from_mins(1);
 
 /// The last line written for each subject.
 #[derive(Debug, Default)]
-pub struct Notices {
+pub struct LogThrottle {
     told: BTreeMap<String, (String, Duration)>,
 }
 
-impl Notices {
+impl LogThrottle {
     /// Whether the line `what` about `subject` is due: it differs from the last one about this subject, or that one
     /// was written a minute ago. `now`: [`helenus_engine::io::Clock::monotonic`].
     pub fn is_due(&mut self, subject: &impl ToString, what: &impl ToString, now: Duration) -> bool {
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_line_is_due_once_a_minute() {
-        let mut notices = Notices::default();
+        let mut notices = LogThrottle::default();
         let at = Duration::from_secs;
         let mut is_due = |subject, what, second| notices.is_due(&subject, &what, at(second));
         assert!(is_due("a", "down", 0) && is_due("b", "down", 0));

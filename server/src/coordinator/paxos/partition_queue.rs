@@ -27,20 +27,20 @@ const CONTENDED_MAX: usize = 4_096;
 
 /// The queues of all partitions that have running or waiting operations.
 #[derive(Default, Clone)]
-pub struct Turns {
-    lines: Rc<RefCell<BTreeMap<Name, Line>>>,
+pub struct PartitionQueues {
+    queues: Rc<RefCell<BTreeMap<Name, PartitionQueue>>>,
     /// The monotonic time until which a partition counts as contended.
     contended: Rc<RefCell<BTreeMap<Name, Duration>>>,
 }
 
 #[derive(Default, Clone)]
-struct Line {
+struct PartitionQueue {
     order: Arc<RwLock<()>>,
-    state: Rc<LineState>,
+    state: Rc<QueueState>,
 }
 
 #[derive(Default)]
-struct LineState {
+struct QueueState {
     /// The number of operations that run or wait.
     interested: Cell<usize>,
     /// The last agreed mutation; it may still be on its way to the replicas.
@@ -54,42 +54,42 @@ enum Guard {
 }
 
 /// A guard held by the operation at the head of the queue. When it is dropped, the next one runs.
-pub struct Turn {
-    turns: Turns,
+pub struct QueueGuard {
+    queues: PartitionQueues,
     name: Name,
-    line: Line,
+    queue: PartitionQueue,
     guard: Option<Guard>,
 }
 
-impl Turns {
-    fn begin(&self, name: Name) -> Turn {
-        let line = self.lines.borrow_mut().entry(name.clone()).or_default().clone();
-        line.state.interested.set(line.state.interested.get() + 1);
-        Turn { turns: self.clone(), name, line, guard: None }
+impl PartitionQueues {
+    fn begin(&self, name: Name) -> QueueGuard {
+        let queue = self.queues.borrow_mut().entry(name.clone()).or_default().clone();
+        queue.state.interested.set(queue.state.interested.get() + 1);
+        QueueGuard { queues: self.clone(), name, queue, guard: None }
     }
 
     /// Resolves when all earlier operations have ended.
-    pub async fn take(&self, table_id: [u8; 16], key: Vec<u8>) -> Turn {
-        let mut turn = self.begin((table_id, key));
-        turn.be_alone().await;
-        turn
+    pub async fn take(&self, table_id: [u8; 16], key: Vec<u8>) -> QueueGuard {
+        let mut guard = self.begin((table_id, key));
+        guard.be_alone().await;
+        guard
     }
 
     /// Resolves when all earlier operations have ended, except those that share the head of the queue. On a partition
     /// that is contended at `now` (monotonic time), it is not shared.
-    pub async fn share(&self, table_id: [u8; 16], key: Vec<u8>, now: Duration) -> Turn {
-        let mut turn = self.begin((table_id, key));
-        if turn.is_contended(now) {
-            turn.be_alone().await;
+    pub async fn share(&self, table_id: [u8; 16], key: Vec<u8>, now: Duration) -> QueueGuard {
+        let mut guard = self.begin((table_id, key));
+        if guard.is_contended(now) {
+            guard.be_alone().await;
         } else {
-            turn.guard = Some(Guard::Shared { _guard: turn.line.order.clone().read_owned().await });
+            guard.guard = Some(Guard::Shared { _guard: guard.queue.order.clone().read_owned().await });
         }
-        turn
+        guard
     }
 
     /// The number of partitions with running or waiting operations.
     pub fn len(&self) -> usize {
-        self.lines.borrow().len()
+        self.queues.borrow().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -97,7 +97,7 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl QueueGuard {
     /// Resolves when this operation has the head of the queue to itself. If it shared the head, it first goes to the
     /// end of the queue.
     pub async fn be_alone(&mut self) {
@@ -105,22 +105,22 @@ impl Turn {
             return;
         }
         self.guard = None;
-        self.guard = Some(Guard::Alone { _guard: self.line.order.clone().write_owned().await });
+        self.guard = Some(Guard::Alone { _guard: self.queue.order.clone().write_owned().await });
     }
 
     /// Whether other operations wait, or share the head of the queue.
     pub fn has_company(&self) -> bool {
-        self.line.state.interested.get() > 1
+        self.queue.state.interested.get() > 1
     }
 
     /// Whether other nodes are known to compete for the partition.
     pub fn is_contended(&self, now: Duration) -> bool {
-        self.turns.contended.borrow().get(&self.name).is_some_and(|until| *until > now)
+        self.queues.contended.borrow().get(&self.name).is_some_and(|until| *until > now)
     }
 
     /// Records that other nodes compete for the partition.
     pub fn note_contention(&self, now: Duration) {
-        let mut contended = self.turns.contended.borrow_mut();
+        let mut contended = self.queues.contended.borrow_mut();
         if contended.len() >= CONTENDED_MAX {
             contended.retain(|_, until| *until > now);
         }
@@ -131,37 +131,37 @@ impl Turn {
 
     /// The mutation that the operation before has agreed on.
     pub fn agreed_before(&self) -> Option<Commit> {
-        self.line.state.agreed.borrow().clone()
+        self.queue.state.agreed.borrow().clone()
     }
 
     /// Leaves an agreed mutation to the next operation in the queue; `None`: the replicas know everything.
     pub fn leave(&self, agreed: Option<Commit>) {
-        *self.line.state.agreed.borrow_mut() = agreed;
+        *self.queue.state.agreed.borrow_mut() = agreed;
     }
 
     pub fn has_lease(&self) -> bool {
-        self.line.state.lease.borrow().is_some()
+        self.queue.state.lease.borrow().is_some()
     }
 
     pub fn set_lease(&self, lease: Lease) {
-        *self.line.state.lease.borrow_mut() = Some(lease);
+        *self.queue.state.lease.borrow_mut() = Some(lease);
     }
 
     /// Ends a transaction. Returns the lease if it must be given back and not passed on.
     pub fn finish(&self, now: Duration) -> Option<Lease> {
-        let mut lease = self.line.state.lease.borrow_mut();
+        let mut lease = self.queue.state.lease.borrow_mut();
         let keeps = lease.as_mut().is_some_and(|lease| lease.has_served(now)) && self.has_company();
         if keeps { None } else { lease.take() }
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueueGuard {
     fn drop(&mut self) {
         drop(self.guard.take());
-        let interested = self.line.state.interested.get().saturating_sub(1);
-        self.line.state.interested.set(interested);
+        let interested = self.queue.state.interested.get().saturating_sub(1);
+        self.queue.state.interested.set(interested);
         if interested == 0 {
-            self.turns.lines.borrow_mut().remove(&self.name);
+            self.queues.queues.borrow_mut().remove(&self.name);
         }
     }
 }
@@ -174,29 +174,29 @@ mod tests {
 
     #[test]
     fn turns_are_taken_in_order_and_leave_nothing_behind() {
-        let turns = Turns::default();
-        let first = turns.take([1; 16], b"k".to_vec()).now_or_never().unwrap();
-        let other = turns.take([1; 16], b"l".to_vec()).now_or_never().unwrap();
-        let mut second = Box::pin(turns.take([1; 16], b"k".to_vec()));
+        let queues = PartitionQueues::default();
+        let first = queues.take([1; 16], b"k".to_vec()).now_or_never().unwrap();
+        let other = queues.take([1; 16], b"l".to_vec()).now_or_never().unwrap();
+        let mut second = Box::pin(queues.take([1; 16], b"k".to_vec()));
         assert!((&mut second).now_or_never().is_none());
         assert!(first.has_company() && !other.has_company());
         drop(first);
         let second = second.now_or_never().unwrap();
-        let mut given_up = Box::pin(turns.take([1; 16], b"k".to_vec()));
+        let mut given_up = Box::pin(queues.take([1; 16], b"k".to_vec()));
         assert!((&mut given_up).now_or_never().is_none());
         drop(given_up);
         drop(second);
         drop(other);
-        assert!(turns.is_empty());
+        assert!(queues.is_empty());
     }
 
     #[test]
     fn reads_share_the_queue_until_other_nodes_compete() {
-        let turns = Turns::default();
-        let share = || turns.share([1; 16], b"k".to_vec(), Duration::from_secs(1));
+        let queues = PartitionQueues::default();
+        let share = || queues.share([1; 16], b"k".to_vec(), Duration::from_secs(1));
         let first = share().now_or_never().unwrap();
         let second = share().now_or_never().unwrap();
-        let mut write = Box::pin(turns.take([1; 16], b"k".to_vec()));
+        let mut write = Box::pin(queues.take([1; 16], b"k".to_vec()));
         assert!((&mut write).now_or_never().is_none());
         // No operation overtakes the write.
         let mut third = Box::pin(share());
@@ -211,6 +211,6 @@ mod tests {
         let first = share().now_or_never().unwrap();
         assert!(share().now_or_never().is_none());
         drop(first);
-        assert!(turns.is_empty());
+        assert!(queues.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::shard::context::ShardContext;
 
 /// A request to a shard for the rows of a range of full keys.
 #[derive(Debug, Clone)]
-pub struct BlockRequest {
+pub struct RowBatchRequest {
     pub table: TableId,
     pub start: Vec<u8>,
     pub end: Vec<u8>,
@@ -27,20 +27,20 @@ pub struct BlockRequest {
 
 /// A row with its full key. The encoding has base 0.
 #[derive(Debug, Clone)]
-pub struct BlockRow {
+pub struct BatchRow {
     pub key: Vec<u8>,
     pub row: Vec<u8>,
 }
 
 /// The rows of one response.
 #[derive(Debug, Default)]
-pub struct RowBlock {
-    pub rows: VecDeque<BlockRow>,
+pub struct RowBatch {
+    pub rows: VecDeque<BatchRow>,
     /// The new start (or, reversed, end) of the unread rest of the range; `None` when the range is complete.
     pub resume: Option<Vec<u8>>,
 }
 
-impl BlockRow {
+impl BatchRow {
     /// The row as input for a SELECT.
     pub fn source(&self) -> Result<SourceRow<'_>> {
         let key = KeyRef::parse(&self.key).map_err(|error| RequestError::Server(error.to_string()))?;
@@ -53,7 +53,7 @@ impl BlockRow {
 }
 
 /// Reads a batch of rows from the shard of this thread.
-pub fn read_block(context: &ShardContext, request: &BlockRequest) -> Result<RowBlock> {
+pub fn read_row_batch(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
     let mut scan = context.shard.scan(&ScanRequest {
         table: request.table,
         start: &request.start,
@@ -62,13 +62,13 @@ pub fn read_block(context: &ShardContext, request: &BlockRequest) -> Result<RowB
         now_seconds: request.now_seconds,
         budget: Budget { bytes: request.max_bytes as u64, tombstones: request.max_tombstones },
     })?;
-    let mut block = RowBlock::default();
+    let mut block = RowBatch::default();
     loop {
         match scan.next()? {
             Step::Row(view) => {
                 let mut row = Vec::with_capacity(view.row.bytes.len() + 8);
                 transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
-                block.rows.push_back(BlockRow { key: view.key.to_vec(), row });
+                block.rows.push_back(BatchRow { key: view.key.to_vec(), row });
                 if request.first_of_partition {
                     scan.skip_partition()?;
                 }

@@ -8,7 +8,7 @@ use crate::io::Clock;
 
 /// Spreads the bytes of one piece of work over time.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RateLimiter {
     bytes_per_second: Option<u64>,
     /// The time, on the monotonic clock, up to which the bytes so far use up the rate.
     paid: Duration,
@@ -19,7 +19,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(1);
 /// The delay that may be made up for: late timers, and waiting for other tasks.
 const LATENESS_MAX: Duration = Duration::from_millis(20);
 
-impl Pace {
+impl RateLimiter {
     /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, paid: Duration::ZERO }
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_task_waits_for_its_bytes() {
         let clock = ManualClock::new(0);
-        let mut pace = Pace::new(Some(1000));
+        let mut pace = RateLimiter::new(Some(1000));
         let mut second = std::pin::pin!(async {
             pace.spend(500, &clock).await;
             pace.spend(500, &clock).await;
@@ -58,13 +58,13 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_millis(500));
         assert!(second.as_mut().now_or_never().is_some());
-        assert!(Pace::new(None).spend(u64::MAX, &clock).now_or_never().is_some());
+        assert!(RateLimiter::new(None).spend(u64::MAX, &clock).now_or_never().is_some());
     }
 
     #[test]
     fn time_that_was_not_used_is_lost() {
         let clock = ManualClock::new(0);
-        let mut pace = Pace::new(Some(1000));
+        let mut pace = RateLimiter::new(Some(1000));
         clock.advance(Duration::from_secs(45));
         let mut task = std::pin::pin!(pace.spend(1000, &clock));
         assert!(task.as_mut().now_or_never().is_none());

@@ -8,7 +8,7 @@ use crate::stored_key::PartitionKey;
 
 /// The context in which statements are executed: times and identity.
 #[derive(Debug, Clone, Copy)]
-pub struct WriteMoment {
+pub struct WriteContext {
     /// In microseconds; for statements without a timestamp of their own.
     pub timestamp: i64,
     pub now_seconds: u32,
