@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::frame::FrameError;
 use super::handshake::{HandshakeError, Local, REMOVED_CODE, Refusal};
 use super::metrics::InternodeMetrics;
-use super::service::Lane;
+use super::service::TrafficClass;
 use super::transport::CallError;
 
 /// The first pause after a failed attempt to connect to a node.
@@ -58,7 +58,7 @@ impl Default for LinkOptions {
 pub struct LinkKey {
     pub address: SocketAddr,
     pub shard: u16,
-    pub lane: Lane,
+    pub class: TrafficClass,
 }
 
 /// The reason why a link has ended, or was never made.
@@ -218,7 +218,7 @@ impl LinkContext {
 
     pub fn connected(&self, key: &LinkKey, host_id: HostId) {
         self.metrics.links.increment();
-        tracing::debug!(address = %key.address, shard = key.shard, lane = ?key.lane, %host_id, "linked");
+        tracing::debug!(address = %key.address, shard = key.shard, class = ?key.class, %host_id, "linked");
     }
 
     pub fn disconnected(&self, key: &LinkKey, host_id: HostId, since: Duration, failure: &LinkFailure) {

@@ -27,7 +27,7 @@ const FAILED_ID: u32 = 3;
 
 /// A traffic class. Each has links of its own, so that no class waits behind large messages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum TrafficClass {
     Data,
     Control,
     Stream,
@@ -38,7 +38,7 @@ pub trait ServiceRequest: Serialize + DeserializeOwned {
     /// The id of the service in messages.
     const ID: u32;
     /// The traffic class of its messages.
-    const LANE: Lane;
+    const TRAFFIC_CLASS: TrafficClass;
     /// The response to such a request.
     type Response: Serialize + DeserializeOwned + Send;
 }
@@ -46,7 +46,7 @@ pub trait ServiceRequest: Serialize + DeserializeOwned {
 /// An encoded request and its traffic class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    pub lane: Lane,
+    pub class: TrafficClass,
     pub bytes: Bytes,
 }
 
@@ -85,7 +85,7 @@ pub enum MessageError {
 /// Encodes a request with its envelope.
 pub fn encode_request<R: ServiceRequest>(request: &R) -> Result<Message, Failure> {
     match encode_as(R::ID, request) {
-        Ok(bytes) => Ok(Message { lane: R::LANE, bytes }),
+        Ok(bytes) => Ok(Message { class: R::TRAFFIC_CLASS, bytes }),
         Err(error) => Err(Failure::Malformed(error.to_string())),
     }
 }
@@ -152,7 +152,7 @@ mod tests {
 
     impl ServiceRequest for Question {
         const ID: u32 = 1;
-        const LANE: Lane = Lane::Control;
+        const TRAFFIC_CLASS: TrafficClass = TrafficClass::Control;
         type Response = u64;
     }
 
@@ -161,14 +161,14 @@ mod tests {
 
     impl ServiceRequest for Other {
         const ID: u32 = 2;
-        const LANE: Lane = Lane::Stream;
+        const TRAFFIC_CLASS: TrafficClass = TrafficClass::Stream;
         type Response = u64;
     }
 
     #[test]
     fn a_request_carries_its_service_and_its_traffic_class() {
         let message = encode_request(&Question::Which { number: 7 }).unwrap();
-        assert_eq!((message.lane, &message.bytes[..]), (Lane::Control, &[1, 1, 7][..]));
+        assert_eq!((message.class, &message.bytes[..]), (TrafficClass::Control, &[1, 1, 7][..]));
         let (id, request) = split_request(&message.bytes).unwrap();
         assert_eq!(id, Question::ID);
         assert_eq!(decode_request::<Question>(request).unwrap(), Question::Which { number: 7 });

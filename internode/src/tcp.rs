@@ -66,7 +66,7 @@ impl TcpTransport {
         if message.bytes.len() > limit_bytes as usize {
             return Err(CallError::TooLarge { address: to.address, bytes: message.bytes.len(), limit_bytes });
         }
-        let key = LinkKey { address: to.address, shard: to.shard, lane: message.lane };
+        let key = LinkKey { address: to.address, shard: to.shard, class: message.class };
         if let Some(link) = self.links.borrow().get(&key) {
             return Ok(link.clone());
         }

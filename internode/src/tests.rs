@@ -21,7 +21,7 @@ use super::handshake::{Local, Opening};
 use super::incoming::{self, Server};
 use super::link_context::LinkOptions;
 use super::listener::{self, Acceptor};
-use super::service::{Lane, Message};
+use super::service::{Message, TrafficClass};
 use super::tcp::TcpTransport;
 use super::transport::{CallError, Destination, Handler, Transport};
 use crate::metrics::InternodeMetrics;
@@ -43,7 +43,7 @@ fn data<B>(bytes: B) -> Message
 where
     Bytes: From<B>,
 {
-    Message { lane: Lane::Data, bytes: Bytes::from(bytes) }
+    Message { class: TrafficClass::Data, bytes: Bytes::from(bytes) }
 }
 
 fn local(host: u128) -> Local {
@@ -199,9 +199,9 @@ fn traffic_classes_have_links_of_their_own() {
     run(async {
         let node = Node::start(local(2), options(), None).await;
         let transport = transport();
-        let lanes = [Lane::Data, Lane::Control, Lane::Stream];
-        for lane in lanes.into_iter().chain(lanes) {
-            let message = Message { lane, ..data(&b"a"[..]) };
+        let classes = [TrafficClass::Data, TrafficClass::Control, TrafficClass::Stream];
+        for class in classes.into_iter().chain(classes) {
+            let message = Message { class, ..data(&b"a"[..]) };
             transport.call(node.shard(0), message, LONG).await.unwrap();
         }
         assert_eq!(*node.shards.borrow(), [0, 0, 0]);

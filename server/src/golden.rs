@@ -80,7 +80,7 @@ use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::node::identity::Identity;
 use crate::shard::status_table::{NodeStatus, ServingState};
 use crate::streaming::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse, TransferStatus};
-use crate::streaming::progress::UnitProgress;
+use crate::streaming::progress::StreamTaskProgress;
 
 /// Releases whose bytes are kept.
 const RELEASES: &[&str] = &["a1a536a"];

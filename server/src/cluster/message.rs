@@ -1,6 +1,6 @@
 //! Requests about the cluster. Requests about the metadata log go to first shards.
 
-use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_internode::service::{ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::metadata::{CommandOutcome, Refusal};
@@ -77,6 +77,6 @@ pub enum ClusterResponse {
 
 impl ServiceRequest for ClusterRequest {
     const ID: u32 = 1;
-    const LANE: Lane = Lane::Control;
+    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Control;
     type Response = ClusterResponse;
 }

@@ -16,7 +16,7 @@ pub struct NodeFiles {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
     /// Held by the present replacement: two replacements of one name would share their temporary file.
-    turn: Mutex<()>,
+    replace_lock: Mutex<()>,
 }
 
 impl NodeFiles {
@@ -26,7 +26,7 @@ impl NodeFiles {
         // Files that are seen now must stay: an earlier run may have replaced a file and crashed before that was
         // durable.
         disk.sync_directory(&directory).await?;
-        Ok(Self { disk, directory, turn: Mutex::new(()) })
+        Ok(Self { disk, directory, replace_lock: Mutex::new(()) })
     }
 
     /// The path of a file, for messages.
@@ -45,7 +45,7 @@ impl NodeFiles {
 
     /// Replaces a file; resolves when the new one is durable.
     pub async fn replace(&self, name: &str, contents: Bytes) -> Result<(), DiskError> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.replace_lock.lock().await;
         let path = self.path(name);
         let temporary = path.with_extension("tmp");
         let file = match self.disk.create(&temporary).await {

@@ -22,7 +22,7 @@ fn batched(mut bytes: &[u8]) -> Vec<Mutation> {
 }
 
 pub fn records() -> Vec<Sample> {
-    let progress = UnitProgress {
+    let progress = StreamTaskProgress {
         wanted: vec![i64::MIN..=-5, 7..=9],
         resume: Some(b"a full key".to_vec()),
         is_done: false,

@@ -11,7 +11,7 @@ use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::TokenRange;
 
-use crate::streaming::progress::{StreamTaskKey, UnitProgress};
+use crate::streaming::progress::{StreamTaskKey, StreamTaskProgress};
 
 /// The reason why a transfer did not complete. It must be retried.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,13 +55,13 @@ pub(super) struct StreamTask {
 pub(super) struct StreamSession {
     pub source: Arc<Member>,
     pub shard: u16,
-    pub units: Vec<StreamTask>,
+    pub tasks: Vec<StreamTask>,
 }
 
 /// State shared by all stream sessions of an attempt.
 pub(super) struct Attempt {
     pub epoch: u64,
-    pub progress: BTreeMap<StreamTaskKey, UnitProgress>,
+    pub progress: BTreeMap<StreamTaskKey, StreamTaskProgress>,
     /// Set when a session has failed: the others stop, too.
     pub is_cancelled: AtomicBool,
     /// Rate limit of one session, in bytes per second.

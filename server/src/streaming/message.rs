@@ -1,7 +1,7 @@
 //! Requests about streams: the receiver requests data from its sources, chunk by chunk.
 
 use helenus_internode::byte_string;
-use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_internode::service::{ServiceRequest, TrafficClass};
 use helenus_ring::placement::TokenRange;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,6 @@ pub enum StreamResponse {
 
 impl ServiceRequest for StreamRequest {
     const ID: u32 = 2;
-    const LANE: Lane = Lane::Stream;
+    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Stream;
     type Response = StreamResponse;
 }

@@ -111,14 +111,14 @@ fn plan_range(
     let mut given_up: Vec<&Arc<Member>> = old.iter().filter(|member| !is_in(new, member)).collect();
     let by_center = matches!(replication, Replication::NetworkTopology { .. });
     for gaining in new.iter().filter(|member| !is_in(old, member)) {
-        let place = given_up
+        let replica = given_up
             .iter()
             .position(|member| !by_center || member.data_center == gaining.data_center)
             .map(|index| given_up.remove(index));
         let plan = plans.entry(gaining.host_id).or_default();
-        match place {
-            Some(place) if alive.contains(&place.host_id) => plan.fetch(range, place),
-            Some(place) => plan.fetch_from_others(range, old, place, gaining, replication, alive),
+        match replica {
+            Some(replica) if alive.contains(&replica.host_id) => plan.fetch(range, replica),
+            Some(replica) => plan.fetch_from_others(range, old, replica, gaining, replication, alive),
             None => match nearest(old, gaining, alive) {
                 Some(source) => plan.fetch(range, source),
                 // No replica had it before: the keyspace has no replica in the cluster.
@@ -127,10 +127,10 @@ fn plan_range(
             },
         }
     }
-    for place in given_up.into_iter().filter(|place| alive.contains(&place.host_id)) {
-        let stays = new.iter().find(|member| is_in(old, member) && member.data_center == place.data_center);
+    for replica in given_up.into_iter().filter(|replica| alive.contains(&replica.host_id)) {
+        let stays = new.iter().find(|member| is_in(old, member) && member.data_center == replica.data_center);
         if let Some(heir) = stays.or_else(|| new.iter().find(|member| is_in(old, member))) {
-            plans.entry(heir.host_id).or_default().fetch(range, place);
+            plans.entry(heir.host_id).or_default().fetch(range, replica);
         }
     }
 }
@@ -148,18 +148,18 @@ impl FetchPlan {
         self.sources.entry(source.host_id).or_default().push(range);
     }
 
-    /// Plans to stream from enough old replicas other than `place`, which is dead, to cover every write that a quorum
+    /// Plans to stream from enough old replicas other than `replica`, which is dead, to cover every write that a quorum
     /// has acknowledged.
     fn fetch_from_others(
         &mut self,
         range: TokenRange,
         old: &[Arc<Member>],
-        place: &Member,
+        replica: &Member,
         gaining: &Member,
         replication: &Replication,
         alive: &BTreeSet<HostId>,
     ) {
-        let in_center = |member: &Member| member.data_center == place.data_center;
+        let in_center = |member: &Member| member.data_center == replica.data_center;
         let (wanted, mut wanted_local) = match replication {
             Replication::Local => (0, 0),
             Replication::Simple { replication_factor } => {
@@ -167,12 +167,12 @@ impl FetchPlan {
             }
             Replication::NetworkTopology { data_centers } => {
                 let all: u32 = data_centers.values().sum();
-                let local = data_centers.get(&place.data_center).copied().unwrap_or(0);
+                let local = data_centers.get(&replica.data_center).copied().unwrap_or(0);
                 let old_local = old.iter().filter(|member| in_center(member)).count();
                 (enough(old.len(), all as usize), enough(old_local, local as usize))
             }
         };
-        let others: Vec<_> = old.iter().filter(|member| member.host_id != place.host_id).collect();
+        let others: Vec<_> = old.iter().filter(|member| member.host_id != replica.host_id).collect();
         if others.is_empty() {
             self.lost.push(range);
             return;

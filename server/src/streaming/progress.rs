@@ -30,7 +30,7 @@ pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-transfer"));
 const DONE: &[u8] = b"done";
 /// Prefix of the key of a task. A key without it, or with another one, is from another version: the data is streamed
 /// again.
-const UNIT_TAG: u8 = 2;
+const TASK_TAG: u8 = 2;
 
 /// Identifies a stream task within the transition of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl StreamTaskKey {
 
 /// The progress of a stream task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnitProgress {
+pub struct StreamTaskProgress {
     /// The tokens that are being streamed: sorted and disjoint, like those of `fetched`.
     pub wanted: Vec<RangeInclusive<i64>>,
     /// Where the next chunk of them continues; `None`: at the beginning (or, if the task is done, nowhere).
@@ -60,7 +60,7 @@ pub struct UnitProgress {
     pub bytes: u64,
 }
 
-impl UnitProgress {
+impl StreamTaskProgress {
     /// The progress of the task if these are all tokens that must be there in the end.
     #[must_use]
     pub fn towards(self, all: &[RangeInclusive<i64>]) -> Self {
@@ -90,7 +90,7 @@ impl UnitProgress {
 /// The stored progress of the transition of an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredProgress {
-    pub units: BTreeMap<StreamTaskKey, UnitProgress>,
+    pub tasks: BTreeMap<StreamTaskKey, StreamTaskProgress>,
     /// This node has everything that it gains.
     pub is_done: bool,
 }
@@ -114,24 +114,24 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
             stored.is_done = true;
             continue;
         }
-        let Some((&UNIT_TAG, unit)) = name.split_first() else { continue };
+        let Some((&TASK_TAG, unit)) = name.split_first() else { continue };
         let unit = unit.try_into().map_err(|error| damaged(&error))?;
         let progress = postcard::from_bytes(row.value).map_err(|error| damaged(&error))?;
-        stored.units.insert(StreamTaskKey(unit), progress);
+        stored.tasks.insert(StreamTaskKey(unit), progress);
     }
     Ok(stored)
 }
 
 /// Stores the progress of a task. Call on the first shard. Does not wait until it is durable: too little progress
 /// does no harm.
-pub async fn store_unit(
+pub async fn store_task(
     context: &Rc<ShardContext>,
     epoch: u64,
     unit: StreamTaskKey,
-    progress: &UnitProgress,
+    progress: &StreamTaskProgress,
 ) -> Result<()> {
     let value = postcard::to_stdvec(progress).map_err(|error| damaged(&error))?;
-    write(context, epoch, &[&[UNIT_TAG], unit.0.as_slice()].concat(), &value).await.map(|_| ())
+    write(context, epoch, &[&[TASK_TAG], unit.0.as_slice()].concat(), &value).await.map(|_| ())
 }
 
 /// Stores, durably, that this node has everything. Call on the first shard.
@@ -218,7 +218,7 @@ pub struct StreamingReport {
 
 /// The state of a stream task in the report.
 #[derive(Debug, Clone, Copy)]
-pub struct UnitState {
+pub struct StreamTaskState {
     pub source: HostId,
     pub bytes: u64,
     /// Size estimated by the source, in bytes.
@@ -228,7 +228,7 @@ pub struct UnitState {
     pub is_done: bool,
 }
 
-impl UnitState {
+impl StreamTaskState {
     /// The expected total size in bytes: first the source's estimate, later an extrapolation of the chunks received.
     fn expected_bytes(&self) -> u64 {
         if self.is_done {
@@ -244,7 +244,7 @@ impl UnitState {
 struct Receiving {
     member: HostId,
     epoch: u64,
-    units: BTreeMap<StreamTaskKey, UnitState>,
+    units: BTreeMap<StreamTaskKey, StreamTaskState>,
     /// Bytes that earlier runs had received.
     bytes_before: u64,
     began: Duration,
@@ -286,7 +286,7 @@ impl Transfers {
         &self,
         member: HostId,
         epoch: u64,
-        units: BTreeMap<StreamTaskKey, UnitState>,
+        units: BTreeMap<StreamTaskKey, StreamTaskState>,
         now: Duration,
     ) {
         let bytes_before = units.values().map(|unit| unit.bytes).sum();
@@ -311,7 +311,7 @@ impl Transfers {
     pub fn note_unit(&self, epoch: u64, unit: StreamTaskKey, bytes: u64, share_done: f64, is_done: bool) {
         self.with_receiving(epoch, |receiving| {
             if let Some(state) = receiving.units.get_mut(&unit) {
-                *state = UnitState { bytes, share_done, is_done, ..*state };
+                *state = StreamTaskState { bytes, share_done, is_done, ..*state };
             }
         });
     }
@@ -427,15 +427,15 @@ mod tests {
     #[test]
     fn streamed_ranges_are_not_streamed_again_when_other_ranges_are_wanted() {
         let at = |token| Some(helenus_engine::key::encode_token(token).to_vec());
-        let begun = UnitProgress::default().towards(&[0..=9, 20..=29]);
+        let begun = StreamTaskProgress::default().towards(&[0..=9, 20..=29]);
         assert_eq!((&begun.wanted, begun.is_done), (&vec![0..=9, 20..=29], false));
-        let halfway = UnitProgress { resume: at(25), bytes: 15, ..begun };
+        let halfway = StreamTaskProgress { resume: at(25), bytes: 15, ..begun };
         assert!((halfway.share_done() - 0.75).abs() < 1e-9);
         // The same tokens continue within the partition.
         assert_eq!(halfway.clone().towards(&[0..=9, 20..=29]), halfway);
         let other = halfway.towards(&[5..=9, 20..=39]);
         assert_eq!((&other.wanted, &other.resume, other.bytes), (&vec![25..=39], &None, 15));
-        let done = UnitProgress { is_done: true, ..other };
+        let done = StreamTaskProgress { is_done: true, ..other };
         assert_eq!(done.clone().towards(&[5..=9, 20..=39]), done);
         // Back to the first tokens: they are among those that are there.
         let back = done.towards(&[0..=9, 20..=29]);
@@ -447,7 +447,8 @@ mod tests {
         let transfers = Transfers::default();
         let source = Uuid::from_u128(7);
         let key = |number: u16| StreamTaskKey::new(source, number, TABLE.0);
-        let unit = UnitState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
+        let unit =
+            StreamTaskState { source, bytes: 0, estimated_bytes: 1_000, share_done: 0.0, is_done: false };
         let units = BTreeMap::from([(key(0), unit), (key(1), unit)]);
         transfers.begin(Uuid::from_u128(9), 3, units, Duration::from_secs(10));
         transfers.note_unit(3, key(0), 500, 0.25, false);

@@ -1,7 +1,7 @@
 //! The receiver: streams the ranges that this node gains, chunk by chunk, and applies them on the owning shards.
 //!
 //! Steps of a transfer, on the first shard: plan (which source has what), load the progress of earlier runs, request
-//! estimates, then run several *stream sessions* concurrently (`super::lane`). A session covers one shard of one
+//! estimates, then run several *stream sessions* concurrently (`super::session`). A session covers one shard of one
 //! source; its tasks (tables) run one after the other. A session runs on one of this node's shards.
 //!
 //! Invariant: a failed transfer has lost nothing. The next attempt makes a new plan, with the members alive then, and
@@ -19,7 +19,7 @@ use helenus_ring::HostId;
 
 use super::message::{StreamRequest, StreamResponse};
 use super::plan::{FetchPlan, Sides};
-use super::progress::{self, StreamTaskKey, UnitProgress, UnitState};
+use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
 use super::ranges::intervals;
 use super::replicated_tables;
 use super::session::run_lane;
@@ -29,14 +29,14 @@ use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferErro
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent stream sessions for each shard of this node.
-const LANES_PER_SHARD: usize = 2;
+const SESSIONS_PER_SHARD: usize = 2;
 
 /// The estimates of sources, kept between attempts: a source that does not answer any more has sent its estimate
 /// before.
 #[derive(Debug, Default)]
 pub struct Estimates {
     epoch: u64,
-    units: BTreeMap<StreamTaskKey, Estimate>,
+    tasks: BTreeMap<StreamTaskKey, Estimate>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,20 +48,20 @@ struct Estimate {
 
 impl Estimates {
     /// Adds the estimates received for the tasks of an attempt.
-    fn learn(&mut self, epoch: u64, lanes: &[StreamSession], said: &BTreeMap<StreamTaskKey, u64>) {
+    fn learn(&mut self, epoch: u64, sessions: &[StreamSession], said: &BTreeMap<StreamTaskKey, u64>) {
         if self.epoch != epoch {
-            *self = Self { epoch, units: BTreeMap::new() };
+            *self = Self { epoch, tasks: BTreeMap::new() };
         }
-        for lane in lanes {
-            let source = lane.source.host_id;
-            let said = lane.units.iter().filter_map(|unit| Some((unit, *said.get(&unit.key)?)));
-            self.units
-                .extend(said.map(|(unit, bytes)| (unit.key, Estimate { source, table: unit.table, bytes })));
+        for session in sessions {
+            let source = session.source.host_id;
+            let said = session.tasks.iter().filter_map(|task| Some((task, *said.get(&task.key)?)));
+            self.tasks
+                .extend(said.map(|(task, bytes)| (task.key, Estimate { source, table: task.table, bytes })));
         }
     }
 
-    fn bytes(&self, unit: &StreamTaskKey) -> u64 {
-        self.units.get(unit).map_or(0, |estimate| estimate.bytes)
+    fn bytes(&self, task: &StreamTaskKey) -> u64 {
+        self.tasks.get(task).map_or(0, |estimate| estimate.bytes)
     }
 }
 
@@ -82,35 +82,35 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
         return Ok(());
     }
     progress::forget_others(context, epoch).await?;
-    let Planned { lanes, blocked, lost, waiting } = planned(context, &sides)?;
-    estimates.learn(epoch, &lanes, &estimate(context, &lanes).await);
-    let mut stored_units = stored.units;
-    let (mut states, mut units) = (BTreeMap::new(), BTreeMap::new());
-    for (source, unit) in
-        lanes.iter().flat_map(|lane| lane.units.iter().map(|unit| (lane.source.host_id, unit)))
+    let Planned { sessions, blocked, lost, waiting } = planned(context, &sides)?;
+    estimates.learn(epoch, &sessions, &estimate(context, &sessions).await);
+    let mut stored_tasks = stored.tasks;
+    let (mut states, mut tasks) = (BTreeMap::new(), BTreeMap::new());
+    for (source, task) in
+        sessions.iter().flat_map(|session| session.tasks.iter().map(|task| (session.source.host_id, task)))
     {
-        let known = stored_units.remove(&unit.key).unwrap_or_default().towards(&intervals(&unit.ranges));
-        let estimated_bytes = estimates.bytes(&unit.key);
+        let known = stored_tasks.remove(&task.key).unwrap_or_default().towards(&intervals(&task.ranges));
+        let estimated_bytes = estimates.bytes(&task.key);
         let (bytes, share_done, is_done) = (known.bytes, known.share_done(), known.is_done);
-        states.insert(unit.key, UnitState { source, bytes, estimated_bytes, share_done, is_done });
-        units.insert(unit.key, known);
+        states.insert(task.key, StreamTaskState { source, bytes, estimated_bytes, share_done, is_done });
+        tasks.insert(task.key, known);
     }
     // The plan leaves out data that only a dead member has; it will be streamed later.
     let is_to_come = |known: &Estimate| waiting.contains(&known.table) && !view.is_alive(&known.source);
-    for (key, estimate) in estimates.units.iter().filter(|(_, known)| is_to_come(known)) {
+    for (key, estimate) in estimates.tasks.iter().filter(|(_, known)| is_to_come(known)) {
         states.entry(*key).or_insert_with(|| {
-            let known = stored_units.remove(key);
-            UnitState {
+            let known = stored_tasks.remove(key);
+            StreamTaskState {
                 source: estimate.source,
                 bytes: known.as_ref().map_or(0, |known| known.bytes),
                 estimated_bytes: estimate.bytes,
-                share_done: known.as_ref().map_or(0.0, UnitProgress::share_done),
+                share_done: known.as_ref().map_or(0.0, StreamTaskProgress::share_done),
                 is_done: known.is_some_and(|known| known.is_done),
             }
         });
     }
     transfers.begin(member.host_id, epoch, states, now);
-    fetch_all(context, epoch, units, lanes).await?;
+    fetch_all(context, epoch, tasks, sessions).await?;
     if blocked > 0 {
         return Err(TransferError::Blocked(blocked));
     }
@@ -128,7 +128,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
 
 /// The work of an attempt.
 struct Planned {
-    lanes: Vec<StreamSession>,
+    sessions: Vec<StreamSession>,
     /// Number of ranges that cannot be streamed now.
     blocked: usize,
     /// Number of ranges that no live member has ever had.
@@ -139,8 +139,8 @@ struct Planned {
 
 fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferError> {
     let view = context.cluster();
-    let mut lanes: BTreeMap<(HostId, u16), StreamSession> = BTreeMap::new();
-    let mut planned = Planned { lanes: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
+    let mut sessions: BTreeMap<(HostId, u16), StreamSession> = BTreeMap::new();
+    let mut planned = Planned { sessions: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
     let mut known: Vec<(&helenus_query::schema::catalog::Replication, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
     for keyspace in catalog.keyspaces.values().filter(|keyspace| view.placement(&keyspace.name).is_some()) {
@@ -166,22 +166,22 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
         for (source, ranges) in plan.sources {
             let Some(member) = view.topology.member(&source) else { return Err(TransferError::RingChanged) };
             for shard in 0..member.shard_count {
-                let lane = lanes.entry((source, shard)).or_insert_with(|| StreamSession {
+                let session = sessions.entry((source, shard)).or_insert_with(|| StreamSession {
                     source: member.clone(),
                     shard,
-                    units: Vec::new(),
+                    tasks: Vec::new(),
                 });
                 // The source's state of transactions is streamed before the data that it describes: this node must
                 // not claim to know a commit whose changes it lacks.
                 let state = StreamTaskKey::new(source, shard, paxos::store::TABLE);
-                match lane.units.first_mut().filter(|unit| unit.key == state) {
-                    Some(unit) => unit.ranges.extend(&ranges),
-                    None => lane.units.insert(
+                match session.tasks.first_mut().filter(|task| task.key == state) {
+                    Some(task) => task.ranges.extend(&ranges),
+                    None => session.tasks.insert(
                         0,
                         StreamTask { key: state, table: paxos::store::TABLE, ranges: ranges.clone() },
                     ),
                 }
-                lane.units.extend(tables.iter().map(|&table| StreamTask {
+                session.tasks.extend(tables.iter().map(|&table| StreamTask {
                     key: StreamTaskKey::new(source, shard, table),
                     table,
                     ranges: ranges.clone(),
@@ -189,22 +189,25 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
             }
         }
     }
-    planned.lanes = lanes.into_values().collect();
+    planned.sessions = sessions.into_values().collect();
     Ok(planned)
 }
 
-async fn estimate(context: &Rc<ShardContext>, lanes: &[StreamSession]) -> BTreeMap<StreamTaskKey, u64> {
-    let asked = lanes.iter().map(|lane| async move {
-        let parts =
-            lane.units.iter().map(|unit| (u128::from_be_bytes(unit.table.0), unit.ranges.clone())).collect();
+async fn estimate(context: &Rc<ShardContext>, sessions: &[StreamSession]) -> BTreeMap<StreamTaskKey, u64> {
+    let asked = sessions.iter().map(|session| async move {
+        let parts = session
+            .tasks
+            .iter()
+            .map(|task| (u128::from_be_bytes(task.table.0), task.ranges.clone()))
+            .collect();
         let request = StreamRequest::Estimate { parts };
-        let answer = context.ask(&lane.source, lane.shard, &request, ESTIMATE_DEADLINE).await;
+        let answer = context.ask(&session.source, session.shard, &request, ESTIMATE_DEADLINE).await;
         let bytes = match answer {
             Ok(StreamResponse::Estimate { bytes }) => bytes,
             // Estimates are only for display. Whether the source can be reached shows when chunks are requested.
             _ => Vec::new(),
         };
-        lane.units.iter().map(|unit| unit.key).zip(bytes).collect::<Vec<_>>()
+        session.tasks.iter().map(|task| task.key).zip(bytes).collect::<Vec<_>>()
     });
     let answers: Vec<_> = futures::stream::iter(asked).buffered(16).collect().await;
     answers.into_iter().flatten().collect()
@@ -213,26 +216,26 @@ async fn estimate(context: &Rc<ShardContext>, lanes: &[StreamSession]) -> BTreeM
 async fn fetch_all(
     context: &Rc<ShardContext>,
     epoch: u64,
-    progress: BTreeMap<StreamTaskKey, UnitProgress>,
-    lanes: Vec<StreamSession>,
+    progress: BTreeMap<StreamTaskKey, StreamTaskProgress>,
+    sessions: Vec<StreamSession>,
 ) -> Result<(), TransferError> {
     let shards = context.node.shard_count();
-    let at_a_time = shards * LANES_PER_SHARD;
+    let at_a_time = shards * SESSIONS_PER_SHARD;
     let rate = context.node.config.stream_throughput_bytes_per_second;
-    let share = at_a_time.min(lanes.len()).max(1) as u64;
+    let share = at_a_time.min(sessions.len()).max(1) as u64;
     let attempt = Arc::new(Attempt {
         epoch,
         progress,
         is_cancelled: AtomicBool::new(false),
         rate: (rate > 0).then(|| (rate / share).max(1)),
     });
-    let running = lanes.into_iter().map(|lane| {
+    let running = sessions.into_iter().map(|session| {
         let attempt = attempt.clone();
-        let shard = usize::from(lane.shard) % shards;
+        let shard = usize::from(session.shard) % shards;
         async move {
             let cancel = attempt.clone();
             let outcome = context
-                .run_on(shard, move |context| Box::pin(run_lane(context, lane, attempt)))
+                .run_on(shard, move |context| Box::pin(run_lane(context, session, attempt)))
                 .await
                 .map_err(TransferError::from)
                 .and_then(|outcome| outcome);

@@ -26,7 +26,7 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 
 use super::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse};
-use super::progress::{self, UnitProgress};
+use super::progress::{self, StreamTaskProgress};
 use super::ranges;
 use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
@@ -42,14 +42,14 @@ const TURN_BYTES: usize = 32 << 10;
 /// Streams all tasks of a session, one after the other.
 pub(super) async fn run_lane(
     context: Rc<ShardContext>,
-    lane: StreamSession,
+    session: StreamSession,
     attempt: Arc<Attempt>,
 ) -> Result<(), TransferError> {
     let mut pace = RateLimiter::new(attempt.rate);
-    for unit in &lane.units {
-        let known = attempt.progress.get(&unit.key).cloned().unwrap_or_default();
+    for task in &session.tasks {
+        let known = attempt.progress.get(&task.key).cloned().unwrap_or_default();
         if !known.is_done {
-            run_unit(&context, &lane, unit, &attempt, known, &mut pace).await?;
+            run_unit(&context, &session, task, &attempt, known, &mut pace).await?;
         }
     }
     Ok(())
@@ -57,14 +57,14 @@ pub(super) async fn run_lane(
 
 async fn run_unit(
     context: &Rc<ShardContext>,
-    lane: &StreamSession,
-    unit: &StreamTask,
+    session: &StreamSession,
+    task: &StreamTask,
     attempt: &Attempt,
-    mut progress: UnitProgress,
+    mut progress: StreamTaskProgress,
     pace: &mut RateLimiter,
 ) -> Result<(), TransferError> {
     let wanted = progress.wanted.clone();
-    let mut next = fetch(context, lane, unit, attempt, &wanted, progress.resume.clone()).await?;
+    let mut next = fetch(context, session, task, attempt, &wanted, progress.resume.clone()).await?;
     let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
     let load = if is_one_piece { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
@@ -77,26 +77,26 @@ async fn run_unit(
         let resume = piece.resume.clone();
         let following = async {
             match resume {
-                Some(resume) => fetch(context, lane, unit, attempt, &wanted, Some(resume)).await,
+                Some(resume) => fetch(context, session, task, attempt, &wanted, Some(resume)).await,
                 None => Ok(None),
             }
         };
-        let applying = apply_piece(context, lane, unit, load, &wanted, piece, asked_micros);
+        let applying = apply_piece(context, session, task, load, &wanted, piece, asked_micros);
         let both = future::join(applying, following);
         let (piece_applied, fetched) = Earlier::beside(&mut earlier, both).await;
         applied.extend(piece_applied?);
         let share_done = progress.share_done();
-        context.node.transfers().note_unit(attempt.epoch, unit.key, progress.bytes, share_done, false);
+        context.node.transfers().note_unit(attempt.epoch, task.key, progress.bytes, share_done, false);
         next = match fetched {
             Ok(next) => next,
             Err(error) => {
-                make_durable(context, unit.table, &applied).await?;
-                store(context, attempt, unit, &progress).await?;
+                make_durable(context, task.table, &applied).await?;
+                store(context, attempt, task, &progress).await?;
                 return Err(error);
             }
         };
         match Earlier::take_outcome(&mut earlier) {
-            Some((durable, Ok(()))) => store(context, attempt, unit, &durable).await?,
+            Some((durable, Ok(()))) => store(context, attempt, task, &durable).await?,
             // A flush has failed, perhaps of another table. The flush at the end of this task decides.
             Some((_, Err(error))) => {
                 tracing::warn!(%error, "the progress of a stream task could not be stored; it will be stored at the end of the task");
@@ -106,16 +106,16 @@ async fn run_unit(
         }
         if earlier.is_none() && next.is_some() && stores_progress {
             let owners = applied.keys().copied().collect();
-            let in_files = in_files(context, unit.table, owners).boxed_local();
+            let in_files = in_files(context, task.table, owners).boxed_local();
             earlier = Some(Earlier { progress: progress.clone(), in_files: future::maybe_done(in_files) });
         }
     }
     drop(earlier);
-    make_durable(context, unit.table, &applied).await?;
+    make_durable(context, task.table, &applied).await?;
     progress.resume = None;
     progress.is_done = true;
-    store(context, attempt, unit, &progress).await?;
-    context.node.transfers().note_unit(attempt.epoch, unit.key, progress.bytes, 1.0, true);
+    store(context, attempt, task, &progress).await?;
+    context.node.transfers().note_unit(attempt.epoch, task.key, progress.bytes, 1.0, true);
     Ok(())
 }
 
@@ -132,7 +132,7 @@ type Applied = BTreeMap<usize, Option<LogPosition>>;
 
 /// The progress of the task some chunks ago, and the flush of those chunks.
 struct Earlier<'a> {
-    progress: UnitProgress,
+    progress: StreamTaskProgress,
     in_files: MaybeDone<LocalBoxFuture<'a, Result<(), TransferError>>>,
 }
 
@@ -151,7 +151,7 @@ impl Earlier<'_> {
     }
 
     /// Takes the progress, and whether all of it is in files. Returns `Some` once.
-    fn take_outcome(earlier: &mut Option<Self>) -> Option<(UnitProgress, Result<(), TransferError>)> {
+    fn take_outcome(earlier: &mut Option<Self>) -> Option<(StreamTaskProgress, Result<(), TransferError>)> {
         let outcome = Pin::new(&mut earlier.as_mut()?.in_files).take_output()?;
         earlier.take().map(|known| (known.progress, outcome))
     }
@@ -199,18 +199,18 @@ fn unless_dropped(outcome: Result<(), EngineError>) -> Result<(), TransferError>
 /// Requests a chunk until it arrives; `None`: the table was dropped.
 async fn fetch(
     context: &Rc<ShardContext>,
-    lane: &StreamSession,
-    unit: &StreamTask,
+    session: &StreamSession,
+    task: &StreamTask,
     attempt: &Attempt,
     wanted: &[RangeInclusive<i64>],
     resume_from: Option<Vec<u8>>,
 ) -> Result<Option<Fetched>, TransferError> {
-    let peer = lane.source.host_id;
+    let peer = session.source.host_id;
     let request = StreamRequest::Fetch(FetchRequest {
         epoch: attempt.epoch,
-        table_id: u128::from_be_bytes(unit.table.0),
+        table_id: u128::from_be_bytes(task.table.0),
         ranges: ranges::ranges(wanted),
-        shard: lane.shard,
+        shard: session.shard,
         resume_from,
         max_bytes: context.node.config.stream_piece_bytes,
     });
@@ -220,20 +220,20 @@ async fn fetch(
             return Err(TransferError::Cancelled);
         }
         let asked_micros = context.clock.now_micros();
-        let error = match context.ask(&lane.source, lane.shard, &request, PIECE_DEADLINE).await {
+        let error = match context.ask(&session.source, session.shard, &request, PIECE_DEADLINE).await {
             Ok(StreamResponse::StreamChunk(piece)) => match check(&piece, &request) {
                 Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
-                Err(reason) => TransferError::Damaged { peer, table: unit.table, reason },
+                Err(reason) => TransferError::Damaged { peer, table: task.table, reason },
             },
             Ok(_) => {
                 let reason = "not a chunk".to_owned();
-                TransferError::Damaged { peer, table: unit.table, reason }
+                TransferError::Damaged { peer, table: task.table, reason }
             }
             Err(PeerError::Failed(Failure::StaleRing { epoch })) if epoch > attempt.epoch => {
                 return Err(TransferError::RingChanged);
             }
             // Dropped everywhere. If only the source does not know the table (yet), the request is repeated.
-            Err(PeerError::Failed(Failure::UnknownTable { .. })) if !is_known(context, unit.table) => {
+            Err(PeerError::Failed(Failure::UnknownTable { .. })) if !is_known(context, task.table) => {
                 return Ok(None);
             }
             Err(error) => TransferError::Peer { peer, error },
@@ -266,15 +266,15 @@ fn check(piece: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
 /// Applies a chunk on the shards that own its tokens.
 async fn apply_piece(
     context: &Rc<ShardContext>,
-    lane: &StreamSession,
-    unit: &StreamTask,
+    session: &StreamSession,
+    task: &StreamTask,
     load: Load,
     intervals: &[RangeInclusive<i64>],
     piece: StreamChunk,
     asked_micros: i64,
 ) -> Result<Applied, TransferError> {
     let damaged =
-        |reason: String| TransferError::Damaged { peer: lane.source.host_id, table: unit.table, reason };
+        |reason: String| TransferError::Damaged { peer: session.source.host_id, table: task.table, reason };
     let mut by_owner: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
     let mut rest = Bytes::from(piece.mutations);
     while let Some(length) = rest.first_chunk::<4>().map(|length| u32::from_be_bytes(*length) as usize) {
@@ -285,7 +285,7 @@ async fn apply_piece(
         let bytes = rest.split_to(length);
         let mutation = MutationRef::parse(&bytes).map_err(|error| damaged(error.to_string()))?;
         let token = mutation.token;
-        if mutation.table != unit.table || !holds(intervals, token) {
+        if mutation.table != task.table || !holds(intervals, token) {
             return Err(damaged("it has rows that were not requested".to_owned()));
         }
         by_owner.entry(context.node.shard_of(token)).or_default().push(bytes);
@@ -294,7 +294,7 @@ async fn apply_piece(
         return Err(damaged("it is cut short".to_owned()));
     }
     let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
-        let table = unit.table;
+        let table = task.table;
         let applied = context
             .run_on(owner, move |context| Box::pin(apply(context, table, mutations, load, asked_micros)))
             .await??;
@@ -346,13 +346,13 @@ async fn apply(
 async fn store(
     context: &Rc<ShardContext>,
     attempt: &Attempt,
-    unit: &StreamTask,
-    progress: &UnitProgress,
+    task: &StreamTask,
+    progress: &StreamTaskProgress,
 ) -> Result<(), TransferError> {
-    let (epoch, key, progress) = (attempt.epoch, unit.key, progress.clone());
+    let (epoch, key, progress) = (attempt.epoch, task.key, progress.clone());
     context
         .run_on(0, move |context| {
-            Box::pin(async move { progress::store_unit(&context, epoch, key, &progress).await })
+            Box::pin(async move { progress::store_task(&context, epoch, key, &progress).await })
         })
         .await??;
     Ok(())

@@ -1,7 +1,7 @@
 //! Requests to replicas. Requests that ownership decides about carry the epoch of the coordinator's topology.
 
 use helenus_internode::byte_string;
-use helenus_internode::service::{Lane, ServiceRequest};
+use helenus_internode::service::{ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,6 @@ pub enum ReplicaResponse {
 
 impl ServiceRequest for ReplicaRequest {
     const ID: u32 = 0;
-    const LANE: Lane = Lane::Data;
+    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Data;
     type Response = ReplicaResponse;
 }
