@@ -1,7 +1,8 @@
 //! Benchmarks of Helenus.
 //!
 //! * `micro/` counts the instructions of the hot paths under valgrind (`make bench-micro`). The paths themselves are here:
-//!   [`engine_paths`] and [`request_paths`], each a [`Workload`], run by the program `helenus-hot-paths`.
+//!   [`engine_paths`] and [`request_paths`], each a [`Workload`], run by the program `helenus-hot-paths`. [`filter_paths`] compares
+//!   the filter with the `bloomfilter` crate.
 //! * `growth/` shows that reading a page does not depend on the size of the partition (`make bench-growth`).
 //! * `peers/` compares the server with Apache Cassandra (`make bench`).
 //!
@@ -9,6 +10,7 @@
 //! number. So a count changes only with the code (and the compiler).
 
 pub mod engine_paths;
+pub mod filter_paths;
 pub mod request_paths;
 
 use std::error::Error;
@@ -36,8 +38,8 @@ pub trait Workload {
 /// Sets a workload up.
 type Prepare = fn() -> LocalBoxFuture<'static, Result<Box<dyn Workload>, Failure>>;
 
-/// The hot paths by the name under which `micro/limits.json` has them.
-pub const WORKLOADS: [(&str, Prepare); 6] = [
+/// The hot paths by the name under which `micro/limits.json` has them. The last two are compared with each other and have no limit.
+pub const WORKLOADS: [(&str, Prepare); 8] = [
     ("frame_to_plan", || async { Ok(Box::new(request_paths::FrameToPlan::prepare()?) as _) }.boxed_local()),
     ("values_to_mutation", || {
         async { Ok(Box::new(request_paths::ValuesToMutation::prepare()?) as _) }.boxed_local()
@@ -49,6 +51,10 @@ pub const WORKLOADS: [(&str, Prepare); 6] = [
     }),
     ("100_rows_to_answer", || {
         async { Ok(Box::new(request_paths::RowsToAnswer::prepare()?) as _) }.boxed_local()
+    }),
+    ("filter", || async { Ok(Box::new(filter_paths::OurFilter::prepare()?) as _) }.boxed_local()),
+    ("filter_of_the_crate", || {
+        async { Ok(Box::new(filter_paths::CrateFilter::prepare()?) as _) }.boxed_local()
     }),
 ];
 

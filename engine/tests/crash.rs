@@ -186,6 +186,7 @@ fn operations_of(history: &History) -> u64 {
     let (progress, outcome) = run_local(run(history, &disk));
     outcome.unwrap();
     assert_eq!(progress.begun, history.events.len());
+    assert_eq!(disk.overlapping_writes(), 0, "a shard writes no byte twice without a sync in between");
     disk.operations()
 }
 

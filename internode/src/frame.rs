@@ -91,6 +91,7 @@ pub enum FrameError {
 
 /// The header of a frame with this payload, which must be shorter than 4 GiB (limits are).
 pub fn header(kind: FrameKind, call_id: u64, deadline_ms: u32, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    debug_assert!(u32::try_from(payload.len()).is_ok(), "a payload of 4 GiB");
     let mut bytes = [0; HEADER_BYTES];
     let mut out = &mut bytes[..];
     out.put_u32_le(payload.len() as u32);

@@ -242,7 +242,8 @@ impl Opening {
         if checksum.get_u32_le() != crc32fast::hash(checked) {
             return Err(HandshakeError::Malformed("its checksum is wrong"));
         }
-        let mut body = checked.get(HEAD_BYTES..).unwrap_or_default();
+        // The length of the whole was compared above.
+        let (_, mut body) = checked.split_at(HEAD_BYTES);
         let decoded = match head[8] {
             1 => hello(&mut body),
             2 => welcome(&mut body),

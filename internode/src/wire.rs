@@ -65,7 +65,7 @@ impl Outbox {
                 *slice = IoSlice::new(bytes);
                 used += 1;
             }
-            match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
+            match stream.try_write_vectored(&slices[..used]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     total += written;

@@ -200,6 +200,7 @@ async fn best(ring: &Ring, count: usize, replication_factor: usize, taken: &BTre
             best = Some((deviation, chosen));
         }
     }
+    debug_assert!(best.is_some(), "there is a strategy");
     best.map(|(_, chosen)| chosen).unwrap_or_default()
 }
 

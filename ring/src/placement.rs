@@ -104,12 +104,13 @@ impl Placement {
     pub fn replicas(&self, token: i64) -> &Replicas {
         static NONE: Replicas = Replicas { read: SmallVec::new_const(), pending: SmallVec::new_const() };
         let index = self.ends.partition_point(|&end| end < token);
-        // Tokens behind the last end belong to the first range.
+        // Tokens behind the last end belong to the first range. A ring without tokens has no replicas.
         self.sets.get(index).or_else(|| self.sets.first()).unwrap_or(&NONE)
     }
 
     /// The ranges in the order of their ends, with their replicas; the first one wraps around.
     pub fn ranges(&self) -> impl Iterator<Item = (TokenRange, &Replicas)> {
+        // Without ends there is no range either.
         let last = self.ends.last().copied().unwrap_or_default();
         let starts = std::iter::once(last).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| TokenRange { start, end }).zip(&self.sets)

@@ -67,6 +67,7 @@ impl Topology {
     /// The feature level that these members permit.
     pub(crate) fn raised_feature_level(&self) -> u16 {
         let lowest = self.members.values().map(|member| member.feature_version).min();
+        // Without members the level stays.
         self.feature_level.max(lowest.unwrap_or(0))
     }
 

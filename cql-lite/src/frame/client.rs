@@ -120,6 +120,7 @@ fn put_parameters(out: &mut BytesMut, version: ProtocolVersion, parameters: &Que
         out.put_u16(parameters.values.len() as u16);
         for (index, value) in parameters.values.iter().enumerate() {
             if named {
+                debug_assert!(index < parameters.names.len(), "every value has a name, or none has");
                 wire::put_string(out, parameters.names.get(index).copied().unwrap_or_default());
             }
             put_value(out, *value);

@@ -140,6 +140,7 @@ impl Decoder {
             EnvelopeBuffer::Assembled => &self.assembled,
             EnvelopeBuffer::Inflated => &self.inflated,
         };
+        debug_assert!(found.start <= found.end && found.end <= place.len(), "the body lies in its buffer");
         let body = place.get(found.start..found.end).unwrap_or_default();
         Ok(Some(Envelope { header: found.header, body }))
     }
@@ -205,6 +206,7 @@ impl Decoder {
     fn inflate(&mut self, found: FoundEnvelope, input: &BytesMut) -> Result<FoundEnvelope, FrameError> {
         let Header { version, stream, .. } = found.header;
         let compression = self.compression.ok_or(FrameError::CompressionNotNegotiated { version, stream })?;
+        debug_assert!(found.start <= found.end && found.end <= input.len(), "the body lies in the input");
         let body = input.get(found.start..found.end).unwrap_or_default();
         decompress_body(compression, body, self.body_bytes_max, &mut self.inflated)
             .map_err(|reason| FrameError::BodyDecompression { reason, version, stream })?;
@@ -223,6 +225,10 @@ impl Decoder {
                     self.payload = Payload::None;
                 }
                 Payload::InInput { bytes } => {
+                    debug_assert!(
+                        bytes <= input.len(),
+                        "a payload is complete before its envelopes are read"
+                    );
                     let (header, total) = self.envelope_in(input.get(..bytes).unwrap_or_default())?;
                     self.payload = Payload::InInput { bytes: bytes - total };
                     self.handed_out = total;
@@ -239,6 +245,7 @@ impl Decoder {
                 Payload::Unpacked { position } => {
                     // Taken out because reading the header borrows the decoder.
                     let unpacked = std::mem::take(&mut self.unpacked);
+                    debug_assert!(position <= unpacked.len(), "the position lies in the payload");
                     let envelope = self.envelope_in(unpacked.get(position..).unwrap_or_default());
                     self.unpacked = unpacked;
                     let (header, total) = envelope?;

@@ -215,7 +215,9 @@ fn write_header(out: &mut BytesMut, version_byte: u8, flags: Flags, stream: i16,
 
 /// Sets the body length in the header at `start` to the number of bytes that follow the header.
 pub(crate) fn patch_body_length(out: &mut BytesMut, start: usize) {
-    let length = out.len().saturating_sub(start + HEADER_BYTES) as u32;
+    let length = out.len().saturating_sub(start + HEADER_BYTES);
+    debug_assert!(i32::try_from(length).is_ok(), "a body of 2 GiB");
+    let length = length as u32;
     if let Some(field) = out.get_mut(start + 5..start + HEADER_BYTES) {
         field.copy_from_slice(&length.to_be_bytes());
     }

@@ -220,6 +220,10 @@ impl<'a> Batch<'a> {
     pub fn statements(&self) -> impl Iterator<Item = (BatchQuery<'a>, &[Value<'a>])> {
         let mut start = 0;
         self.statements.iter().map(move |&(query, end)| {
+            debug_assert!(
+                start <= end && end <= self.values.len(),
+                "the values of a statement are among all"
+            );
             let values = self.values.get(start..end).unwrap_or_default();
             start = end;
             (query, values)

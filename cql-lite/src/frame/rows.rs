@@ -79,7 +79,9 @@ impl<'o> RowsWriter<'o> {
         let length_at = body.len();
         body.put_i32(0);
         write(body);
-        let length = body.len().saturating_sub(length_at + 4) as u32;
+        let length = body.len().saturating_sub(length_at + 4);
+        debug_assert!(i32::try_from(length).is_ok(), "a value of 2 GiB");
+        let length = length as u32;
         patch_u32(body, length_at, length);
     }
 

@@ -29,6 +29,7 @@ const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const CRC24_INITIAL: u32 = 0x0087_5060;
 const CRC24_POLYNOMIAL: u32 = 0x0197_4F0B;
 const CRC24_TABLE: [u32; 256] = crc24_table();
+const _: () = assert!(CRC24_TABLE.len() > u8::MAX as usize, "every byte is an index of the table");
 /// Initial bytes of the CRC32, so that an all-zero segment is invalid.
 const CRC32_PREFIX: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
@@ -55,7 +56,7 @@ const fn crc24_table() -> [u32; 256] {
 pub fn crc24(bytes: &[u8]) -> u32 {
     bytes.iter().fold(CRC24_INITIAL, |crc, &byte| {
         let index = ((crc >> 16) as u8 ^ byte) as usize;
-        ((crc << 8) & 0x00FF_FFFF) ^ CRC24_TABLE.get(index).copied().unwrap_or_default()
+        ((crc << 8) & 0x00FF_FFFF) ^ CRC24_TABLE[index]
     })
 }
 
@@ -134,9 +135,11 @@ impl SegmentHeader {
             | match format {
                 SegmentFormat::Plain => flag << LENGTH_BITS,
                 SegmentFormat::Lz4 => {
+                    // 0 says that the payload is not compressed.
                     (self.uncompressed_bytes.unwrap_or(0) as u64) << LENGTH_BITS | flag << (2 * LENGTH_BITS)
                 }
             };
+        debug_assert_eq!(target.len(), format.header_bytes());
         let Some((fields, checksum)) = target.split_last_chunk_mut::<CRC24_BYTES>() else { return };
         fill_little_endian(fields, bits);
         let crc = crc24(fields);

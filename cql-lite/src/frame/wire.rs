@@ -183,13 +183,14 @@ impl<'a> Reader<'a> {
 
 /// Appends a `[string]`. Text longer than 65,535 bytes is truncated at a character boundary.
 pub(crate) fn put_string(out: &mut BytesMut, text: &str) {
-    let text = text.get(..text.floor_char_boundary(STRING_BYTES_MAX)).unwrap_or_default();
+    let (text, _) = text.split_at(text.floor_char_boundary(STRING_BYTES_MAX));
     out.put_u16(text.len() as u16);
     out.put_slice(text.as_bytes());
 }
 
 /// Appends a [long string].
 pub(crate) fn put_long_string(out: &mut BytesMut, text: &str) {
+    debug_assert!(i32::try_from(text.len()).is_ok(), "a text of 2 GiB");
     out.put_i32(text.len() as i32);
     out.put_slice(text.as_bytes());
 }
@@ -199,6 +200,7 @@ pub(crate) fn put_long_string(out: &mut BytesMut, text: &str) {
 pub fn put_bytes(out: &mut BytesMut, bytes: Option<&[u8]>) {
     match bytes {
         Some(bytes) => {
+            debug_assert!(i32::try_from(bytes.len()).is_ok(), "a value of 2 GiB");
             out.reserve(4 + bytes.len());
             out.put_i32(bytes.len() as i32);
             out.put_slice(bytes);

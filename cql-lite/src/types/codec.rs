@@ -255,12 +255,14 @@ impl<'a> Iterator for VectorElements<'a> {
 
 /// Appends the number of elements of a list, set or map.
 pub fn write_count(count: usize, out: &mut Vec<u8>) {
+    debug_assert!(i32::try_from(count).is_ok(), "a collection of 2^31 elements");
     out.extend_from_slice(&(count as i32).to_be_bytes());
 }
 
 /// Appends an element of a list, set or map, or a field that is not null.
 #[inline]
 pub fn write_element(element: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(i32::try_from(element.len()).is_ok(), "an element of 2 GiB");
     out.extend_from_slice(&(element.len() as i32).to_be_bytes());
     out.extend_from_slice(element);
 }
@@ -285,6 +287,7 @@ pub fn write_element_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     write(out);
+    debug_assert!(i32::try_from(out.len() - start - 4).is_ok(), "an element of 2 GiB");
     let length = (out.len() - start - 4) as i32;
     if let Some(place) = out.get_mut(start..start + 4) {
         place.copy_from_slice(&length.to_be_bytes());
@@ -357,9 +360,9 @@ pub fn write_unsigned_vint(value: u64, out: &mut Vec<u8>) {
         out.push(0xFF);
     } else {
         let prefix = if extra == 0 { 0 } else { !(0xFFu8 >> extra) };
-        out.push(prefix | bytes.get(7 - extra).copied().unwrap_or_default());
+        out.push(prefix | bytes[7 - extra]);
     }
-    out.extend_from_slice(bytes.get(8 - extra..).unwrap_or_default());
+    out.extend_from_slice(&bytes[8 - extra..]);
 }
 
 /// Splits a zigzag variable-length integer off the front.

@@ -175,7 +175,8 @@ impl Value {
             Value::Timeuuid(uuid) | Value::Uuid(uuid) => out.extend_from_slice(uuid.as_bytes()),
             Value::Varint(number) => out.extend_from_slice(&number.to_signed_bytes_be()),
             Value::List(elements) | Value::Set(elements) => {
-                let element = ty.components().first().copied().unwrap_or(&CqlType::Blob);
+                let components = ty.components();
+                let element = component(&components, 0);
                 codec::write_count(elements.len(), out);
                 for value in elements {
                     codec::write_element_with(out, |out| value.encode_into(element, out));
@@ -183,8 +184,7 @@ impl Value {
             }
             Value::Map(entries) => {
                 let components = ty.components();
-                let key_type = components.first().copied().unwrap_or(&CqlType::Blob);
-                let value_type = components.get(1).copied().unwrap_or(&CqlType::Blob);
+                let (key_type, value_type) = (component(&components, 0), component(&components, 1));
                 codec::write_count(entries.len(), out);
                 for (key, value) in entries {
                     codec::write_element_with(out, |out| key.encode_into(key_type, out));
@@ -194,7 +194,7 @@ impl Value {
             Value::Tuple(fields) | Value::UserType(fields) => {
                 let components = ty.components();
                 for (index, field) in fields.iter().enumerate() {
-                    let field_type = components.get(index).copied().unwrap_or(&CqlType::Blob);
+                    let field_type = component(&components, index);
                     match field {
                         Some(value) => {
                             codec::write_element_with(out, |out| value.encode_into(field_type, out));
@@ -204,7 +204,8 @@ impl Value {
                 }
             }
             Value::Vector(elements) => {
-                let element = ty.components().first().copied().unwrap_or(&CqlType::Blob);
+                let components = ty.components();
+                let element = component(&components, 0);
                 let mut buffer = Vec::new();
                 for value in elements {
                     buffer.clear();
@@ -233,4 +234,8 @@ fn decode_fields(types: &[CqlType], bytes: &[u8]) -> Result<Vec<Option<Value>>, 
 
 fn fixed<const N: usize>(ty: &CqlType, bytes: &[u8]) -> Result<[u8; N], ValueError> {
     bytes.try_into().map_err(|_| ValueError::wrong_length(ty, bytes.len()))
+}
+/// A component of a type. A value that does not fit its type is written as it is: the type decides about vectors only.
+fn component<'t>(components: &[&'t CqlType], index: usize) -> &'t CqlType {
+    components.get(index).copied().unwrap_or(&CqlType::Blob)
 }

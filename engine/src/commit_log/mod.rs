@@ -22,6 +22,11 @@
 //!   survive the next crash (a failed sync may have left them clean in the page cache). Segments without a replayed group are
 //!   taken out of the log. Then the log continues with group *n* in a new segment. So the next replay finds *n* at the start of
 //!   a later segment and continues there.
+//! * The end of the log has no witness. So the files there are read twice: a bit that only one read flips is an error, not a torn
+//!   end. What is written again are the bytes whose checksums were checked.
+//! * No byte is written twice without a sync in between, except by that rewriting and in recycled files that a dead process has
+//!   filled. Both write what is not acknowledged yet, or what is there already; so the order in which such writes reach the disk
+//!   does not matter.
 //! * Segments leave the log oldest first, by renaming, and only after the owner has released them.
 //!
 //! After a failed write or sync the log is poisoned: no record is appended or acknowledged until the log is opened anew.

@@ -75,7 +75,22 @@ struct Progress {
     expected: Option<u64>,
     damage: DamagePolicy,
     /// Where reading stopped: the end of the log, unless a later segment continues it.
-    stopped_at: Option<(PathBuf, u64)>,
+    stopped_at: Option<Stop>,
+}
+
+/// The end of the last segment that has groups.
+struct Stop {
+    path: PathBuf,
+    offset: u64,
+    /// The whole file as it was read. The checksums of the groups before `offset` were checked.
+    bytes: Bytes,
+}
+
+/// A segment without groups.
+struct EmptySegment {
+    number: u64,
+    /// Of the whole file as it was read.
+    crc32: u32,
 }
 
 impl Progress {
@@ -123,7 +138,8 @@ impl Progress {
             any = true;
         }
         if any {
-            self.stopped_at = Some((path.to_path_buf(), offset as u64));
+            self.stopped_at =
+                Some(Stop { path: path.to_path_buf(), offset: offset as u64, bytes: bytes.clone() });
         }
         Ok(any)
     }
@@ -139,11 +155,11 @@ impl Progress {
     ) -> Result<Option<CompleteGroup>, CommitLogError> {
         let mut later = find_group(bytes, offset, segment);
         if !any
-            && let (Some(found), Some((path, offset))) = (later, &self.stopped_at)
+            && let (Some(found), Some(stop)) = (later, &self.stopped_at)
             && Some(found.header.segment_first_sequence) != self.expected
         {
             // A segment is begun only after the log before it was synced. But this one does not continue where reading stopped.
-            self.damaged(path, *offset, "groups are missing before the next segment")?;
+            self.damaged(&stop.path, stop.offset, "groups are missing before the next segment")?;
             return Ok(later);
         }
         while let Some(group) = later {
@@ -167,7 +183,7 @@ pub struct Replay {
     highest_number: u64,
     to_read: VecDeque<u64>,
     with_groups: VecDeque<u64>,
-    without_groups: Vec<u64>,
+    without_groups: Vec<EmptySegment>,
     progress: Progress,
     ready: VecDeque<(LogPosition, Bytes)>,
 }
@@ -226,35 +242,49 @@ impl Replay {
             let bytes = self.disk.read(&path).await?;
             if self.progress.read(&path, &bytes, segment, &mut self.ready)? {
                 if let Some(empty) = self.without_groups.pop() {
-                    let path = file_path(&self.directory, Role::Segment, empty);
+                    let path = file_path(&self.directory, Role::Segment, empty.number);
                     self.progress.damaged(&path, 0, "a segment without groups precedes one that has some")?;
                     // The segment is skipped. It keeps its place in the log and is released in order.
-                    self.with_groups.push_back(empty);
-                    self.with_groups.extend(self.without_groups.drain(..));
+                    self.with_groups.push_back(empty.number);
+                    self.with_groups.extend(self.without_groups.drain(..).map(|empty| empty.number));
                     self.with_groups.make_contiguous().sort_unstable();
                 }
                 self.with_groups.push_back(segment);
             } else {
-                self.without_groups.push(segment);
+                self.without_groups.push(EmptySegment { number: segment, crc32: crc32fast::hash(&bytes) });
             }
         }
+    }
+
+    /// Reads the files again that no later segment vouches for. A bit that only one read flips must not pass for the torn end of the
+    /// log: the groups behind it would be lost.
+    async fn confirm_end(&self) -> Result<(), CommitLogError> {
+        const REASON: &str = "two reads of the end of the log differ";
+        if let Some(stop) = &self.progress.stopped_at
+            && self.disk.read(&stop.path).await? != stop.bytes
+        {
+            self.progress.damaged(&stop.path, stop.offset, REASON)?;
+        }
+        for empty in &self.without_groups {
+            let path = file_path(&self.directory, Role::Segment, empty.number);
+            if crc32fast::hash(&self.disk.read(&path).await?) != empty.crc32 {
+                self.progress.damaged(&path, 0, REASON)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads the remaining records, makes all that was read durable, and opens the log for appending in a new segment.
     pub async fn finish(mut self) -> Result<Rc<CommitLog>, CommitLogError> {
         while self.next().await?.is_some() {}
+        self.confirm_end().await?;
         // Replayed records may have been written but not synced before the process died. After a failed sync they may be clean in
-        // the page cache without being on the disk, and another sync would have no effect. So they are written again.
-        if let Some(last) = self.with_groups.back() {
-            let path = file_path(&self.directory, Role::Segment, *last);
-            let file = self.disk.open(&path).await?;
-            match &self.progress.stopped_at {
-                Some((stopped, end)) if *stopped == path => {
-                    let bytes = self.disk.read(&path).await?;
-                    file.write_and_sync_at(0, bytes.slice(..bytes.len().min(*end as usize))).await?;
-                }
-                _ => file.sync_data().await?,
-            }
+        // the page cache without being on the disk, and another sync would have no effect. So they are written again, as they were
+        // when their checksums were checked.
+        if let Some(stop) = self.progress.stopped_at.take() {
+            let file = self.disk.open(&stop.path).await?;
+            let end = stop.bytes.len().min(stop.offset as usize);
+            file.write_and_sync_at(0, stop.bytes.slice(..end)).await?;
         }
         let mut files = Files {
             disk: self.disk,
@@ -263,8 +293,8 @@ impl Replay {
             spares_max: self.options.spare_segments_max,
             segment_bytes: self.options.segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         };
-        for segment in self.without_groups.into_iter().rev() {
-            files.retire(segment).await?;
+        for empty in self.without_groups.into_iter().rev() {
+            files.retire(empty.number).await?;
         }
         files.discard_misfits().await?;
         let start = Start {

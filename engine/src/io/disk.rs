@@ -2,10 +2,11 @@
 //!
 //! Recovery relies on this contract, which the simulated disk exploits as far as it allows:
 //! * written bytes are durable only after `sync_data` of the file has succeeded; before that any subset of the
-//!   512-byte sectors may survive a crash;
+//!   512-byte sectors may survive a crash, and where un-synced writes overlap, any of them may be the one that survives;
 //! * a created, renamed, linked or removed name is durable only after `sync_directory` of its directory;
 //! * directory operations that are not yet durable survive a crash as a prefix of the order in which they were made
 //!   (journalled file systems do this);
+//! * a read may return flipped bits, once or for good: what is read is checked by its reader;
 //! * a failed `sync_data` may have lost the dirty data for good: a later success must not be trusted.
 
 use std::io;

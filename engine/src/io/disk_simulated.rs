@@ -4,12 +4,16 @@
 //!   the journal up to the last operation on that directory.
 //! * A crash keeps some of the un-synced data, depending on its [`CrashStyle`]: sectors of 512 bytes for data, a prefix of the
 //!   journal for names. After a crash every call fails until [`SimulatedDisk::restart`].
+//! * With [`ReadCorruption`] some reads return flipped bits.
 //! * Every call has a number. A test runs a history once to count the calls, and then once for each number with a crash or a
 //!   [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod corruption;
 mod fault;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,11 +22,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use self::corruption::MemoryMapping;
 use self::state::{Entry, Inode, NameChange, Names, State, crashed};
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
+use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
+pub use self::corruption::{Persistence, ReadCorruption};
 pub use self::fault::{CrashStyle, Fault};
 
 /// A simulated file system; clones share it.
@@ -51,6 +57,12 @@ impl SimulatedDisk {
                 faults: BTreeMap::new(),
                 capacity_bytes: u64::MAX,
                 random: SplitMix64::new(seed),
+                read_corruption: None,
+                // A generator of its own: the interleaving of calls does not depend on the option.
+                corruption_random: SplitMix64::new(!seed),
+                corrupt_reads: 0,
+                overlapping_writes: 0,
+                mappings: Vec::new(),
             })),
         }
     }
@@ -88,6 +100,38 @@ impl SimulatedDisk {
     /// Removes planted faults that did not happen yet.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
+    }
+
+    /// Makes some reads return flipped bits from now on; `None`: none any more.
+    pub fn set_read_corruption(&self, corruption: Option<ReadCorruption>) {
+        self.state().read_corruption = corruption;
+    }
+
+    /// The number of reads so far that returned flipped bits.
+    pub fn corrupt_reads(&self) -> u64 {
+        self.state().corrupt_reads
+    }
+
+    /// Whether a mapping is in use that was corrupt when it was made.
+    pub fn has_corrupt_mappings(&self) -> bool {
+        self.state().has_corrupt_mappings()
+    }
+
+    /// Flips one bit in the live mappings of a file, until [`Self::restore_mappings`]. A mapping takes one such bit in its life.
+    /// Returns the number of mappings that show it.
+    pub fn flip_mapped_bit(&self, path: &Path, bit: u64) -> usize {
+        self.state().mappings_of(path).iter().filter(|mapping| mapping.flip(bit)).count()
+    }
+
+    /// Undoes [`Self::flip_mapped_bit`].
+    pub fn restore_mappings(&self, path: &Path) {
+        self.state().mappings_of(path).iter().for_each(|mapping| mapping.restore());
+    }
+
+    /// The number of writes so far to a range that an earlier write covers in part and that was not synced in between. In a crash
+    /// of the style [`CrashStyle::Unordered`] either write may end up on the disk.
+    pub fn overlapping_writes(&self) -> u64 {
+        self.state().overlapping_writes
     }
 
     /// The sum of all file lengths.
@@ -200,14 +244,6 @@ impl DiskFile for SimulatedFile {
             self.write_at(offset, data).await?;
             self.sync_data().await
         })
-    }
-}
-
-struct MemoryMapping(Vec<u8>);
-
-impl Mapped for MemoryMapping {
-    fn bytes(&self) -> &[u8] {
-        &self.0
     }
 }
 
@@ -359,16 +395,18 @@ impl Disk for SimulatedDisk {
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
         self.perform("read", path, move |state, fault| {
             State::simple_fault(fault)?;
-            let inode = state.file_number(path)?;
-            Ok(Bytes::copy_from_slice(&state.inode(inode)?.current))
+            Ok(Bytes::from(state.contents(path)?))
         })
     }
 
     fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
         self.perform("map", path, move |state, fault| {
             State::simple_fault(fault)?;
-            let inode = state.file_number(path)?;
-            Ok(Arc::new(MemoryMapping(state.inode(inode)?.current.clone())) as Mapping)
+            let corrupt_before = state.corrupt_reads;
+            let contents = state.contents(path)?;
+            let mapping = MemoryMapping::new(contents, state.corrupt_reads > corrupt_before);
+            state.note_mapping(path, &mapping)?;
+            Ok(mapping as Mapping)
         })
     }
 
@@ -390,143 +428,5 @@ impl Disk for SimulatedDisk {
             State::simple_fault(fault)?;
             Ok(state.capacity_bytes.saturating_sub(state.used_bytes()))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fault::{ERRNO_IO, SECTOR_BYTES};
-    use super::*;
-    use futures::executor::block_on;
-
-    const FILE: &str = "/data/file";
-
-    async fn written(disk: &SimulatedDisk, data: &'static [u8]) -> Arc<dyn DiskFile> {
-        disk.create_directory(Path::new("/data")).await.unwrap();
-        disk.sync_directory(Path::new("/")).await.unwrap();
-        let file = disk.create(Path::new(FILE)).await.unwrap();
-        file.write_at(0, Bytes::from_static(data)).await.unwrap();
-        file
-    }
-
-    #[test]
-    fn only_what_was_synced_survives_loss_of_power() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            let file = written(&disk, b"first").await;
-            file.sync_data().await.unwrap();
-            disk.sync_directory(Path::new("/data")).await.unwrap();
-            file.write_at(5, Bytes::from_static(b"second")).await.unwrap();
-            disk.restart(CrashStyle::LoseAll, 0);
-            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"first"[..]);
-            assert!(file.write_at(0, Bytes::new()).await.is_err(), "a file of an earlier life is dead");
-        });
-    }
-
-    #[test]
-    fn a_name_is_lost_unless_its_directory_was_synced() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            written(&disk, b"data").await.sync_data().await.unwrap();
-            disk.restart(CrashStyle::LoseAll, 0);
-            assert!(disk.read(Path::new(FILE)).await.is_err());
-        });
-    }
-
-    #[test]
-    fn names_survive_as_a_prefix() {
-        for seed in 0..50 {
-            block_on(async {
-                let disk = SimulatedDisk::new(seed);
-                for name in ["/a", "/b", "/c"] {
-                    disk.create(Path::new(name)).await.unwrap();
-                }
-                disk.rename(Path::new("/a"), Path::new("/d")).await.unwrap();
-                disk.restart(CrashStyle::Prefix, seed);
-                let names: Vec<_> =
-                    disk.list(Path::new("/")).await.unwrap().into_iter().map(|entry| entry.name).collect();
-                let possible = [vec![], vec!["a"], vec!["a", "b"], vec!["a", "b", "c"], vec!["b", "c", "d"]];
-                assert!(possible.iter().any(|expected| names == *expected), "{names:?}");
-            });
-        }
-    }
-
-    #[test]
-    fn a_failed_sync_drops_the_dirty_data_for_good() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            let file = written(&disk, b"data").await;
-            disk.sync_directory(Path::new("/data")).await.unwrap();
-            disk.fail_at(disk.operations(), Fault::Error);
-            assert_eq!(file.sync_data().await.unwrap_err().source.raw_os_error(), Some(ERRNO_IO));
-            file.sync_data().await.unwrap();
-            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data"[..]);
-            disk.restart(CrashStyle::LoseAll, 0);
-            assert!(disk.read(Path::new(FILE)).await.unwrap().is_empty());
-        });
-    }
-
-    #[test]
-    fn each_sector_survives_by_itself() {
-        let mut kept = BTreeSet::new();
-        for seed in 0..64 {
-            block_on(async {
-                let disk = SimulatedDisk::new(seed);
-                let file = written(&disk, &[0; 3 * SECTOR_BYTES]).await;
-                file.sync_data().await.unwrap();
-                disk.sync_directory(Path::new("/data")).await.unwrap();
-                file.write_at(0, Bytes::from_static(&[1; 3 * SECTOR_BYTES])).await.unwrap();
-                disk.restart(CrashStyle::RandomSectors, seed);
-                let bytes = disk.read(Path::new(FILE)).await.unwrap();
-                kept.insert(bytes.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect::<Vec<_>>());
-                assert!(
-                    bytes.chunks(SECTOR_BYTES).all(|sector| sector.iter().all(|byte| *byte == sector[0]))
-                );
-            });
-        }
-        assert_eq!(kept.len(), 8, "every combination of three sectors occurs");
-    }
-
-    #[test]
-    fn a_full_disk_fails_writes_until_there_is_room() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            let file = written(&disk, b"data").await;
-            disk.set_capacity_bytes(8);
-            let error = file.write_at(4, Bytes::from_static(b"too much")).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-            disk.set_capacity_bytes(64);
-            file.write_at(4, Bytes::from_static(b"too much")).await.unwrap();
-        });
-    }
-
-    #[test]
-    fn after_a_planted_crash_every_call_fails_until_the_restart() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            let file = written(&disk, b"data").await;
-            disk.crash_at(disk.operations());
-            assert!(file.sync_data().await.is_err());
-            assert!(disk.is_crashed());
-            assert!(disk.list(Path::new("/")).await.is_err());
-            disk.restart(CrashStyle::KeepAll, 0);
-            assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data"[..]);
-            disk.restart(CrashStyle::LoseAll, 0);
-            assert!(
-                disk.read(Path::new(FILE)).await.is_err(),
-                "the death of the process made nothing durable"
-            );
-        });
-    }
-
-    #[test]
-    fn a_lock_excludes_and_is_released_on_drop() {
-        block_on(async {
-            let disk = SimulatedDisk::new(1);
-            let lock = disk.lock(Path::new("/lock")).await.unwrap();
-            assert_eq!(disk.lock(Path::new("/lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
-            drop(lock);
-            assert!(disk.lock(Path::new("/lock")).await.is_ok());
-        });
     }
 }

@@ -24,7 +24,7 @@ pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
 pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
 pub use disk_real::{DirectDisk, ThreadedDisk};
-pub use disk_simulated::{CrashStyle, Fault, SimulatedDisk};
+pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
 pub use random::SplitMix64;
 pub use yield_now::yield_now;

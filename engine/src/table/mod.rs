@@ -28,7 +28,7 @@ pub(crate) use cache::BlockCache;
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
-pub use filter::KeyHash;
+pub use filter::{Filter, KeyHash, build as build_filter};
 pub use packing::unpack as unpack_block;
 pub use reader::{TableReader, TableRow};
 pub(crate) use statistics::{Positions, TableStatistics};

@@ -246,6 +246,7 @@ impl AggregateState {
             Accumulated::Extreme(extreme) => return Ok(extreme.clone()),
             // A sum wraps in its type; an average is in its range.
             Accumulated::Integer { sum, .. } if is_sum => Number::Integer(*sum as i64),
+            // As in Cassandra, the average of no integers is 0.
             Accumulated::Integer { sum, count } => {
                 Number::Integer(sum.checked_div(i128::from(*count)).unwrap_or(0) as i64)
             }

@@ -114,6 +114,12 @@ impl ResolvedFunction {
         }
         // Every other function returns null for a null argument.
         let Some(values) = arguments.iter().copied().collect::<Option<Vec<&[u8]>>>() else { return Ok(None) };
+        debug_assert_eq!(
+            values.len(),
+            self.argument_types.len(),
+            "a function gets the arguments it was resolved for"
+        );
+        // A function with fewer arguments does not look at these.
         let value = values.first().copied().unwrap_or_default();
         let second = values.get(1).copied().unwrap_or_default();
         match self.implementation {
@@ -140,6 +146,7 @@ impl ResolvedFunction {
     }
 
     fn argument_type(&self, index: usize) -> &CqlType {
+        debug_assert!(index < self.argument_types.len(), "{} has no argument {index}", self.qualified_name);
         self.argument_types.get(index).unwrap_or(&CqlType::Blob)
     }
 

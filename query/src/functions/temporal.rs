@@ -43,6 +43,7 @@ pub(super) fn now(function: TemporalFunction, context: &CallContext) -> Vec<u8> 
         TemporalFunction::CurrentTimestamp => millis.to_be_bytes().to_vec(),
         TemporalFunction::CurrentDate => {
             let days = millis.div_euclid(time::MILLISECONDS_PER_DAY);
+            // The clock is within the range of dates for five million years.
             time::date_from_days(days).unwrap_or_default().to_be_bytes().to_vec()
         }
         TemporalFunction::CurrentTime => {

@@ -91,6 +91,7 @@ impl DirectRows {
     pub fn write(&self, source: &SourceRow<'_>, now_seconds: u32, out: &mut Vec<u8>) -> Result<()> {
         let mut cells: [Option<&[u8]>; CELLS_MAX as usize] = [None; CELLS_MAX as usize];
         for cell in source.row.cells() {
+            // Columns that were added or dropped since the plan was made are not selected.
             let number = self.cell_of_column.get(cell.column as usize).copied().unwrap_or(NOT_SELECTED);
             if let Some(value) = cells.get_mut(usize::from(number))
                 && cell.is_live(now_seconds)
@@ -98,6 +99,7 @@ impl DirectRows {
                 *value = Some(cell.value);
             }
         }
+        // A position is its tag and its components; one without them fails below, where they are decoded.
         let mut rest = source.position.get(1..).unwrap_or_default();
         let mut decoded = 0;
         for part in &self.parts {

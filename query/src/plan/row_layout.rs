@@ -203,6 +203,7 @@ impl RowLayout {
         let Some(visibility) = &self.visibility else { return true };
         row.liveness().is_some_and(|liveness| !liveness.is_expired(now_seconds))
             || row.cells().any(|cell| {
+                // A column that this schema does not know was added later, so the plan's readers do not see it.
                 let visibility = visibility.get(cell.column as usize).copied().unwrap_or(Visibility::None);
                 visibility.shows(cell.timestamp) && cell.is_live(now_seconds)
             })
@@ -275,6 +276,7 @@ impl RowLayout {
         let mut pending = cells.next();
         while let Some(cell) = pending {
             pending = None;
+            // A column that this schema does not know was added later.
             let slot = self.slot_of_column.get(cell.column as usize).copied().unwrap_or(NOT_FETCHED);
             if slot == NOT_FETCHED {
                 pending = cells.next();

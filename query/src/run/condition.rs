@@ -82,7 +82,9 @@ fn condition_holds(
                 }
             };
             if is_list && key.first().is_some_and(|byte| byte & 0x80 != 0) {
-                let index = i32::from_be_bytes(key.as_ref().try_into().unwrap_or_default());
+                let index = key.as_ref().try_into().map(i32::from_be_bytes).map_err(|_| {
+                    RequestError::invalid(format!("Invalid list index for column {}", column.name))
+                })?;
                 return Err(RequestError::invalid(format!("Invalid negative list index {index}")));
             }
             match value {

@@ -32,6 +32,7 @@ pub struct PagingState {
 impl PagingState {
     /// Encodes the paging state for a client. `fingerprint` identifies the statement.
     pub fn encode(&self, fingerprint: u32) -> Vec<u8> {
+        debug_assert!(u16::try_from(self.partition_key.len()).is_ok(), "keys are limited by `full_key`");
         let mut out = Vec::with_capacity(32 + self.partition_key.len() + self.position.len());
         out.push(VERSION);
         out.extend_from_slice(&fingerprint.to_be_bytes());

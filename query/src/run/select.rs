@@ -62,6 +62,13 @@ pub struct PageBounds {
     pub bytes: usize,
 }
 
+/// A defect of the program: rows of a partition are taken or ended before it has begun.
+#[cold]
+fn no_partition() -> RequestError {
+    debug_assert!(false, "a partition with static content has a key");
+    RequestError::Server("the rows of a partition came without its key".to_owned())
+}
+
 /// A partition key, copied at the start of the partition. Most keys are short.
 type KeyBytes = SmallVec<[u8; 32]>;
 
@@ -230,7 +237,7 @@ impl<'p> SelectRun<'p> {
 
     /// Sets the static row of the partition in which the run continues.
     pub fn set_statics(&mut self, row: RowRef<'_>) -> Result<()> {
-        let key = self.partition.key.take().unwrap_or_default();
+        let key = self.partition.key.take().ok_or_else(no_partition)?;
         let statics = {
             let mut slots = SlotBuffer::default();
             let (now_seconds, scratch) = (self.now_seconds, &mut self.scratch);
@@ -425,7 +432,7 @@ impl<'p> SelectRun<'p> {
             return Ok(Flow::Continue);
         }
         let Some(statics) = self.partition.statics.take() else { return Ok(Flow::Continue) };
-        let key = self.partition.key.clone().unwrap_or_default();
+        let key = self.partition.key.clone().ok_or_else(no_partition)?;
         let source = SourceRow { partition_key: &key, position: STATIC_POSITION, row: RowRef::new(&[], 0) };
         let mut scratch = std::mem::take(&mut self.scratch);
         let outcome = self.take_with(&source, None, Some(&statics), &mut scratch);

@@ -57,6 +57,7 @@ pub fn decode_document(document: &[u8]) -> Result<Catalog, StoreError> {
 
 /// Encodes a document with its header.
 pub fn frame(version: u16, document: &[u8]) -> Vec<u8> {
+    debug_assert!(u32::try_from(document.len()).is_ok(), "a schema of 4 GiB");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + document.len());
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&version.to_be_bytes());

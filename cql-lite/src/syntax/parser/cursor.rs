@@ -107,6 +107,7 @@ impl<'a> Parser<'a> {
 
     /// The text of a token as written.
     pub(super) fn text_of(&self, token: Token) -> &'a str {
+        debug_assert!(self.text.get(token.span()).is_some(), "tokens lie in their text");
         self.text.get(token.span()).unwrap_or_default()
     }
 

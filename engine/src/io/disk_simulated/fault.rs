@@ -20,12 +20,15 @@ pub enum CrashStyle {
     RandomSectors,
     /// As `Prefix`, but the last sector contains only a part of the new bytes.
     TornSector,
+    /// As `RandomSectors`, but the sectors reach the disk in any order: where writes overlap, an earlier one may replace a later
+    /// one.
+    Unordered,
 }
 
 impl CrashStyle {
     /// Every style, for tests that try them all.
-    pub const ALL: [Self; 5] =
-        [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector];
+    pub const ALL: [Self; 6] =
+        [Self::KeepAll, Self::LoseAll, Self::Prefix, Self::RandomSectors, Self::TornSector, Self::Unordered];
 }
 
 /// The fault of a planted call.

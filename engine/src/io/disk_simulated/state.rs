@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+use super::corruption::{MemoryMapping, Persistence, ReadCorruption, flip};
 use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
 use crate::io::random::SplitMix64;
 
@@ -16,6 +18,12 @@ pub(super) struct PendingWrite {
     pub(super) number: u64,
     pub(super) offset: usize,
     pub(super) data: Bytes,
+}
+
+impl PendingWrite {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.offset < other.offset + other.data.len() && other.offset < self.offset + self.data.len()
+    }
 }
 
 #[derive(Debug, Default, Clone)]
@@ -101,6 +109,12 @@ pub(super) struct State {
     pub(super) faults: BTreeMap<u64, Fault>,
     pub(super) capacity_bytes: u64,
     pub(super) random: SplitMix64,
+    pub(super) read_corruption: Option<ReadCorruption>,
+    pub(super) corruption_random: SplitMix64,
+    pub(super) corrupt_reads: u64,
+    pub(super) overlapping_writes: u64,
+    /// The mappings that may still be in use, with the numbers of their files.
+    pub(super) mappings: Vec<(u64, Weak<MemoryMapping>)>,
 }
 
 fn errno(code: i32) -> io::Error {
@@ -191,6 +205,45 @@ impl State {
         self.inodes.get_mut(&number).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// What a read of a whole file returns.
+    pub(super) fn contents(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        let number = self.file_number(path)?;
+        let mut bytes = self.inode(number)?.current.clone();
+        let Some(corruption) = &self.read_corruption else { return Ok(bytes) };
+        let bits = corruption.draw(path, bytes.len(), &mut self.corruption_random);
+        if bits.is_empty() {
+            return Ok(bytes);
+        }
+        flip(&mut bytes, &bits);
+        let is_persistent = corruption.persistence == Persistence::Persistent;
+        self.corrupt_reads += 1;
+        if is_persistent {
+            let inode = self.inode(number)?;
+            inode.current.clone_from(&bytes);
+            flip(&mut inode.durable, &bits);
+        }
+        Ok(bytes)
+    }
+
+    /// Remembers a mapping, so that it can be made corrupt later.
+    pub(super) fn note_mapping(&mut self, path: &Path, mapping: &Arc<MemoryMapping>) -> io::Result<()> {
+        let number = self.file_number(path)?;
+        self.mappings.retain(|(_, mapping)| mapping.strong_count() > 0);
+        self.mappings.push((number, Arc::downgrade(mapping)));
+        Ok(())
+    }
+
+    pub(super) fn has_corrupt_mappings(&self) -> bool {
+        let live = self.mappings.iter().filter_map(|(_, mapping)| mapping.upgrade());
+        live.into_iter().any(|mapping| mapping.is_born_corrupt)
+    }
+
+    pub(super) fn mappings_of(&self, path: &Path) -> Vec<Arc<MemoryMapping>> {
+        let Ok(number) = self.file_number(path) else { return Vec::new() };
+        let of_file = self.mappings.iter().filter(|(mapped, _)| *mapped == number);
+        of_file.filter_map(|(_, mapping)| mapping.upgrade()).collect()
+    }
+
     pub(super) fn used_bytes(&self) -> u64 {
         self.inodes.values().map(|inode| inode.current.len() as u64).sum()
     }
@@ -218,8 +271,11 @@ impl State {
         self.next_write += 1;
         let data = data.slice(..written);
         let inode = self.inode(inode)?;
-        overlay(&mut inode.current, offset, &data);
-        inode.pending.push(PendingWrite { number, offset, data });
+        let write = PendingWrite { number, offset, data };
+        let overlaps = inode.pending.iter().any(|earlier| earlier.overlaps(&write));
+        overlay(&mut inode.current, offset, &write.data);
+        inode.pending.push(write);
+        self.overlapping_writes += u64::from(overlaps);
         Self::simple_fault(fault)
     }
 
@@ -291,6 +347,9 @@ impl State {
 impl Inode {
     /// Applies the effect of a crash to un-synced writes. `cut` is the number of the write at which prefixes end.
     pub(super) fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
+        if style == CrashStyle::Unordered {
+            self.land_in_any_order(random);
+        }
         for write in std::mem::take(&mut self.pending) {
             match style {
                 CrashStyle::RandomSectors => {
@@ -315,9 +374,28 @@ impl Inode {
                         }
                     }
                 }
-                CrashStyle::KeepAll | CrashStyle::LoseAll | CrashStyle::Prefix | CrashStyle::TornSector => {}
+                CrashStyle::KeepAll
+                | CrashStyle::LoseAll
+                | CrashStyle::Prefix
+                | CrashStyle::TornSector
+                | CrashStyle::Unordered => {}
             }
         }
         self.current.clone_from(&self.durable);
+    }
+
+    /// Each sector of each un-synced write survives with a chance of 3 in 4. They reach the disk in a random order, so an earlier
+    /// write may replace a later one.
+    fn land_in_any_order(&mut self, random: &mut SplitMix64) {
+        let writes = std::mem::take(&mut self.pending);
+        let mut pieces: Vec<_> = writes.iter().flat_map(|write| sectors(write.offset, &write.data)).collect();
+        for last in (1..pieces.len()).rev() {
+            pieces.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        for (offset, piece) in pieces {
+            if random.chance(3, 4) {
+                overlay(&mut self.durable, offset, piece);
+            }
+        }
     }
 }

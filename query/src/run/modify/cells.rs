@@ -173,7 +173,7 @@ impl CellWriter<'_> {
                     }
                 }
             }
-            _ => {}
+            other => debug_assert!(false, "{other} has no elements"),
         }
         Ok(())
     }

@@ -130,6 +130,7 @@ fn write_counters(
         rows.entry(position).or_default().push((column, delta));
     }
     for (position, deltas) in rows {
+        // A row that does not exist has no cells, as the empty one.
         let current = existing.row(&change.table, &change.key, &position)?.unwrap_or_default();
         let mut row = RowBuilder::new();
         for (column, delta) in deltas {
@@ -137,6 +138,7 @@ fn write_counters(
             let (clock, count) = cell
                 .filter(|cell| cell.kind == CellKind::Counter)
                 .and_then(|cell| counter::find(cell.value, write.counter_id))
+                // This node has not counted here yet.
                 .unwrap_or((0, 0));
             // A clock that starts from the write time outranks the clocks from before a deletion of the counter.
             let clock = (clock + 1).max(write.timestamp);

@@ -366,7 +366,7 @@ impl<'a> StatementWriter<'a> {
                     cells.remove(work, &path);
                 }
             }
-            _ => {}
+            other => debug_assert!(false, "{other} is no collection"),
         }
         Ok(())
     }
@@ -386,6 +386,7 @@ impl<'a> StatementWriter<'a> {
         let existing = self
             .existing
             .ok_or_else(|| RequestError::Server("lists are changed by their owner only".to_owned()))?;
+        // A row that does not exist has no cells, as the empty one.
         let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
         let hidden_until = self.plan.table.hidden_until(column.id);
         let stored = RowRef::new(&bytes, 0)

@@ -35,7 +35,9 @@ pub fn keyspace(keyspace: &Keyspace) -> String {
 /// The class comes first, by its short name.
 fn replication(replication: &Replication) -> String {
     let mut options = replication.to_map();
-    let class = options.remove("class").unwrap_or_default();
+    let class = options.remove("class");
+    debug_assert!(class.is_some(), "every replication has a class");
+    let class = class.unwrap_or_default();
     let class = class.strip_prefix(STRATEGY_PACKAGE).unwrap_or(&class);
     let options = options.iter().map(|(name, value)| format!(", {}: {}", string(name), string(value)));
     format!("{{'class': {}{}}}", string(class), options.collect::<String>())
