@@ -47,6 +47,7 @@ pub(super) async fn run_lane(
 ) -> Result<(), TransferError> {
     let mut pace = Pace::new(attempt.rate);
     for unit in &lane.units {
+        // A task without progress begins at its start.
         let known = attempt.progress.get(&unit.key).cloned().unwrap_or_default();
         if !known.is_done {
             run_unit(&context, &lane, unit, &attempt, known, &mut pace).await?;

@@ -121,8 +121,9 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
             stored.is_done = true;
             continue;
         }
-        let Some(cell) = view.row.cells().next() else { continue };
-        let Some((&UNIT_TAG, unit)) = name.split_first() else { continue };
+        let (Some(cell), Some((&UNIT_TAG, unit))) = (view.row.cells().next(), name.split_first()) else {
+            return Err(damaged(&"a row is of no kind"));
+        };
         let unit = unit.try_into().map_err(|error| damaged(&error))?;
         let progress = postcard::from_bytes(cell.value).map_err(|error| damaged(&error))?;
         stored.units.insert(UnitKey(unit), progress);

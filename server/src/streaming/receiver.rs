@@ -150,6 +150,7 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
             plan.clone()
         } else {
             let mut plans = sides.plan(&keyspace.replication, &view.alive);
+            // The plan has members that gain something.
             let plan = plans.remove(&context.node.host_id).unwrap_or_default();
             known.push((&keyspace.replication, plan.clone()));
             plan

@@ -97,6 +97,10 @@ fn server(error: &dyn std::fmt::Display) -> RequestError {
     RequestError::Server(format!("hints: {error}"))
 }
 
+fn damaged(what: &'static str) -> RequestError {
+    server(&format_args!("the stored hints are damaged: {what} cannot be read"))
+}
+
 /// Stores a hint for a mutation that was written at `begun_micros`. True when the hint is durable or is not needed
 /// any more.
 pub async fn store(
@@ -270,16 +274,15 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
                         let Some(cell) = view.row.cells().next() else { continue };
                         if view.partition_key == TRUNCATIONS {
                             let table = view.position.get(1..).and_then(|id| id.try_into().ok());
-                            if let (Some(table), Ok(time)) = (table, cell.value.try_into()) {
-                                let time = i64::from_be_bytes(time);
-                                context
-                                    .replication()
-                                    .hints
-                                    .truncated
-                                    .borrow_mut()
-                                    .insert(TableId(table), time);
-                            }
-                        } else if let Ok(target) = Uuid::from_slice(view.partition_key) {
+                            // A truncation that is passed over would let deleted rows come back.
+                            let (Some(table), Ok(time)) = (table, cell.value.try_into()) else {
+                                return Err(damaged("a truncation"));
+                            };
+                            let mut truncated = context.replication().hints.truncated.borrow_mut();
+                            truncated.insert(TableId(table), i64::from_be_bytes(time));
+                        } else {
+                            let target =
+                                Uuid::from_slice(view.partition_key).map_err(|_| damaged("a target"))?;
                             let known = context.replication().hints.target(target);
                             known.bytes.set(known.bytes.get() + cell.value.len() as u64);
                             context.metrics.hints_pending_bytes.add(cell.value.len() as i64);
@@ -310,7 +313,11 @@ pub fn table_by_id(catalog: &Catalog, id: &TableId) -> Option<std::sync::Arc<Tab
 
 /// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    let view = mutation.view().ok()?;
+    let Ok(view) = mutation.view() else {
+        debug_assert!(false, "a stored mutation can be read");
+        tracing::error!("a stored mutation cannot be read; it is dropped");
+        return None;
+    };
     let table = table_by_id(&context.catalog(), &view.table)?;
     if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;
