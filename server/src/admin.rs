@@ -212,6 +212,7 @@ impl Admin for NodeAdmin {
 
     fn metrics_text(&self) -> BoxFuture<'_, String> {
         async move {
+            // A shard that does not answer is stopping: its gauges end at 0, and the counters are shown all the same.
             let shards = self
                 .on_every_shard(|context| {
                     Box::pin(

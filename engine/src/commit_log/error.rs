@@ -23,6 +23,11 @@ pub enum CommitLogError {
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    #[error(
+        "two reads of the end of the commit log differ, in {}; nothing was changed, another start may succeed",
+        path.display()
+    )]
+    Unstable { path: PathBuf },
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
 }

@@ -104,6 +104,16 @@ impl Progress {
         }
     }
 
+    fn unstable(&self, path: &Path) -> Result<(), CommitLogError> {
+        match self.damage {
+            DamagePolicy::Refuse => Err(CommitLogError::Unstable { path: path.to_path_buf() }),
+            DamagePolicy::Skip => {
+                warn!(path = %path.display(), "two reads of the end of the commit log differ");
+                Ok(())
+            }
+        }
+    }
+
     /// Appends the segment's records to `out`. Returns whether the segment has any group of the log.
     fn read(
         &mut self,
@@ -259,16 +269,15 @@ impl Replay {
     /// Reads the files again that no later segment vouches for. A bit that only one read flips must not pass for the torn end of the
     /// log: the groups behind it would be lost.
     async fn confirm_end(&self) -> Result<(), CommitLogError> {
-        const REASON: &str = "two reads of the end of the log differ";
         if let Some(stop) = &self.progress.stopped_at
             && self.disk.read(&stop.path).await? != stop.bytes
         {
-            self.progress.damaged(&stop.path, stop.offset, REASON)?;
+            self.progress.unstable(&stop.path)?;
         }
         for empty in &self.without_groups {
             let path = file_path(&self.directory, Role::Segment, empty.number);
             if crc32fast::hash(&self.disk.read(&path).await?) != empty.crc32 {
-                self.progress.damaged(&path, 0, REASON)?;
+                self.progress.unstable(&path)?;
             }
         }
         Ok(())

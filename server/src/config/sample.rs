@@ -18,7 +18,9 @@ const WIDTH: usize = 120;
 
 /// The file with every setting.
 pub fn sample() -> String {
-    let values = toml::Table::try_from(Config::examples()).unwrap_or_default();
+    let values = toml::Table::try_from(Config::examples());
+    debug_assert!(values.is_ok(), "the examples can be written");
+    let values = values.unwrap_or_default();
     let mut text = HEAD.to_owned();
     for (section, about) in SECTIONS {
         let head = format!("# --- {section} ");

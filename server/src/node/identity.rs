@@ -53,6 +53,10 @@ impl Identity {
         };
         if let Some(bytes) = files.load(FILE).await? {
             let identity: Self = serde_json::from_slice(&bytes).map_err(damaged)?;
+            if identity.format != FORMAT {
+                let message = format!("format {} is unknown", identity.format);
+                return Err(StartError::Damaged { path: files.path(FILE), message });
+            }
             return match shards {
                 Some(asked) if asked != identity.shards => {
                     Err(StartError::ShardCount { stored: identity.shards, asked })
@@ -91,5 +95,29 @@ impl Identity {
         let bytes = serde_json::to_vec_pretty(self)
             .map_err(|error| StartError::Damaged { path: files.path(FILE), message: error.to_string() })?;
         Ok(files.replace(FILE, Bytes::from(bytes)).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use helenus_engine::io::SimulatedDisk;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_of_an_unknown_format_is_refused() {
+        futures::executor::block_on(async {
+            let disk = Arc::new(SimulatedDisk::new(1));
+            let files = NodeFiles::open(disk, PathBuf::from("/node")).await.unwrap();
+            let new = || Identity::with_tokens(Uuid::from_u128(1), 2, 4);
+            let identity = Identity::load_or_store(&files, Some(2), new).await.unwrap();
+            assert_eq!(Identity::load_or_store(&files, None, || unreachable!()).await.unwrap(), identity);
+            Identity { format: FORMAT + 1, ..identity }.store(&files).await.unwrap();
+            let refused = Identity::load_or_store(&files, None, || unreachable!()).await.unwrap_err();
+            assert!(refused.to_string().contains("node.json"), "{refused}");
+        });
     }
 }

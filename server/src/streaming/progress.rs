@@ -114,6 +114,7 @@ pub fn load(context: &ShardContext, epoch: u64) -> Result<StoredProgress> {
             stored.is_done = true;
             continue;
         }
+        // A task of another version: its data is streamed again.
         let Some((&TASK_TAG, unit)) = name.split_first() else { continue };
         let unit = unit.try_into().map_err(|error| damaged(&error))?;
         let progress = postcard::from_bytes(row.value).map_err(|error| damaged(&error))?;

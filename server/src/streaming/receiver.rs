@@ -22,7 +22,7 @@ use super::plan::{FetchPlan, Sides};
 use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
 use super::ranges::intervals;
 use super::replicated_tables;
-use super::session::run_lane;
+use super::session::run_session;
 use crate::coordinator::paxos;
 use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
@@ -150,6 +150,7 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
             plan.clone()
         } else {
             let mut plans = sides.plan(&keyspace.replication, &view.alive);
+            // The plan has members that gain something.
             let plan = plans.remove(&context.node.host_id).unwrap_or_default();
             known.push((&keyspace.replication, plan.clone()));
             plan
@@ -235,7 +236,7 @@ async fn fetch_all(
         async move {
             let cancel = attempt.clone();
             let outcome = context
-                .run_on(shard, move |context| Box::pin(run_lane(context, session, attempt)))
+                .run_on(shard, move |context| Box::pin(run_session(context, session, attempt)))
                 .await
                 .map_err(TransferError::from)
                 .and_then(|outcome| outcome);

@@ -142,6 +142,7 @@ pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Re
                     let own = ranges.filter(|(_, replicas)| replicas.contains(&context.node.host_id));
                     own.map(|(range, _)| range).collect()
                 })
+                // A table that was dropped meanwhile: only an estimate depends on it.
                 .unwrap_or_default();
             let share = |intervals: &[RangeInclusive<i64>]| share_of_ring(intervals);
             let (asked, held) = (share(&intervals(ranges)), share(&intervals(&held)));

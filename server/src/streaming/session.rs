@@ -40,28 +40,29 @@ const RETRY_PAUSES: [Duration; 3] =
 const TURN_BYTES: usize = 32 << 10;
 
 /// Streams all tasks of a session, one after the other.
-pub(super) async fn run_lane(
+pub(super) async fn run_session(
     context: Rc<ShardContext>,
     session: StreamSession,
     attempt: Arc<Attempt>,
 ) -> Result<(), TransferError> {
-    let mut pace = RateLimiter::new(attempt.rate);
+    let mut limiter = RateLimiter::new(attempt.rate);
     for task in &session.tasks {
+        // A task without progress begins at its start.
         let known = attempt.progress.get(&task.key).cloned().unwrap_or_default();
         if !known.is_done {
-            run_unit(&context, &session, task, &attempt, known, &mut pace).await?;
+            run_task(&context, &session, task, &attempt, known, &mut limiter).await?;
         }
     }
     Ok(())
 }
 
-async fn run_unit(
+async fn run_task(
     context: &Rc<ShardContext>,
     session: &StreamSession,
     task: &StreamTask,
     attempt: &Attempt,
     mut progress: StreamTaskProgress,
-    pace: &mut RateLimiter,
+    limiter: &mut RateLimiter,
 ) -> Result<(), TransferError> {
     let wanted = progress.wanted.clone();
     let mut next = fetch(context, session, task, attempt, &wanted, progress.resume.clone()).await?;
@@ -71,7 +72,7 @@ async fn run_unit(
     let (mut earlier, mut stores_progress) = (None::<Earlier<'_>>, true);
     while let Some(Fetched { piece, asked_micros }) = next.take() {
         let bytes = piece.mutations.len() as u64;
-        pace.spend(bytes, &*context.clock).await;
+        limiter.spend(bytes, &*context.clock).await;
         progress.bytes += bytes;
         progress.resume.clone_from(&piece.resume);
         let resume = piece.resume.clone();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_engine::io::{CrashStyle, Fault, SplitMix64};
+use helenus_engine::io::{CrashStyle, Fault, Persistence, ReadCorruption, SplitMix64};
 
 use crate::machine::Machine;
 use crate::network::Link;
@@ -23,6 +23,10 @@ const RESTART_MS: u64 = 5_000;
 const CLOCK_MS: u64 = 500;
 /// Most bytes for which a full disk still has room.
 const LAST_BYTES: u64 = 20_000;
+/// Time after which a machine with corrupt reads comes back.
+const CORRUPT_RESTART_MS: u64 = 100;
+/// Most flipped bits of a corrupt read.
+const CORRUPT_BITS_MAX: u64 = 3;
 /// Longest sync of a slow disk.
 const SLOW_MAX: Duration = Duration::from_secs(1);
 
@@ -143,6 +147,21 @@ fn begin(
             machine.disk.fail_at(machine.disk.operations() + random.below(30), Fault::Error);
             later(world, duration_ms, move |world| restart_if_failed(world, machine));
         }
+        FaultKind::CorruptReads => {
+            machine.disk.set_read_corruption(Some(ReadCorruption {
+                // The files beside the shards are read at the start only. Some are JSON without a checksum.
+                path_contains: "shard-".to_owned(),
+                reads_per_mille: 20 + random.below(200),
+                bits_max: CORRUPT_BITS_MAX,
+                persistence: Persistence::Transient,
+            }));
+            // Most files are read at the start.
+            crash_and_restart(world, machine.clone(), style(random), CORRUPT_RESTART_MS);
+            later(world, CORRUPT_RESTART_MS + duration_ms, move |world| {
+                end_corruption(&machine);
+                boot(world, machine);
+            });
+        }
         FaultKind::Join => transitions::join(world),
         FaultKind::Leave => transitions::leave(world, random),
         FaultKind::Remove => transitions::remove(world, random),
@@ -190,6 +209,14 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
     }
 }
 
+/// Ends the corruption of reads. Corrupt mappings end with their process.
+fn end_corruption(machine: &Machine) {
+    machine.disk.set_read_corruption(None);
+    if machine.disk.has_corrupt_mappings() {
+        machine.crash(CrashStyle::KeepAll);
+    }
+}
+
 /// Switches a machine on, if it is a member or about to become one.
 pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
     if machine.is_running() || !machine.is_member() {
@@ -211,7 +238,9 @@ fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
         return;
     }
     let is_excused =
-        world.plan.faults.iter().any(|kind| matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync));
+        world.plan.faults.iter().any(|kind| {
+            matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync | FaultKind::CorruptReads)
+        });
     // A crash during the start has stopped the node already.
     if machine.is_running() {
         if error.contains("the clocks are") {
@@ -245,6 +274,7 @@ pub async fn heal(world: &Rc<World>) {
         machine.pace.set_slow(None);
         machine.disk.set_capacity_bytes(u64::MAX);
         machine.disk.clear_faults();
+        end_corruption(machine);
     }
     let patience = if world.plan.changes_members() { TRANSITIONS_MAX } else { START_MAX };
     let deadline = world.trace.now_micros() + patience.as_micros() as u64;

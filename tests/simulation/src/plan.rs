@@ -30,6 +30,8 @@ pub enum FaultKind {
     FullDisk,
     /// A sync fails.
     FailedSync,
+    /// A node restarts, and reads of its disk return flipped bits for a while.
+    CorruptReads,
     /// A new node joins.
     Join,
     /// A node leaves with its data.
@@ -39,7 +41,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -50,6 +52,7 @@ impl FaultKind {
         Self::SlowDisk,
         Self::FullDisk,
         Self::FailedSync,
+        Self::CorruptReads,
         Self::Join,
         Self::Leave,
         Self::Remove,
@@ -57,7 +60,15 @@ impl FaultKind {
 
     /// Whether a node may lose data that was not durable: hints of unacknowledged writes, for example.
     pub fn kills_nodes(self) -> bool {
-        matches!(self, Self::Crash | Self::PowerLoss | Self::FullDisk | Self::FailedSync | Self::Remove)
+        matches!(
+            self,
+            Self::Crash
+                | Self::PowerLoss
+                | Self::FullDisk
+                | Self::FailedSync
+                | Self::CorruptReads
+                | Self::Remove
+        )
     }
 }
 

@@ -35,6 +35,7 @@ pub async fn begin(files: &NodeFiles, now_micros: i64) -> Result<u64> {
             stored.generation
         }
     };
+    // A clock before 1970 counts as 1970: the stored number is higher.
     let now = u64::try_from(now_micros).unwrap_or(0);
     let generation = now.max(last.saturating_add(ROOM));
     if generation > now {

@@ -108,14 +108,20 @@ fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>,
 }
 
 /// The coordinator's time of a batch.
-fn created_micros(position: &[u8]) -> i64 {
-    position.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
+fn created_micros(position: &[u8]) -> Result<i64> {
+    let bytes = position.get(1..).and_then(|rest| rest.first_chunk::<8>());
+    // A default would make the batch look old, and drop it.
+    bytes.map(|bytes| i64::from_be_bytes(*bytes)).ok_or_else(|| malformed(&"a position is cut short"))
 }
 
 /// The mutations of a batch that may still be applied: their tables exist and keep tombstones long enough.
-fn applicable(context: &ShardContext, position: &[u8], mutations: &[Mutation]) -> Vec<PartitionMutation> {
-    let created = created_micros(position);
-    mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect()
+fn applicable(
+    context: &ShardContext,
+    position: &[u8],
+    mutations: &[Mutation],
+) -> Result<Vec<PartitionMutation>> {
+    let created = created_micros(position)?;
+    Ok(mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect())
 }
 
 /// Replays at the start the batches that a crash of this node has left, where their partitions are only here. The others wait
@@ -130,11 +136,15 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
         // Mutations of tables that were dropped since then are left out.
         let catalog = context.catalog_view().clone();
         let known = mutations.into_iter().filter_map(|mutation| {
-            let view = mutation.view().ok()?;
-            let (token, table) = (view.token, catalog.table(view.table)?.clone());
-            Some(PartitionMutation { token, table, mutation })
+            let (token, table_id) = match mutation.view() {
+                Ok(view) => (view.token, view.table),
+                Err(error) => return Some(Err(malformed(&error))),
+            };
+            let table = catalog.table(table_id)?.clone();
+            Some(Ok(PartitionMutation { token, table, mutation }))
         });
-        if only_here::apply(context, known.collect()).await?.is_empty() {
+        let known = known.collect::<Result<_>>()?;
+        if only_here::apply(context, known).await?.is_empty() {
             remove(context, &position)?;
             count += 1;
         } else {
@@ -191,7 +201,7 @@ pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
 
 async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
     for (_, mutations) in read(context, Some(position))? {
-        let changes = applicable(context, position, &mutations);
+        let changes = applicable(context, position, &mutations)?;
         let delivered =
             futures::future::join_all(changes.into_iter().map(|change| deliver(context, change))).await;
         if delivered.contains(&false) {

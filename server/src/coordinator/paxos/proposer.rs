@@ -294,6 +294,7 @@ impl<R> Proposer<R> {
     /// Called when a quorum has answered the question for promises.
     fn promised(&mut self, promises: Vec<(usize, Promise<R>)>) -> Step<R> {
         let Some(ballot) = self.ballot else { return Step::Again { is_contended: false } };
+        debug_assert!(!promises.is_empty(), "a quorum has promised");
         let low_bound =
             promises.iter().map(|(_, promise)| promise.low_bound_micros).max().unwrap_or(i64::MIN);
         let latest = promises
@@ -372,6 +373,7 @@ impl<R> Proposer<R> {
             match latest.trail.tells_of(&open.origin) {
                 Some(true) => {
                     let Proposal { origin, mutation, trail } = open.clone();
+                    debug_assert!(mutation.is_some(), "the caller's own proposals have a mutation");
                     let mutation = mutation.unwrap_or_default();
                     return Some(Step::Agreed(Commit { ballot: origin, origin, mutation, trail }));
                 }

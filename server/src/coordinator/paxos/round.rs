@@ -232,6 +232,7 @@ impl Rounds<'_> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let is_prepare = matches!(question, Question::Prepare { .. });
         let left = self.left();
+        debug_assert_eq!(participants.members.len(), participants.is_alive.len());
         for (number, member) in participants.members.iter().enumerate() {
             let is_read = is_prepare && number < participants.electorate.natural;
             let request = PaxosRequest {

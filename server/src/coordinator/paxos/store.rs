@@ -126,7 +126,8 @@ fn decode(row: RowRef<'_>) -> Result<Registers, StoreError> {
                 registers.committed = Some(Commit { ballot, origin, mutation: mutation.to_vec(), trail });
             }
             LOW_BOUND => registers.low_bound_micros = ballot.micros,
-            _ => {}
+            // Possibly a promise of a newer program: it must not be passed over.
+            _ => return Err(StoreError::Damaged("an unknown register")),
         }
     }
     Ok(registers)
@@ -147,8 +148,11 @@ fn decode_accepted(ballot: Ballot, rest: &[u8]) -> Result<Option<Accepted>, Stor
     Ok(Some(Accepted { ballot, proposal: Proposal { origin, mutation, trail } }))
 }
 
+const _: () = assert!(Trail::MAX <= u8::MAX as usize, "the number of origins is stored in one byte");
+
 fn encode_trail(trail: &Trail, out: &mut Vec<u8>) {
     out.extend_from_slice(&trail.complete_above_micros.to_be_bytes());
+    // More may come in a message of another node; the rest is unknown then.
     let origins = trail.origins.get(..Trail::MAX).unwrap_or(&trail.origins);
     out.push(origins.len() as u8);
     for origin in origins {

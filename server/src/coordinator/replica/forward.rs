@@ -76,17 +76,14 @@ impl From<Failure> for LeadError {
 /// Sends the statements to a leader, which executes them and replicates the result at the client's level.
 pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
     loop {
-        let (epoch, leader) = match leader(context, &led)? {
-            None => (None, None),
-            Some((epoch, leader)) => (Some(epoch), leader),
-        };
-        let outcome = match leader {
-            None => {
+        let outcome = match leader(context, &led)? {
+            Some((epoch, Some(leader))) => forward(context, &leader, epoch, &led).await,
+            here => {
+                let epoch = here.map(|(epoch, _)| epoch);
                 let owner = context.node.shard_of(led.token);
                 let led = led.clone();
                 context.run_on(owner, move |context| Box::pin(lead(context, epoch, led))).await?
             }
-            Some(leader) => forward(context, &leader, epoch.unwrap_or_default(), &led).await,
         };
         match outcome {
             Ok(()) => return Ok(()),

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
 use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use uuid::Uuid;
@@ -88,6 +88,10 @@ struct Hint {
     position: Vec<u8>,
     created_micros: i64,
     mutation: Bytes,
+}
+
+fn damaged(what: &str) -> RequestError {
+    RequestError::Server(format!("the stored hints are damaged: {what} cannot be read"))
 }
 
 /// Stores a hint for a mutation that was written at `begun_micros`. True when the hint is durable or is not needed
@@ -233,7 +237,7 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
         let next = {
             let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
             while let Some(row) = scan.next()? {
-                note_stored(context, &row);
+                note_stored(context, &row)?;
             }
             scan.resume_bound()?
         };
@@ -245,23 +249,31 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-fn note_stored(context: &ShardContext, row: &PrivateRow<'_>) {
+fn note_stored(context: &ShardContext, row: &PrivateRow<'_>) -> Result<()> {
     let hints = &context.replication().hints;
     if row.partition == TRUNCATIONS {
         let table = row.position.get(1..).and_then(|id| id.try_into().ok());
-        if let (Some(table), Ok(time)) = (table, row.value.try_into()) {
-            hints.truncated.borrow_mut().insert(TableId(table), i64::from_be_bytes(time));
-        }
-    } else if let Ok(target) = Uuid::from_slice(row.partition) {
+        // A truncation that is passed over would let deleted rows come back.
+        let (Some(table), Ok(time)) = (table, row.value.try_into()) else {
+            return Err(damaged("a truncation"));
+        };
+        hints.truncated.borrow_mut().insert(TableId(table), i64::from_be_bytes(time));
+    } else {
+        let target = Uuid::from_slice(row.partition).map_err(|_| damaged("a target"))?;
         let known = hints.target(target);
         known.bytes.set(known.bytes.get() + row.value.len() as u64);
         context.metrics.hints_pending_bytes.add(row.value.len() as i64);
     }
+    Ok(())
 }
 
 /// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    let view = mutation.view().ok()?;
+    let Ok(view) = mutation.view() else {
+        debug_assert!(false, "a stored mutation can be read");
+        tracing::error!("a stored mutation cannot be read; it is dropped");
+        return None;
+    };
     let table = context.catalog_view().table(view.table)?.clone();
     if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;

@@ -14,7 +14,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
-use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, forget_bytes, remove};
+use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, damaged, forget_bytes, remove};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::hints::target::HintTarget;
@@ -69,10 +69,7 @@ async fn hand_over_to(
             return Ok(true);
         }
         for hint in &chunk {
-            let mutation = Mutation::from_bytes(hint.mutation.clone()).ok();
-            if let Some(change) =
-                mutation.and_then(|mutation| revive(context, &mutation, hint.created_micros))
-            {
+            if let Some(change) = change_of(context, hint) {
                 let shard = shard_of(change.token, u32::from(keeper.shard_count), IGNORE_MSB) as u16;
                 let request = ReplicaRequest::KeepHint {
                     target: host_id,
@@ -198,7 +195,7 @@ async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &HintTa
                     return Ok(chunk);
                 }
                 let Some(created) = row.position.get(1..9).and_then(|bytes| bytes.try_into().ok()) else {
-                    continue;
+                    return Err(damaged("a hint"));
                 };
                 bytes += row.value.len();
                 chunk.push(Hint {
@@ -217,12 +214,21 @@ async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &HintTa
     }
 }
 
+/// The mutation of a hint; `None` if it must not be applied any more.
+fn change_of(context: &ShardContext, hint: &Hint) -> Option<PartitionMutation> {
+    match Mutation::from_bytes(hint.mutation.clone()) {
+        Ok(mutation) => revive(context, &mutation, hint.created_micros),
+        Err(error) => {
+            debug_assert!(false, "a stored hint can be read: {error}");
+            tracing::error!(%error, "a stored hint cannot be read; it is dropped");
+            None
+        }
+    }
+}
+
 /// Delivers one hint. True when it need not be kept any more.
 async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bool {
-    let change = Mutation::from_bytes(hint.mutation.clone())
-        .ok()
-        .and_then(|mutation| revive(context, &mutation, hint.created_micros));
-    let Some(change) = change else {
+    let Some(change) = change_of(context, hint) else {
         context.metrics.hints_dropped.increment();
         return true;
     };
