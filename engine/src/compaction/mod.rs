@@ -1,5 +1,5 @@
 //! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), and its rate
-//! ([`pace`]).
+//! ([`rate_limiter`]).
 
 mod choice;
 mod dropped;

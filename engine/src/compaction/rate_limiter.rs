@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn a_task_waits_for_its_bytes() {
         let clock = ManualClock::new(0);
-        let mut pace = RateLimiter::new(Some(1000));
+        let mut limiter = RateLimiter::new(Some(1000));
         let mut second = std::pin::pin!(async {
-            pace.spend(500, &clock).await;
-            pace.spend(500, &clock).await;
+            limiter.spend(500, &clock).await;
+            limiter.spend(500, &clock).await;
         });
         assert!(second.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_millis(500));
@@ -64,9 +64,9 @@ mod tests {
     #[test]
     fn time_that_was_not_used_is_lost() {
         let clock = ManualClock::new(0);
-        let mut pace = RateLimiter::new(Some(1000));
+        let mut limiter = RateLimiter::new(Some(1000));
         clock.advance(Duration::from_secs(45));
-        let mut task = std::pin::pin!(pace.spend(1000, &clock));
+        let mut task = std::pin::pin!(limiter.spend(1000, &clock));
         assert!(task.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_millis(979));
         assert!(task.as_mut().now_or_never().is_none());

@@ -38,7 +38,7 @@ pub struct CompactionTask {
     /// A new output is begun at the first partition after this size.
     pub max_output_bytes: Option<u64>,
     pub file_options: TableOptions,
-    pub pace: RateLimiter,
+    pub limiter: RateLimiter,
 }
 
 /// The state of a running merge.
@@ -155,12 +155,12 @@ impl Merge {
         self.write_range_tombstones(None).await
     }
 
-    /// Lets other tasks run and keeps the pace.
+    /// Lets other tasks run and keeps the rate limit.
     async fn pause(&mut self) {
         let bytes = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
         let fresh = bytes.saturating_sub(self.paced_bytes);
         self.paced_bytes = self.paced_bytes.max(bytes);
-        self.task.pace.spend(fresh, &*self.context.clock).await;
+        self.task.limiter.spend(fresh, &*self.context.clock).await;
         yield_now().await;
     }
 

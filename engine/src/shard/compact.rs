@@ -162,7 +162,7 @@ impl Shard {
                 .collect(),
             max_output_bytes: choice.max_output_bytes,
             file_options: options.writer.clone(),
-            pace: RateLimiter::new(self.options.compaction_bytes_per_second),
+            limiter: RateLimiter::new(self.options.compaction_bytes_per_second),
         }
     }
 

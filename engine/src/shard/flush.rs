@@ -59,7 +59,7 @@ async fn write_memtable(
     options: FileOptions,
     hurries: Arc<AtomicBool>,
 ) -> Result<(), TableError> {
-    let mut pace = RateLimiter::new(Some(BYTES_PER_SECOND));
+    let mut limiter = RateLimiter::new(Some(BYTES_PER_SECOND));
     let mut paced_bytes = 0;
     let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
     let mut key = Vec::new();
@@ -82,7 +82,7 @@ async fn write_memtable(
             if fresh_bytes >= BYTES_PER_TURN {
                 paced_bytes += fresh_bytes;
                 if !hurries.load(Ordering::Relaxed) {
-                    pace.spend(fresh_bytes, &*context.clock).await;
+                    limiter.spend(fresh_bytes, &*context.clock).await;
                 }
             }
             let shadow = partition.covering(position);
