@@ -203,6 +203,13 @@ fn keyed_plan(
     scope: &Scope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
+    for relation in relations {
+        if let ast::Relation::Contains { key, .. } = relation {
+            let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
+            let key = if *key { " KEY" } else { "" };
+            return Err(RequestError::invalid(format!("Cannot use {statement} with CONTAINS{key}")));
+        }
+    }
     let restrictions = resolve_relations(relations, scope, table, markers)?;
     let (partition, clustering) = keys_of(restrictions, table, kind)?;
     let conditions =
@@ -271,7 +278,7 @@ fn keys_of(
     let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
     let filtered: Vec<usize> =
         restrictions.filters.iter().flat_map(|filter| filter.subject.columns().to_vec()).collect();
-    let values: Vec<usize> =
+    let values: BTreeSet<usize> =
         filtered.iter().copied().filter(|&i| !table.columns[i].is_primary_key()).collect();
     if !values.is_empty() {
         return Err(RequestError::invalid(format!(
@@ -279,7 +286,7 @@ fn keys_of(
             list_names(values.iter().map(|&index| &table.columns[index]))
         )));
     }
-    match &restrictions.partition {
+    let keys = match &restrictions.partition {
         PartitionRestriction::Range(TokenRange { lower: None, upper: None }) => {
             let restricted_otherwise = filtered.iter().any(|&index| {
                 table.columns[index].is_partition_key() && !restrictions.equal_columns.contains(&index)
@@ -302,13 +309,13 @@ fn keys_of(
                 list_names(missing)
             )));
         }
-        PartitionRestriction::Keys(_) if restrictions.key_tokens.is_none() => {}
+        PartitionRestriction::Keys(keys) if restrictions.key_tokens.is_none() => keys.clone(),
         PartitionRestriction::Range(_) | PartitionRestriction::Keys(_) => {
             return Err(RequestError::invalid(format!(
                 "The token function cannot be used in WHERE clauses for {statement} statements"
             )));
         }
-    }
+    };
     check_clustering(&restrictions, table)?;
     if !restrictions.filters.is_empty() {
         return Err(RequestError::invalid(format!(
@@ -316,10 +323,7 @@ fn keys_of(
             list_names(filtered.iter().map(|&index| &table.columns[index]))
         )));
     }
-    match restrictions.partition {
-        PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
-        PartitionRestriction::Range(_) => Err(RequestError::invalid("The partition key is not restricted")),
-    }
+    Ok((keys, restrictions.clustering))
 }
 
 fn check_conditional(plan: &ModifyPlan) -> Result<()> {

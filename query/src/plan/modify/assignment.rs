@@ -25,8 +25,20 @@ pub(super) fn check_set_twice(
                 | Operation::Add(_)
                 | Operation::Subtract(_)
                 | Operation::Prepend(_)
+                | Operation::CounterAdd(_)
+                | Operation::CounterSubtract(_)
         )
     };
+    if let ast::AssignmentOperation::SetField { field, .. } = &assignment.operation
+        && let CqlType::UserType { definition, .. } = &column.column_type
+        && let Some(this) = definition.field_index(field.as_str())
+        && operations.iter().any(|other| {
+            other.column == index
+                && matches!(other.operation, Operation::SetField { field, .. } if usize::from(field) == this)
+        })
+    {
+        return Err(RequestError::Syntax(format!("Multiple incompatible setting of column {}", column.name)));
+    }
     let this_is_partial = !matches!(assignment.operation, ast::AssignmentOperation::Set(_));
     let twice = operations
         .iter()

@@ -70,10 +70,17 @@ impl Ddl<'_> {
             }
             refuse_time_to_live_of_counters(&table)?;
         }
-        if !is_valid_name(name, MAX_TABLE_NAME_LENGTH) {
-            return invalid(format!(
-                "{}: Table name must not be empty, more than {MAX_TABLE_NAME_LENGTH} characters long, or contain \
-                 non-alphanumeric-underscore characters (got \"{name}\")",
+        if name.len() > MAX_TABLE_NAME_LENGTH {
+            return configuration(format!(
+                "{}: Table name must not be more than {MAX_TABLE_NAME_LENGTH} characters long (got {} characters \
+                 for \"{name}\")",
+                table.full_name(),
+                name.len()
+            ));
+        }
+        if !is_valid_name(name) {
+            return configuration(format!(
+                "{}: Table name must not be empty or not contain non-alphanumeric-underscore characters (got \"{name}\")",
                 table.full_name()
             ));
         }

@@ -27,6 +27,8 @@ const NO_EFFECT: [&str; 4] = [
 /// Sub-options of size tiers. Helenus has none for leveled compaction: its level 0 is compacted as a whole.
 const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
 
+const THRESHOLDS: [&str; 2] = ["min_threshold", "max_threshold"];
+
 /// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompactionClass {
@@ -70,9 +72,9 @@ impl CompactionClass {
         })
     }
 
-    /// Whether the strategy uses `min_threshold` and `max_threshold`.
+    /// Whether the strategy has `min_threshold` and `max_threshold`. Leveled compaction only shows them.
     fn has_thresholds(self) -> bool {
-        matches!(self, Self::SizeTiered | Self::TimeWindow)
+        self != Self::Unified
     }
 }
 
@@ -105,7 +107,9 @@ impl Compaction {
         let mut map = self.to_map();
         map.retain(|name, _| !NO_EFFECT.contains(&name.as_str()));
         if self.class == CompactionClass::Leveled {
-            map.retain(|name, _| !SIZE_TIERED.contains(&name.as_str()));
+            map.retain(|name, _| {
+                !SIZE_TIERED.contains(&name.as_str()) && !THRESHOLDS.contains(&name.as_str())
+            });
         }
         CompactionOptions::parse(&map).map_err(|error| RequestError::Configuration(error.to_string()))
     }
@@ -332,9 +336,12 @@ impl Check<'_> {
         if let Some(text) = self.text("scaling_parameters")
             && let Some(wrong) = text.split(',').map(str::trim).find(|one| !is_scaling_parameter(one))
         {
-            return configuration(format!(
-                "Scaling parameter {wrong} must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"
-            ));
+            let is_small = wrong.strip_prefix(['T', 'L']).is_some_and(|fanout| fanout.parse::<u32>().is_ok());
+            return configuration(if is_small {
+                format!("Fan factor cannot be lower than 2 in {wrong}")
+            } else {
+                format!("Scaling parameter {wrong} must match N|L[0-9]+|T[0-9]+|[+-]?[0-9]+")
+            });
         }
         for name in [
             "base_shard_count",
@@ -355,7 +362,7 @@ impl Check<'_> {
                 Some(size) if size >= MIN_UNIFIED_TARGET_SIZE_BYTES => {}
                 Some(_) => {
                     return configuration(format!(
-                        "target_sstable_size {text} is not acceptable, size must be at least 1MiB"
+                        "target_sstable_size {text} is not acceptable, size must be at least 1.000MiB"
                     ));
                 }
                 None => {
@@ -435,7 +442,8 @@ mod tests {
             ("min_threshold", "7"),
         ];
         assert_eq!(compaction.to_map(), map_of(&expected));
-        assert!(with("LeveledCompactionStrategy", &[]).unwrap().options.is_empty());
+        assert_eq!(with("LeveledCompactionStrategy", &[]).unwrap().options["min_threshold"], "4");
+        assert!(with("UnifiedCompactionStrategy", &[]).unwrap().options.is_empty());
     }
 
     #[test]
@@ -517,7 +525,7 @@ mod tests {
             (
                 "UnifiedCompactionStrategy",
                 ("scaling_parameters", "X2"),
-                "Scaling parameter X2 must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)",
+                "Scaling parameter X2 must match N|L[0-9]+|T[0-9]+|[+-]?[0-9]+",
             ),
         ];
         for (class, option, text) in cases {
