@@ -16,7 +16,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize coverage
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize \
+        coverage
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
