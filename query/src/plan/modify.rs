@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use self::assignment::{check_set_twice, resolve_assignment, resolve_deletion};
+use self::assignment::{resolve_assignment, resolve_deletion};
 pub use self::plan::{ColumnOperation, JsonInsert, ModifyKind, ModifyPlan, Operation};
 use super::condition::{Conditions, resolve_conditions};
 use super::names::{Scope, column_of, list_names};
@@ -147,7 +147,6 @@ pub fn plan_update(
         if column.is_primary_key() {
             return Err(RequestError::invalid(format!("PRIMARY KEY part {} found in SET part", column.name)));
         }
-        check_set_twice(&operations, index, assignment, column)?;
         let operation = resolve_assignment(assignment, column, scope, markers)?;
         operations.push(ColumnOperation { column: index, operation });
     }
