@@ -72,9 +72,14 @@ impl CompactionClass {
         })
     }
 
-    /// Whether the strategy has `min_threshold` and `max_threshold`. Leveled compaction only shows them.
+    /// Whether the strategy uses `min_threshold` and `max_threshold`.
     fn has_thresholds(self) -> bool {
-        self != Self::Unified
+        matches!(self, Self::SizeTiered | Self::TimeWindow)
+    }
+
+    /// Whether the strategy takes them. Leveled compaction has no use for them.
+    fn takes_thresholds(self) -> bool {
+        self.has_thresholds() || self == Self::Leveled
     }
 }
 
@@ -145,7 +150,7 @@ impl Check<'_> {
             }
             CompactionClass::Unified => self.unified()?,
         }
-        if class.has_thresholds() {
+        if class.takes_thresholds() {
             self.thresholds()?;
         }
         let unknown: Vec<&str> =
@@ -220,8 +225,8 @@ impl Check<'_> {
     }
 
     fn thresholds(&mut self) -> Result<()> {
-        let min = self.threshold("min_threshold")?;
-        let max = self.threshold("max_threshold")?;
+        let min = self.threshold("min_threshold", DEFAULT_MIN_THRESHOLD)?;
+        let max = self.threshold("max_threshold", DEFAULT_MAX_THRESHOLD)?;
         if min == 0 || max == 0 {
             return configuration(
                 "Disabling compaction by setting compaction thresholds to 0 has been removed, set the compaction \
@@ -239,8 +244,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn threshold(&mut self, name: &'static str) -> Result<u32> {
-        let text = self.text(name).unwrap_or_default();
+    fn threshold(&mut self, name: &'static str, default: u32) -> Result<u32> {
+        let Some(text) = self.text(name) else { return Ok(default) };
         text.parse().map_err(|_| {
             RequestError::Configuration(format!(
                 "Invalid value {text} for '{name}' compaction sub-option - must be an integer"
@@ -442,7 +447,11 @@ mod tests {
             ("min_threshold", "7"),
         ];
         assert_eq!(compaction.to_map(), map_of(&expected));
-        assert_eq!(with("LeveledCompactionStrategy", &[]).unwrap().options["min_threshold"], "4");
+        assert!(with("LeveledCompactionStrategy", &[]).unwrap().options.is_empty());
+        assert_eq!(
+            with("LeveledCompactionStrategy", &[("min_threshold", "5")]).unwrap().options["min_threshold"],
+            "5"
+        );
         assert!(with("UnifiedCompactionStrategy", &[]).unwrap().options.is_empty());
     }
 
