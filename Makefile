@@ -16,7 +16,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize \
+        coverage
 
 help:
 	@echo 'make demo         build, start a node in this process, load the three models, print their requests'
@@ -51,6 +52,8 @@ help:
 	@echo '                  (SEEDS=FIRST..LAST (1..200), SIMULATE_ARGS="--twice --jobs 8")'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS (3600); needs a nightly Rust, brings cargo-fuzz'
 	@echo 'make sanitize     the engine under the address sanitizer; needs a nightly Rust'
+	@echo 'make coverage     how much of the plans and runs of statements the tests of query reach, in regions'
+	@echo '                  (brings cargo-llvm-cov into .cache and llvm-tools with rustup; some minutes at first)'
 	@echo 'make lint         format and lints'
 
 setup:
@@ -167,3 +170,6 @@ fuzz: setup
 
 sanitize: setup
 	scripts/sanitize
+
+coverage:
+	@scripts/coverage

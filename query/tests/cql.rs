@@ -12,6 +12,8 @@
 //!   or `hex:` and bytes, with `name:` before it where they go by names.
 //! * `clock advance=SECONDS`, `flush`, `compact`, `restart`.
 //!
+//! In statements `{{x*5}}` stands for `xxxxx` and `{{1..3}}` for `1,2,3`.
+//!
 //! `cql`, `each` and `execute` take `page=ROWS` (all pages are shown), `timestamp=MICROSECONDS`, `now=SECONDS`,
 //! `consistency=LEVEL` and `serial=LEVEL`.
 //!

@@ -47,17 +47,11 @@ pub fn is_aggregate(name: &str) -> bool {
 #[derive(Debug, Clone)]
 pub struct AggregateFunction {
     kind: AggregateKind,
-    name: String,
     argument_type: CqlType,
     return_type: CqlType,
 }
 
 impl AggregateFunction {
-    /// The name without the keyspace.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The type of the result.
     pub fn return_type(&self) -> &CqlType {
         &self.return_type
@@ -66,6 +60,15 @@ impl AggregateFunction {
     /// The state before the first row.
     pub fn new_state(&self) -> AggregateState {
         AggregateState::new(self.kind, &self.argument_type)
+    }
+}
+
+/// `count(*)`.
+pub fn count_rows() -> AggregateFunction {
+    AggregateFunction {
+        kind: AggregateKind::CountRows,
+        argument_type: CqlType::Empty,
+        return_type: CqlType::Bigint,
     }
 }
 
@@ -96,7 +99,7 @@ pub fn resolve_aggregate(name: &str, types: &[CqlType]) -> Result<Option<Aggrega
         AggregateKind::CountRows | AggregateKind::Count => CqlType::Bigint,
         _ => argument_type.clone(),
     };
-    Ok(Some(AggregateFunction { kind, name: plain, argument_type, return_type }))
+    Ok(Some(AggregateFunction { kind, argument_type, return_type }))
 }
 
 /// The state of an aggregate after the rows so far.

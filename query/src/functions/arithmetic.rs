@@ -254,6 +254,11 @@ fn compute(operator: Operator, result: &CqlType, left: &Number, right: &Number) 
                 Operator::Subtract => a.subtract(&b),
                 Operator::Multiply => a.multiply(&b),
                 Operator::Divide => a.divide(&b),
+                Operator::Modulo if b.unscaled.is_zero() => {
+                    let problem =
+                        if a.unscaled.is_zero() { "Division undefined" } else { "Division by zero" };
+                    return Err(failed(problem));
+                }
                 Operator::Modulo => a.remainder(&b),
             };
             Number::Decimal(computed.map_err(failed)?)

@@ -84,20 +84,6 @@ impl ResolvedFunction {
         }
     }
 
-    /// The name of a result column, made from the texts of the arguments: `a + b`, `cast(a as int)`, `system.abs(a)`.
-    pub fn column_name(&self, arguments: &[String]) -> String {
-        let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
-        match self.implementation {
-            Implementation::Operation(operator) => {
-                format!("{} {} {}", argument(0), operator.symbol(), argument(1))
-            }
-            Implementation::Concatenation => format!("{} + {}", argument(0), argument(1)),
-            Implementation::Negation => format!("-{}", argument(0)),
-            Implementation::Cast(_) => format!("cast({} as {})", argument(0), self.return_type),
-            _ => format!("{}({})", self.qualified_name, arguments.join(", ")),
-        }
-    }
-
     /// Calls the function with the wire bytes of its arguments.
     pub fn call(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<Option<Vec<u8>>> {
         self.run(arguments, context).map_err(|failure| self.error(failure))

@@ -28,7 +28,7 @@ mod vector;
 #[cfg(test)]
 mod tests;
 
-pub use aggregate::{AggregateFunction, AggregateState, is_aggregate, resolve_aggregate};
+pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate, resolve_aggregate};
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{

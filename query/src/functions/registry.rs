@@ -484,8 +484,15 @@ fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> 
             "from_json() cannot be used in the selection clause of a SELECT statement",
         ));
     };
-    let function = ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson);
-    check_only(function, arguments)
+    if let Some(argument) = arguments.iter().find(|argument| argument.matches(&CqlType::Text) == Match::None)
+    {
+        let ty = argument.own_type().map(ToString::to_string).unwrap_or_default();
+        return Err(RequestError::invalid(format!(
+            "Function system.{name} requires an argument of type text, but found argument {} of type {ty}",
+            argument.text
+        )));
+    }
+    Ok(ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson))
 }
 
 /// Resolves a similarity function: both arguments are float vectors of one dimension. One of them may be a literal or

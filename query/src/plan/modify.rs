@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use self::assignment::{check_set_twice, resolve_assignment, resolve_deletion};
+use self::assignment::{resolve_assignment, resolve_deletion};
 pub use self::plan::{ColumnOperation, JsonInsert, ModifyKind, ModifyPlan, Operation};
 use super::condition::{Conditions, resolve_conditions};
 use super::names::{NameScope, column_of, list_names};
@@ -147,7 +147,6 @@ pub fn plan_update(
         if column.is_primary_key() {
             return Err(RequestError::invalid(format!("PRIMARY KEY part {} found in SET part", column.name)));
         }
-        check_set_twice(&operations, index, assignment, column)?;
         let operation = resolve_assignment(assignment, column, scope, markers)?;
         operations.push(ColumnOperation { column: index, operation });
     }
@@ -203,6 +202,13 @@ fn keyed_plan(
     scope: &NameScope<'_>,
     markers: &mut Markers,
 ) -> Result<ModifyPlan> {
+    for relation in relations {
+        if let ast::Relation::Contains { key, .. } = relation {
+            let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
+            let key = if *key { " KEY" } else { "" };
+            return Err(RequestError::invalid(format!("Cannot use {statement} with CONTAINS{key}")));
+        }
+    }
     let restrictions = resolve_relations(relations, scope, table, markers)?;
     let (partition, clustering) = keys_of(restrictions, table, kind)?;
     let conditions =
@@ -271,7 +277,7 @@ fn keys_of(
     let statement = if kind == ModifyKind::Update { "UPDATE" } else { "DELETE" };
     let filtered: Vec<usize> =
         restrictions.filters.iter().flat_map(|filter| filter.subject.columns().to_vec()).collect();
-    let values: Vec<usize> =
+    let values: BTreeSet<usize> =
         filtered.iter().copied().filter(|&i| !table.columns[i].is_primary_key()).collect();
     if !values.is_empty() {
         return Err(RequestError::invalid(format!(
@@ -279,7 +285,7 @@ fn keys_of(
             list_names(values.iter().map(|&index| &table.columns[index]))
         )));
     }
-    match &restrictions.partition {
+    let keys = match &restrictions.partition {
         PartitionRestriction::Range(TokenRange { lower: None, upper: None }) => {
             let restricted_otherwise = filtered.iter().any(|&index| {
                 table.columns[index].is_partition_key() && !restrictions.equal_columns.contains(&index)
@@ -302,13 +308,13 @@ fn keys_of(
                 list_names(missing)
             )));
         }
-        PartitionRestriction::Keys(_) if restrictions.key_tokens.is_none() => {}
+        PartitionRestriction::Keys(keys) if restrictions.key_tokens.is_none() => keys.clone(),
         PartitionRestriction::Range(_) | PartitionRestriction::Keys(_) => {
             return Err(RequestError::invalid(format!(
                 "The token function cannot be used in WHERE clauses for {statement} statements"
             )));
         }
-    }
+    };
     check_clustering(&restrictions, table)?;
     if !restrictions.filters.is_empty() {
         return Err(RequestError::invalid(format!(
@@ -316,10 +322,7 @@ fn keys_of(
             list_names(filtered.iter().map(|&index| &table.columns[index]))
         )));
     }
-    match restrictions.partition {
-        PartitionRestriction::Keys(keys) => Ok((keys, restrictions.clustering)),
-        PartitionRestriction::Range(_) => Err(RequestError::invalid("The partition key is not restricted")),
-    }
+    Ok((keys, restrictions.clustering))
 }
 
 fn check_conditional(plan: &ModifyPlan) -> Result<()> {

@@ -7,6 +7,7 @@ use cql_lite::types::CqlType;
 
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
+use crate::schema::ddl;
 
 /// The scope in which names are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +85,7 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &NameScope<'_>) -> Result<Cq
                 .ok_or_else(unknown)?;
             CqlType::UserType { definition: definition.clone(), frozen: false }
         }
-        ast::CqlTypeName::Custom(class) => CqlType::Custom(class.as_str().into()),
+        ast::CqlTypeName::Custom(class) => ddl::custom_type(class)?,
     })
 }
 

@@ -59,11 +59,14 @@ pub enum RowRead {
     },
     Element {
         selector: Box<Selector>,
+        /// The name of the collection, for messages.
+        name: String,
         collection: CqlType,
         key: Term,
     },
     Slice {
         selector: Box<Selector>,
+        name: String,
         collection: CqlType,
         from: Option<Term>,
         to: Option<Term>,
@@ -78,9 +81,9 @@ pub enum CellPart {
     /// Every cell of a collection: a list is returned.
     Each,
     /// The cell at a key of a set or map.
-    Key { key: Term, key_type: CqlType },
+    Key { key: Term, name: String, collection: CqlType },
     /// The cell of a field of a user type.
-    Field(u16),
+    Field { field: u16, is_multi_cell: bool },
 }
 
 /// An aggregate and its arguments.
@@ -204,38 +207,28 @@ impl Row for SelectedRow<'_> {
                 (RowRead::Column(row.fetched.slot(index)), row.table.columns[index].column_type.clone())
             }
             ast::Expression::CountRows => {
-                let function = functions::resolve_aggregate("count", &[])?
-                    .ok_or_else(|| RequestError::invalid("count is not an aggregate"))?;
-                return Ok(resolver.row.add_aggregate(function, Vec::new()));
+                resolver.row.refuse_nested_aggregate()?;
+                return Ok(resolver.row.add_aggregate(functions::count_rows(), Vec::new()));
             }
             ast::Expression::WriteMetadata { kind, target } => write_metadata(resolver, *kind, target)?,
             ast::Expression::Field { operand, field } => {
                 let (selector, operand_type) = resolver.resolve_untyped(operand)?;
-                let CqlType::UserType { definition, .. } = &operand_type else {
-                    return Err(RequestError::invalid(format!(
-                        "Invalid field selection: {} of type {operand_type} is not a user type",
-                        display_name(operand)
-                    )));
-                };
-                let index = definition
-                    .field_index(field.as_str())
-                    .ok_or_else(|| unknown_field(&display_name(operand), &operand_type, field))?;
-                let field_type = definition.field_types[index].clone();
+                let (index, field_type) = field_of(&operand_type, &display_name(operand), field)?;
                 (RowRead::Field { selector: Box::new(selector), index }, field_type)
             }
             ast::Expression::Element { operand, key } => {
                 let (selector, collection) = resolver.resolve_untyped(operand)?;
                 let (key_type, value_type) = element_types(&collection, operand, "Element")?;
-                let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
-                let receiver = Receiver::new(format!("{kind}({})", display_name(operand)), key_type);
+                let name = display_name(operand);
+                let receiver = element_receiver(&collection, &name, key_type);
                 let key = term::resolve(key, &receiver, &resolver.scope, resolver.markers)?;
-                (RowRead::Element { selector: Box::new(selector), collection, key }, value_type)
+                (RowRead::Element { selector: Box::new(selector), name, collection, key }, value_type)
             }
             ast::Expression::Slice { operand, from, to } => {
                 let (selector, collection) = resolver.resolve_untyped(operand)?;
                 let (key_type, _) = element_types(&collection, operand, "Slice")?;
-                let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
-                let receiver = Receiver::new(format!("{kind}({})", display_name(operand)), key_type);
+                let name = display_name(operand);
+                let receiver = element_receiver(&collection, &name, key_type);
                 let mut bound = |bound: &Option<Box<ast::Expression>>| {
                     bound
                         .as_ref()
@@ -244,7 +237,7 @@ impl Row for SelectedRow<'_> {
                 };
                 let (from, to) = (bound(from)?, bound(to)?);
                 let result = collection.clone();
-                (RowRead::Slice { selector: Box::new(selector), collection, from, to }, result)
+                (RowRead::Slice { selector: Box::new(selector), name, collection, from, to }, result)
             }
             other => return Err(Self::cannot_infer(other)),
         };
@@ -259,11 +252,7 @@ impl Row for SelectedRow<'_> {
         if !functions::is_aggregate(name) {
             return Ok(None);
         }
-        if resolver.row.inside_aggregate {
-            return Err(RequestError::invalid(
-                "aggregate functions cannot be used as arguments of aggregate functions",
-            ));
-        }
+        resolver.row.refuse_nested_aggregate()?;
         resolver.row.inside_aggregate = true;
         let (mut selectors, mut types) = (Vec::new(), Vec::new());
         for argument in arguments {
@@ -292,11 +281,26 @@ impl Row for SelectedRow<'_> {
 }
 
 impl SelectedRow<'_> {
+    fn refuse_nested_aggregate(&self) -> Result<()> {
+        if self.inside_aggregate {
+            return Err(RequestError::invalid(
+                "aggregate functions cannot be used as arguments of aggregate functions",
+            ));
+        }
+        Ok(())
+    }
+
     fn add_aggregate(&mut self, function: AggregateFunction, arguments: Vec<Selector>) -> Typed<RowRead> {
         let return_type = function.return_type().clone();
         self.aggregates.push(Aggregate { function, arguments });
         (Selector::Row(RowRead::Aggregate(self.aggregates.len() - 1)), return_type)
     }
+}
+
+/// The part of a column to which WRITETIME and TTL refer.
+enum Part<'a> {
+    Field(&'a ast::Identifier),
+    Key(&'a ast::Expression),
 }
 
 /// WRITETIME, MAXWRITETIME and TTL.
@@ -306,24 +310,16 @@ fn write_metadata(
     target: &ast::Expression,
 ) -> Result<(RowRead, CqlType)> {
     let table = resolver.row.table;
-    let (name, part) = match target {
-        ast::Expression::Column(name) => (name, None),
-        ast::Expression::Field { operand, .. } | ast::Expression::Element { operand, .. } => match &**operand
-        {
-            ast::Expression::Column(name) => (name, Some(target)),
-            _ => {
-                return Err(RequestError::invalid(format!(
-                    "Cannot use selection function {} on {target}",
-                    kind.name()
-                )));
-            }
-        },
-        _ => {
-            return Err(RequestError::invalid(format!(
-                "Cannot use selection function {} on {target}",
-                kind.name()
-            )));
-        }
+    let (operand, part) = match target {
+        ast::Expression::Field { operand, field } => (&**operand, Some(Part::Field(field))),
+        ast::Expression::Element { operand, key } => (&**operand, Some(Part::Key(key))),
+        other => (other, None),
+    };
+    let ast::Expression::Column(name) = operand else {
+        return Err(RequestError::invalid(format!(
+            "Cannot use selection function {} on {target}",
+            kind.name()
+        )));
     };
     let index = column_of(table, name)?;
     let column = &table.columns[index];
@@ -337,34 +333,44 @@ fn write_metadata(
     let value_type = if kind == ast::WriteMetadata::Ttl { CqlType::Int } else { CqlType::Bigint };
     let is_multi_cell = column.column_type.is_multi_cell();
     let (part, result) = match part {
-        Some(ast::Expression::Element { key, .. }) if is_multi_cell => {
-            let (key_type, _) = element_types(&column.column_type, target, "Element")?;
-            let receiver = Receiver::new(column.name.clone(), key_type);
-            let key_type = receiver.value_type.clone();
+        Some(Part::Key(key)) => {
+            let collection = column.column_type.clone();
+            let (key_type, _) = element_types(&collection, operand, "Element")?;
+            let receiver = element_receiver(&collection, &column.name, key_type);
             let key = term::resolve(key, &receiver, &resolver.scope, resolver.markers)?;
-            (CellPart::Key { key, key_type }, value_type)
+            (CellPart::Key { key, name: column.name.clone(), collection }, value_type)
         }
-        Some(ast::Expression::Field { field, .. }) if is_multi_cell => {
-            let CqlType::UserType { definition, .. } = &column.column_type else {
-                return Err(RequestError::invalid(format!("{} is not a user type", column.name)));
-            };
-            let field_index = definition
-                .field_index(field.as_str())
-                .ok_or_else(|| unknown_field(&column.name, &column.column_type, field))?;
-            (CellPart::Field(field_index as u16), value_type)
+        Some(Part::Field(field)) => {
+            let field = field_of(&column.column_type, &column.name, field)?.0 as u16;
+            (CellPart::Field { field, is_multi_cell }, value_type)
         }
         None if is_multi_cell && kind != ast::WriteMetadata::MaxWritetime => {
             (CellPart::Each, CqlType::list(value_type, true))
         }
-        Some(_) | None => (CellPart::Whole, value_type),
+        None => (CellPart::Whole, value_type),
     };
     let slot = resolver.row.fetched.slot(index);
     resolver.row.fetched.with_times[slot] = true;
     Ok((RowRead::WriteMetadata { kind, slot, part }, result))
 }
 
-fn unknown_field(name: &str, value_type: &CqlType, field: &ast::Identifier) -> RequestError {
-    RequestError::invalid(format!("{name} of type {value_type} has no field {field}"))
+/// The index and type of a field of an expression.
+fn field_of(value_type: &CqlType, name: &str, field: &ast::Identifier) -> Result<(usize, CqlType)> {
+    let CqlType::UserType { definition, .. } = value_type else {
+        return Err(RequestError::invalid(format!(
+            "Invalid field selection: {name} of type {value_type} is not a user type"
+        )));
+    };
+    let index = definition
+        .field_index(field.as_str())
+        .ok_or_else(|| RequestError::invalid(format!("{name} of type {value_type} has no field {field}")))?;
+    Ok((index, definition.field_types[index].clone()))
+}
+
+/// The receiver of a key of a collection.
+fn element_receiver(collection: &CqlType, name: &str, key_type: CqlType) -> Receiver {
+    let kind = if matches!(collection, CqlType::Map { .. }) { "key" } else { "value" };
+    Receiver::new(format!("{kind}({name})"), key_type)
 }
 
 /// The types of a collection's keys and of the values at its keys.
@@ -377,9 +383,10 @@ fn element_types(collection: &CqlType, operand: &ast::Expression, kind: &str) ->
             display_name(operand)
         ))),
         _ => Err(RequestError::invalid(format!(
-            "Invalid {} selection: {} is of type {collection} is not a collection",
+            "Invalid {} selection: {} {} type {collection} is not a collection",
             kind.to_lowercase(),
-            display_name(operand)
+            display_name(operand),
+            if kind == "Slice" { "of" } else { "is of" }
         ))),
     }
 }

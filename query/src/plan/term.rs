@@ -206,21 +206,25 @@ impl<R> Expression<R> {
                 })
             }
             Self::List(items) => {
-                let Some(items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
+                let Some(items) = evaluate_items(items, COLLECTIONS, bindings, row)? else {
+                    return Ok(Bound::Unset);
+                };
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Set(element_type, items) => {
-                let Some(mut items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
+                let Some(mut items) = evaluate_items(items, COLLECTIONS, bindings, row)? else {
+                    return Ok(Bound::Unset);
+                };
                 canonical::sort_elements(element_type, &mut items);
                 Ok(owned(codec::encode_elements(items.iter().map(AsRef::as_ref))))
             }
             Self::Map(key_type, entries) => {
                 let mut evaluated: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
                 for (key, value) in entries {
-                    let Some(key) = element(key.evaluate_on(bindings, row)?)? else {
+                    let Some(key) = element(key.evaluate_on(bindings, row)?, COLLECTIONS)? else {
                         return Ok(Bound::Unset);
                     };
-                    let Some(value) = element(value.evaluate_on(bindings, row)?)? else {
+                    let Some(value) = element(value.evaluate_on(bindings, row)?, COLLECTIONS)? else {
                         return Ok(Bound::Unset);
                     };
                     evaluated.push((key, value));
@@ -248,7 +252,9 @@ impl<R> Expression<R> {
                 Ok(owned(out))
             }
             Self::Vector(element_type, items) => {
-                let Some(items) = evaluate_items(items, bindings, row)? else { return Ok(Bound::Unset) };
+                let Some(items) = evaluate_items(items, "vectors", bindings, row)? else {
+                    return Ok(Bound::Unset);
+                };
                 let mut out = Vec::new();
                 for item in &items {
                     codec::write_vector_element(element_type, item, &mut out);
@@ -297,15 +303,19 @@ fn owned<'a>(bytes: Vec<u8>) -> Bound<'a> {
     Bound::Bytes(Cow::Owned(bytes))
 }
 
-/// Evaluates the items of a collection. `None` if a value is unset: then the whole collection is unset.
+/// What lists, sets and maps are called in messages.
+const COLLECTIONS: &str = "collections";
+
+/// Evaluates the items of a collection or vector. `None` if a value is unset: then the whole is unset.
 fn evaluate_items<'a, R>(
     items: &'a [Expression<R>],
+    kind: &str,
     bindings: &Bindings<'a>,
     row: &impl Fn(&'a R) -> Result<Bound<'a>>,
 ) -> Result<Option<Vec<Cow<'a, [u8]>>>> {
     let mut values = Vec::with_capacity(items.len());
     for item in items {
-        match element(item.evaluate_on(bindings, row)?)? {
+        match element(item.evaluate_on(bindings, row)?, kind)? {
             Some(bytes) => values.push(bytes),
             None => return Ok(None),
         }
@@ -313,10 +323,10 @@ fn evaluate_items<'a, R>(
     Ok(Some(values))
 }
 
-fn element(value: Bound<'_>) -> Result<Option<Cow<'_, [u8]>>> {
+fn element<'a>(value: Bound<'a>, kind: &str) -> Result<Option<Cow<'a, [u8]>>> {
     match value {
         Bound::Bytes(bytes) => Ok(Some(bytes)),
         Bound::Unset => Ok(None),
-        Bound::Null => Err(RequestError::invalid("null is not supported inside collections")),
+        Bound::Null => Err(RequestError::invalid(format!("null is not supported inside {kind}"))),
     }
 }

@@ -1,7 +1,6 @@
 //! Checks the conditions of lightweight transactions on a row.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 use cql_lite::syntax::ast::Comparison;
 use cql_lite::types::{CqlType, codec, compare};
@@ -95,15 +94,19 @@ fn condition_holds(
     };
     match &condition.test {
         ConditionTest::Compare(operator, term) => {
-            let expected = wanted(term, &column.name, bindings)?;
+            let expected = wanted(term, bindings)?;
             compare_nullable(*operator, &condition.value_type, actual, expected.as_deref())
         }
         ConditionTest::In(values) => {
             let candidates: Vec<Option<Cow<'_, [u8]>>> = match values {
-                Values::One(term) => vec![wanted(term, &column.name, bindings)?],
-                Values::Many(terms) => {
-                    let mut candidates = Vec::with_capacity(terms.len());
-                    for term in terms {
+                Values::List(term) => {
+                    let list = wanted(term, bindings)?
+                        .ok_or_else(|| RequestError::invalid("Invalid null list in IN condition"))?;
+                    list_elements(&list, &column.name)?.into_iter().map(Some).collect()
+                }
+                values => {
+                    let mut candidates = Vec::with_capacity(values.terms().len());
+                    for term in values.terms() {
                         match term.evaluate(bindings)? {
                             Bound::Unset => {}
                             Bound::Null => candidates.push(None),
@@ -111,15 +114,6 @@ fn condition_holds(
                         }
                     }
                     candidates
-                }
-                Values::List(term) => {
-                    let list = wanted(term, &column.name, bindings)?.ok_or_else(|| {
-                        RequestError::invalid(format!(
-                            "Invalid null list in IN condition for column {}",
-                            column.name
-                        ))
-                    })?;
-                    list_elements(&list, &column.name)?.into_iter().map(Some).collect()
                 }
             };
             for candidate in candidates {
@@ -130,8 +124,11 @@ fn condition_holds(
             Ok(false)
         }
         ConditionTest::Contains(term) | ConditionTest::ContainsKey(term) => {
-            let Some(expected) = wanted(term, &column.name, bindings)? else {
-                return Err(RequestError::invalid("Invalid comparison with null for operator \"CONTAINS\""));
+            let Some(expected) = wanted(term, bindings)? else {
+                let key = if matches!(condition.test, ConditionTest::ContainsKey(_)) { " KEY" } else { "" };
+                return Err(RequestError::invalid(format!(
+                    "Invalid comparison with null for operator \"CONTAINS{key}\""
+                )));
             };
             let Some(actual) = actual else { return Ok(false) };
             if matches!(condition.test, ConditionTest::Contains(_)) {
@@ -143,11 +140,9 @@ fn condition_holds(
     }
 }
 
-fn wanted<'a>(term: &'a Term, column: &str, bindings: &Bindings<'a>) -> Result<Option<Cow<'a, [u8]>>> {
+fn wanted<'a>(term: &'a Term, bindings: &Bindings<'a>) -> Result<Option<Cow<'a, [u8]>>> {
     match term.evaluate(bindings)? {
-        Bound::Unset => {
-            Err(RequestError::invalid(format!("Invalid 'unset' value in condition for column {column}")))
-        }
+        Bound::Unset => Err(RequestError::invalid("Invalid 'unset' value in condition")),
         Bound::Null => Ok(None),
         Bound::Bytes(bytes) => Ok(Some(bytes)),
     }
@@ -170,16 +165,23 @@ fn compare_nullable(
             operator.symbol()
         )));
     }
+    if expected.as_ref().is_some_and(is_empty) && !is_equality(operator) {
+        let kind = match value_type {
+            CqlType::List { .. } => "list",
+            CqlType::Set { .. } => "set",
+            _ => "map",
+        };
+        return Err(RequestError::invalid(format!(
+            "Invalid comparison with an empty {kind} for operator \"{}\"",
+            operator.symbol()
+        )));
+    }
     let expected = expected.filter(|value| !is_empty(value));
     match (actual, expected) {
         (Some(actual), Some(expected)) => Ok(holds(operator, compare::compare(value_type, actual, expected))),
         (actual, expected) => match operator {
             Comparison::Equal => Ok(actual.is_none() && expected.is_none()),
             Comparison::NotEqual => Ok(actual.is_some() || expected.is_some()),
-            other if expected.is_none() => {
-                let ordering = if actual.is_some() { Ordering::Greater } else { Ordering::Equal };
-                Ok(holds(other, ordering))
-            }
             _ => Ok(false),
         },
     }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use cql_lite::syntax::ast::{Comparison, WriteMetadata};
 use cql_lite::types::{CqlType, codec, compare};
 
-use super::keys::{encode_path, list_elements, tuple_components};
+use super::keys::{encode_path, list_elements, no_null, split_tuple, tuple_components};
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
     Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value,
@@ -53,33 +53,43 @@ fn read_row<'a>(read: &'a RowRead, row: &RowContext<'a, '_>) -> Result<Bound<'a>
             }
             None => None,
         },
-        RowRead::Element { selector, collection, key } => match evaluate(selector, row)? {
-            Some(value) => match key.evaluate(&row.bindings)? {
-                Bound::Bytes(key) => {
-                    element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec()))
-                }
-                Bound::Null => None,
-                Bound::Unset => {
-                    return Err(RequestError::invalid("Invalid unset value for element selection"));
-                }
-            },
-            None => None,
-        },
-        RowRead::Slice { selector, collection, from, to } => match evaluate(selector, row)? {
-            Some(value) => {
-                let (from, to) = (slice_bound(from.as_ref(), row)?, slice_bound(to.as_ref(), row)?);
-                slice(collection, &value, from.as_deref(), to.as_deref())?.map(Cow::Owned)
+        RowRead::Element { selector, name, collection, key } => {
+            let key = element_key(key, name, row)?;
+            match evaluate(selector, row)? {
+                Some(value) => element(collection, &value, &key)?.map(|found| Cow::Owned(found.to_vec())),
+                None => None,
             }
-            None => None,
-        },
+        }
+        RowRead::Slice { selector, name, collection, from, to } => {
+            let (from, to) = (slice_bound(from.as_ref(), name, row)?, slice_bound(to.as_ref(), name, row)?);
+            match evaluate(selector, row)? {
+                Some(value) => slice(collection, &value, from.as_deref(), to.as_deref())?.map(Cow::Owned),
+                None => None,
+            }
+        }
     };
     Ok(value.map_or(Bound::Null, Bound::Bytes))
 }
 
-fn slice_bound<'a>(bound: Option<&'a Term>, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
+/// The key of a selected element of the collection `name`.
+fn element_key<'a>(key: &'a Term, name: &str, row: &RowContext<'a, '_>) -> Result<Cow<'a, [u8]>> {
+    let refuse = |what: &str| {
+        Err(RequestError::invalid(format!("Invalid {what} value for element selection on {name}")))
+    };
+    match key.evaluate(&row.bindings)? {
+        Bound::Bytes(key) => Ok(key),
+        Bound::Null => refuse("null"),
+        Bound::Unset => refuse("unset"),
+    }
+}
+
+/// An end of a selected slice of the collection `name`; an unset one is open.
+fn slice_bound<'a>(bound: Option<&'a Term>, name: &str, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
     match bound.map(|bound| bound.evaluate(&row.bindings)).transpose()? {
         Some(Bound::Bytes(bytes)) => Ok(Some(bytes)),
-        Some(Bound::Null) => Err(RequestError::invalid("Invalid null value for element slice selection")),
+        Some(Bound::Null) => {
+            Err(RequestError::invalid(format!("Invalid null value for slice selection on {name}")))
+        }
         Some(Bound::Unset) | None => Ok(None),
     }
 }
@@ -120,20 +130,37 @@ fn write_metadata<'a>(
             }
             Some(out)
         }
-        CellPart::Key { key, key_type } => {
-            let key = key.evaluate(&row.bindings)?;
-            let Some(key) = key.as_bytes() else { return Ok(None) };
-            let path = encode_path(key_type, key)?;
-            times.iter().find(|time| time.path == path).and_then(value_of)
+        CellPart::Key { key, name, collection } => {
+            let key = element_key(key, name, row)?;
+            match collection {
+                CqlType::Map { key: key_type, frozen: false, .. }
+                | CqlType::Set { element: key_type, frozen: false } => {
+                    let path = encode_path(key_type, &key)?;
+                    times.iter().find(|time| time.path == path).and_then(value_of)
+                }
+                // All elements of a frozen collection are in one cell.
+                _ => match row.values.get(slot) {
+                    Some(value) if element(collection, value, &key)?.is_some() => {
+                        times.first().and_then(value_of)
+                    }
+                    _ => None,
+                },
+            }
         }
-        CellPart::Field(field) => {
+        CellPart::Field { field, is_multi_cell: true } => {
             times.iter().find(|time| time.path == field.to_be_bytes()).and_then(value_of)
         }
+        CellPart::Field { field, is_multi_cell: false } => match row.values.get(slot) {
+            Some(value) if codec::field(value, usize::from(*field)).map_err(codec_error)?.is_some() => {
+                times.first().and_then(value_of)
+            }
+            _ => None,
+        },
     };
     Ok(found.map(Cow::Owned))
 }
 
-/// The value at a key of a map, or at an index of a list or vector, or the element itself of a set.
+/// The value at a key of a map, or at an index of a list, or the element itself of a set.
 pub fn element<'v>(collection: &CqlType, value: &'v [u8], key: &[u8]) -> Result<Option<&'v [u8]>> {
     match collection {
         CqlType::Map { .. } => codec::entry(value, key).map_err(codec_error),
@@ -149,10 +176,6 @@ pub fn element<'v>(collection: &CqlType, value: &'v [u8], key: &[u8]) -> Result<
         CqlType::List { .. } => {
             let Some(index) = index_of(key) else { return Ok(None) };
             codec::elements(value).map_err(codec_error)?.nth(index).transpose().map_err(codec_error)
-        }
-        CqlType::Vector { element, dimension } => {
-            let Some(index) = index_of(key) else { return Ok(None) };
-            codec::vector_elements(element, *dimension, value).nth(index).transpose().map_err(codec_error)
         }
         _ => Ok(None),
     }
@@ -258,34 +281,35 @@ impl<'a> BoundFilters<'a> {
                 }),
             };
             let owned_columns: Vec<_> = columns.iter().map(|column| (*column).clone()).collect();
-            let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &owned_columns, bindings);
+            let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &owned_columns, bindings, null_value);
             let test = match &filter.test {
                 FilterTest::Compare(operator, term) => BoundTest::Compare(*operator, vec![value(term)?]),
                 FilterTest::CompareTuple(operator, term) => BoundTest::Compare(*operator, tuple(term)?),
-                FilterTest::In(Values::One(term)) => BoundTest::In(vec![vec![value(term)?]]),
-                FilterTest::In(Values::Many(terms)) => {
-                    BoundTest::In(terms.iter().map(|term| Ok(vec![value(term)?])).collect::<Result<_>>()?)
-                }
                 FilterTest::In(Values::List(term)) => {
-                    let list = value(term)?;
+                    let list = match term.evaluate(bindings)? {
+                        Bound::Null => return Err(no_null(name)),
+                        _ => value(term)?,
+                    };
                     BoundTest::In(list_elements(&list, name)?.into_iter().map(|item| vec![item]).collect())
                 }
-                FilterTest::InTuples(TupleValues::One(term)) => BoundTest::In(vec![tuple(term)?]),
-                FilterTest::InTuples(TupleValues::Many(terms)) => {
-                    BoundTest::In(terms.iter().map(tuple).collect::<Result<_>>()?)
+                FilterTest::In(values) => {
+                    let mut wanted = Vec::with_capacity(values.terms().len());
+                    for term in values.terms() {
+                        // As in Cassandra, null and unset are values that no row has.
+                        if let Bound::Bytes(bytes) = term.evaluate(bindings)? {
+                            wanted.push(vec![bytes]);
+                        }
+                    }
+                    BoundTest::In(wanted)
                 }
                 FilterTest::InTuples(TupleValues::List(term)) => {
                     let list = value(term)?;
-                    let mut tuples = Vec::new();
-                    for item in list_elements(&list, name)? {
-                        let mut components = Vec::with_capacity(columns.len());
-                        for index in 0..columns.len() {
-                            let field = codec::field(&item, index).map_err(codec_error)?;
-                            components.push(Cow::Owned(field.ok_or_else(|| null_value(name))?.to_vec()));
-                        }
-                        tuples.push(components);
-                    }
-                    BoundTest::In(tuples)
+                    let items = list_elements(&list, name)?;
+                    let tuples = items.iter().map(|item| split_tuple(item, &owned_columns, &null_value));
+                    BoundTest::In(tuples.collect::<Result<_>>()?)
+                }
+                FilterTest::InTuples(values) => {
+                    BoundTest::In(values.tuples().iter().map(tuple).collect::<Result<_>>()?)
                 }
                 FilterTest::Contains(term) => BoundTest::Contains(value(term)?),
                 FilterTest::ContainsKey(term) => BoundTest::ContainsKey(value(term)?),

@@ -53,12 +53,14 @@ pub fn column_values<'a>(
     bindings: &Bindings<'a>,
 ) -> Result<Vec<Cow<'a, [u8]>>> {
     match values {
-        Values::One(term) => Ok(vec![required(term, &column.name, bindings)?]),
-        Values::Many(terms) => terms.iter().map(|term| required(term, &column.name, bindings)).collect(),
         Values::List(term) => {
-            let list = required(term, &column.name, bindings)?;
+            let list = match term.evaluate(bindings)? {
+                Bound::Null => return Err(no_null(&column.name)),
+                _ => required(term, &column.name, bindings)?,
+            };
             list_elements(&list, &column.name)
         }
+        values => values.terms().iter().map(|term| required(term, &column.name, bindings)).collect(),
     }
 }
 
@@ -311,42 +313,74 @@ fn tuple_values<'a>(
     bindings: &Bindings<'a>,
 ) -> Result<Vec<Vec<Cow<'a, [u8]>>>> {
     match values {
-        TupleValues::One(tuple) => Ok(vec![tuple_components(tuple, columns, bindings)?]),
-        TupleValues::Many(tuples) => {
-            tuples.iter().map(|tuple| tuple_components(tuple, columns, bindings)).collect()
-        }
         TupleValues::List(term) => {
-            let list = required(term, &columns[0].name, bindings)?;
+            let list = match term.evaluate(bindings)? {
+                Bound::Null => return Err(RequestError::invalid("Invalid null value for IN restriction")),
+                _ => required(term, &columns[0].name, bindings)?,
+            };
+            let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+            let null = |_: &str| {
+                let names = names.join(", ");
+                RequestError::invalid(format!("Invalid null value in condition for columns: [{names}]"))
+            };
             list_elements(&list, &columns[0].name)?
                 .into_iter()
-                .map(|tuple| split_tuple(&tuple, columns))
+                .map(|tuple| split_tuple(&tuple, columns, &null))
                 .collect()
+        }
+        values => {
+            let tuples = values.tuples().iter();
+            tuples.map(|tuple| tuple_components(tuple, columns, bindings, no_null)).collect()
         }
     }
 }
 
-/// The components of a tuple with which columns are compared.
+/// The error for a null among the values of `=` and IN on several columns.
+pub fn no_null(column: &str) -> RequestError {
+    RequestError::invalid(format!("Invalid null value for column {column}"))
+}
+
+/// The components of a tuple with which columns are compared. `null`: the error for a null in a column.
 pub fn tuple_components<'a>(
     tuple: &'a TupleTerm,
     columns: &[Column],
     bindings: &Bindings<'a>,
+    null: impl Fn(&str) -> RequestError,
 ) -> Result<Vec<Cow<'a, [u8]>>> {
     match tuple {
         TupleTerm::Terms(terms) => {
-            terms.iter().zip(columns).map(|(term, column)| required(term, &column.name, bindings)).collect()
+            let component =
+                |(index, (term, column)): (usize, (&'a Term, &Column))| match term.evaluate(bindings)? {
+                    Bound::Bytes(bytes) => Ok(bytes),
+                    Bound::Null => Err(null(&column.name)),
+                    Bound::Unset if terms.len() == 1 => Err(unset_value(&column.name)),
+                    Bound::Unset => Err(RequestError::invalid(format!(
+                        "Invalid unset value for tuple field number {index}"
+                    ))),
+                };
+            terms.iter().zip(columns).enumerate().map(component).collect()
         }
-        TupleTerm::Tuple(term) => {
-            let bytes = required(term, &columns[0].name, bindings)?;
-            split_tuple(&bytes, columns)
-        }
+        TupleTerm::Tuple(term) => match term.evaluate(bindings)? {
+            Bound::Bytes(bytes) => split_tuple(&bytes, columns, &null),
+            Bound::Null => Err(null(&columns[0].name)),
+            Bound::Unset => {
+                let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+                Err(RequestError::invalid(format!("Invalid unset value for tuple ({})", names.join(","))))
+            }
+        },
     }
 }
 
-fn split_tuple<'a>(bytes: &[u8], columns: &[Column]) -> Result<Vec<Cow<'a, [u8]>>> {
+/// The components of a bound tuple.
+pub fn split_tuple<'a>(
+    bytes: &[u8],
+    columns: &[Column],
+    null: &impl Fn(&str) -> RequestError,
+) -> Result<Vec<Cow<'a, [u8]>>> {
     let mut components = Vec::with_capacity(columns.len());
     for (index, column) in columns.iter().enumerate() {
         let field = codec::field(bytes, index).map_err(|error| RequestError::invalid(error.to_string()))?;
-        components.push(Cow::Owned(field.ok_or_else(|| null_value(&column.name))?.to_vec()));
+        components.push(Cow::Owned(field.ok_or_else(|| null(&column.name))?.to_vec()));
     }
     Ok(components)
 }
@@ -360,7 +394,7 @@ fn bound_ranges(
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Slice>> {
     let columns = &columns[..bound.count];
-    let values = tuple_components(&bound.value, columns, bindings)?;
+    let values = tuple_components(&bound.value, columns, bindings, null_value)?;
     let mut ranges = Vec::with_capacity(values.len());
     let mut equal = prefix.to_vec();
     for (index, (column, value)) in columns.iter().zip(&values).enumerate() {

@@ -612,7 +612,7 @@ fn limit_value(term: Option<&Term>, name: &str, bindings: &Bindings<'_>) -> Resu
     let Some(term) = term else { return Ok(None) };
     match term.evaluate(bindings)? {
         Bound::Unset => Ok(None),
-        Bound::Null => Err(RequestError::invalid(format!("Invalid null value of {name}"))),
+        Bound::Null => Err(RequestError::invalid("Invalid null value of limit")),
         Bound::Bytes(bytes) => {
             let value = bytes
                 .as_ref()

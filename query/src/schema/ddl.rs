@@ -13,12 +13,12 @@ mod user_type;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
-use cql_lite::syntax::ast::{FunctionName, Identifier, QualifiedName, Statement};
+use cql_lite::syntax::ast::{DropFunction, Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::table::define_table;
-pub use self::type_name::resolve as resolve_type;
+pub use self::type_name::{custom as custom_type, resolve as resolve_type};
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;
 use super::system_keyspaces;
@@ -142,8 +142,8 @@ pub fn execute(
         Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
         Statement::CreateFunction(_) => unsupported("User-defined functions"),
         Statement::CreateAggregate(_) => unsupported("User-defined aggregates"),
-        Statement::DropFunction(drop) => ddl.absent_function("Function", &drop.name, drop.if_exists),
-        Statement::DropAggregate(drop) => ddl.absent_function("Aggregate", &drop.name, drop.if_exists),
+        Statement::DropFunction(drop) => ddl.absent_function("Function", drop),
+        Statement::DropAggregate(drop) => ddl.absent_function("Aggregate", drop),
         Statement::CreateTrigger(_) => unsupported("Triggers"),
         Statement::DropTrigger(drop) => ddl.absent_trigger(&drop.name, &drop.table, drop.if_exists),
         Statement::CreateRole(_)
@@ -178,6 +178,16 @@ impl Ddl<'_> {
                 "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
             )
         })
+    }
+
+    /// Like `keyspace_name`, with Cassandra's refusal of system keyspaces in statements about indexes, views,
+    /// functions and triggers.
+    fn user_keyspace_name<'n>(&'n self, written: Option<&'n Identifier>) -> Result<&'n str> {
+        let name = self.keyspace_name(written)?;
+        if system_keyspaces::is_system(name) {
+            return invalid(format!("System keyspace '{name}' is not user-modifiable"));
+        }
+        Ok(name)
     }
 
     /// A keyspace whose contents may be changed.
@@ -222,8 +232,7 @@ impl Ddl<'_> {
 
     /// Handles a name of an index or materialized view. There are none, so naming one is an error or has no effect.
     fn absent_index(&self, index: &QualifiedName, if_exists: bool) -> Result<Change> {
-        let keyspace = self.keyspace_name(index.keyspace.as_ref())?;
-        refuse_system_keyspace(keyspace)?;
+        let keyspace = self.user_keyspace_name(index.keyspace.as_ref())?;
         if if_exists {
             return Ok(self.unchanged());
         }
@@ -231,26 +240,26 @@ impl Ddl<'_> {
     }
 
     fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
-        let keyspace = self.keyspace_name(view.keyspace.as_ref())?;
-        refuse_system_keyspace(keyspace)?;
+        let keyspace = self.user_keyspace_name(view.keyspace.as_ref())?;
         if if_exists {
             return Ok(self.unchanged());
         }
         invalid(format!("Materialized view '{keyspace}.{}' doesn't exist", view.name.as_str()))
     }
 
-    fn absent_function(&self, what: &str, name: &FunctionName, if_exists: bool) -> Result<Change> {
-        let keyspace = self.keyspace_name(name.keyspace.as_ref())?;
-        refuse_system_keyspace(keyspace)?;
-        if if_exists {
+    fn absent_function(&self, what: &str, drop: &DropFunction) -> Result<Change> {
+        let keyspace = self.user_keyspace_name(drop.name.keyspace.as_ref())?;
+        if drop.if_exists {
             return Ok(self.unchanged());
         }
-        invalid(format!("{what} '{keyspace}.{}' doesn't exist", name.name.as_str()))
+        let arguments = drop.argument_types.as_ref().map_or_else(String::new, |types| {
+            format!("({})", types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        });
+        invalid(format!("{what} '{keyspace}.{}{arguments}' doesn't exist", drop.name.name.as_str()))
     }
 
     fn absent_trigger(&self, name: &Identifier, table: &QualifiedName, if_exists: bool) -> Result<Change> {
-        let keyspace = self.keyspace_name(table.keyspace.as_ref())?;
-        refuse_system_keyspace(keyspace)?;
+        let keyspace = self.user_keyspace_name(table.keyspace.as_ref())?;
         if if_exists {
             return Ok(self.unchanged());
         }
@@ -276,11 +285,9 @@ pub fn event(change_type: ChangeType, target: ChangeTarget, keyspace: &str, name
     }
 }
 
-/// Whether a keyspace, table or index may have the name.
-fn is_valid_name(name: &str, max_length: usize) -> bool {
-    !name.is_empty()
-        && name.len() <= max_length
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+/// Whether a keyspace or table may have the name.
+fn is_valid_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn unsupported<T>(feature: &str) -> Result<T> {

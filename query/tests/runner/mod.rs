@@ -1,5 +1,6 @@
 //! What the text suites run on.
 
+mod long;
 mod node;
 mod show;
 mod suite;

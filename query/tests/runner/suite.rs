@@ -16,6 +16,7 @@ use helenus_query::statement::Statement;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
+use super::long::written_out;
 use super::node::{self, SuiteClock};
 use super::show::{self, Answer, Rows};
 use super::values::{self, Given};
@@ -156,7 +157,8 @@ impl Suite {
     fn text(&mut self, text: &str, options: &RequestOptions) -> Answer {
         let shard = self.next_shard();
         // The view must be given back before a statement changes the catalog.
-        let statement = Statement::new(text, self.keyspace.as_deref(), &shard.catalog_view());
+        let text = written_out(text);
+        let statement = Statement::new(&text, self.keyspace.as_deref(), &shard.catalog_view());
         match statement {
             Ok(statement) => self.pages(&shard, &statement, &[], &[], options),
             Err(error) => Answer::Said(show::error(&error)),

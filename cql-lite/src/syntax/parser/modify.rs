@@ -253,13 +253,22 @@ impl Parser<'_> {
     }
 }
 
-/// Rejects a statement that sets a column as a whole and also assigns to it in another way.
+/// Rejects a statement that sets a column as a whole and also assigns to it in another way, or sets a field twice.
 fn check_compatible(assignments: &[Assignment]) -> Result<()> {
     let is_whole = |assignment: &Assignment| matches!(assignment.operation, AssignmentOperation::Set(_));
     let mut by_column: Vec<&Assignment> = assignments.iter().collect();
     by_column.sort_by(|left, right| left.column.cmp(&right.column));
     for same in by_column.chunk_by(|left, right| left.column == right.column) {
-        if same.len() > 1 && same.iter().any(|assignment| is_whole(assignment)) {
+        let fields: Vec<&Identifier> = same
+            .iter()
+            .filter_map(|assignment| match &assignment.operation {
+                AssignmentOperation::SetField { field, .. } => Some(field),
+                _ => None,
+            })
+            .collect();
+        let sets_field_twice =
+            fields.iter().enumerate().any(|(index, field)| fields[index + 1..].contains(field));
+        if sets_field_twice || same.len() > 1 && same.iter().any(|assignment| is_whole(assignment)) {
             let column = same.first().map_or("", |assignment| assignment.column.as_str());
             return Err(SyntaxError::Rule(format!("Multiple incompatible setting of column {column}")));
         }

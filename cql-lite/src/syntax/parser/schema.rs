@@ -42,7 +42,7 @@ impl Parser<'_> {
             return Err(self.no_viable_alternative());
         };
         if before.iter().any(|property| property.name == name) {
-            return Err(SyntaxError::Rule(format!("Multiple definition for property '{}'", name.as_str())));
+            return Err(SyntaxError::Rule(format!("Multiple definitions for property '{}'", name.as_str())));
         }
         Ok(Property { name, value })
     }

@@ -1,44 +1,15 @@
 //! The assignments of UPDATE and the deletions of DELETE: operations on columns and on their elements.
 //!
-//! Invariant: an operation fits the type of its column; no statement changes a column in two ways.
+//! Invariant: an operation fits the type of its column. The parser refuses to set a column in two ways.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::{ColumnOperation, Operation};
+use super::Operation;
 use crate::error::{RequestError, Result};
 use crate::plan::names::NameScope;
 use crate::plan::term::{Markers, Receiver, resolve};
 use crate::schema::catalog::Column;
-
-pub(super) fn check_set_twice(
-    operations: &[ColumnOperation],
-    index: usize,
-    assignment: &ast::Assignment,
-    column: &Column,
-) -> Result<()> {
-    let is_partial = |operation: &Operation| {
-        matches!(
-            operation,
-            Operation::SetElement { .. }
-                | Operation::SetField { .. }
-                | Operation::Add(_)
-                | Operation::Subtract(_)
-                | Operation::Prepend(_)
-        )
-    };
-    let this_is_partial = !matches!(assignment.operation, ast::AssignmentOperation::Set(_));
-    let twice = operations
-        .iter()
-        .any(|other| other.column == index && !(is_partial(&other.operation) && this_is_partial));
-    if twice {
-        return Err(RequestError::invalid(format!(
-            "Multiple incompatible setting of column {}",
-            column.name
-        )));
-    }
-    Ok(())
-}
 
 pub(super) fn resolve_assignment(
     assignment: &ast::Assignment,

@@ -132,7 +132,7 @@ fn resolve_comparison(
         }
         ast::Subject::Columns(names) => {
             let columns = clustering_columns(names, table, relation)?;
-            let tuple = resolve_tuple(value, &columns, table, scope, markers)?;
+            let tuple = resolve_tuple(value, &columns, is_slice, table, scope, markers)?;
             Ok(Resolved {
                 subject: ResolvedSubject::Columns(columns),
                 test: FilterTest::CompareTuple(operator, tuple),
@@ -143,21 +143,12 @@ fn resolve_comparison(
             check_token_columns(names, table)?;
             let term =
                 resolve(value, &Receiver::new("partition key token", CqlType::Bigint), scope, markers)?;
-            let (lower, upper, inclusive) = match operator {
-                Comparison::Equal => (true, true, true),
-                Comparison::Greater => (true, false, false),
-                Comparison::GreaterOrEqual => (true, false, true),
-                Comparison::Less => (false, true, false),
-                Comparison::LessOrEqual => (false, true, true),
-                Comparison::NotEqual => {
-                    return Err(RequestError::invalid(format!("Unsupported \"!=\" relation: {relation}")));
-                }
+            let subject = ResolvedSubject::Token {
+                lower: !matches!(operator, Comparison::Less | Comparison::LessOrEqual),
+                upper: !matches!(operator, Comparison::Greater | Comparison::GreaterOrEqual),
+                inclusive: !matches!(operator, Comparison::Less | Comparison::Greater),
             };
-            Ok(Resolved {
-                subject: ResolvedSubject::Token { lower, upper, inclusive },
-                test: FilterTest::Compare(operator, term),
-                is_slice,
-            })
+            Ok(Resolved { subject, test: FilterTest::Compare(operator, term), is_slice })
         }
         ast::Subject::Element { column: name, key } => {
             let index = column_of(table, name)?;
@@ -220,7 +211,7 @@ fn resolve_in(
                 ast::InValues::Values(terms) => {
                     let mut tuples = terms
                         .iter()
-                        .map(|term| resolve_tuple(term, &columns, table, scope, markers))
+                        .map(|term| resolve_tuple(term, &columns, false, table, scope, markers))
                         .collect::<Result<Vec<_>>>()?;
                     if tuples.len() == 1 {
                         FilterTest::CompareTuple(Comparison::Equal, tuples.remove(0))
@@ -238,11 +229,8 @@ fn resolve_in(
             };
             Ok(Resolved { subject: ResolvedSubject::Columns(columns), test, is_slice: false })
         }
-        ast::Subject::Token(_) => {
-            Err(RequestError::invalid(format!("IN cannot be used with the token function: {relation}")))
-        }
-        ast::Subject::Element { column, .. } => {
-            Err(RequestError::invalid(format!("IN cannot be used on an element of {column}")))
+        ast::Subject::Token(_) | ast::Subject::Element { .. } => {
+            Err(RequestError::invalid(format!("Unsupported IN relation: {relation}")))
         }
     }
 }
@@ -280,6 +268,7 @@ fn tuple_receiver(columns: &[usize], table: &Table) -> Receiver {
 fn resolve_tuple(
     value: &ast::Expression,
     columns: &[usize],
+    is_slice: bool,
     table: &Table,
     scope: &NameScope<'_>,
     markers: &mut Markers,
@@ -296,8 +285,14 @@ fn resolve_tuple(
             let terms = columns.iter().zip(items).map(|(&index, item)| {
                 let receiver = receiver_of(&table.columns[index]);
                 let term = resolve(item, &receiver, scope, markers)?;
-                if term.is_null() {
+                if term.is_null() && is_slice {
                     return Err(null_value(&receiver.name));
+                }
+                if term.is_null() {
+                    return Err(RequestError::invalid(format!(
+                        "Invalid null value for column {}",
+                        receiver.name
+                    )));
                 }
                 Ok(term)
             });

@@ -29,6 +29,15 @@ impl Values {
             Self::Many(_) | Self::List(_) => None,
         }
     }
+
+    /// The terms of the values; none if one term stands for the whole list.
+    pub fn terms(&self) -> &[Term] {
+        match self {
+            Self::One(term) => std::slice::from_ref(term),
+            Self::Many(terms) => terms,
+            Self::List(_) => &[],
+        }
+    }
 }
 
 /// A value for several columns: a term for each, or one term for the tuple.
@@ -44,6 +53,17 @@ pub enum TupleValues {
     One(TupleTerm),
     Many(Vec<TupleTerm>),
     List(Term),
+}
+
+impl TupleValues {
+    /// The tuples; none if one term stands for the whole list.
+    pub fn tuples(&self) -> &[TupleTerm] {
+        match self {
+            Self::One(tuple) => std::slice::from_ref(tuple),
+            Self::Many(tuples) => tuples,
+            Self::List(_) => &[],
+        }
+    }
 }
 
 /// The partitions of a statement.

@@ -24,7 +24,10 @@ pub(super) fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<
             ResolvedSubject::Element { .. } | ResolvedSubject::Token { .. } => Vec::new(),
         }
     };
-    let name_of = |columns: &[usize]| list_names(columns.iter().map(|&index| &table.columns[index]));
+    // Cassandra joins these names with " ,".
+    let name_of = |columns: &[usize]| {
+        columns.iter().map(|&index| table.columns[index].name.as_str()).collect::<Vec<_>>().join(" ,")
+    };
     for (position, relation) in resolved.iter().enumerate() {
         let columns = subject_columns(relation);
         for other in &resolved[position + 1..] {

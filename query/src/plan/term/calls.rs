@@ -4,11 +4,12 @@ use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
 use super::Expression;
-use super::literals::{is_assignable, is_open};
+use super::literals::{is_assignable, is_open, is_wrong_literal};
 use super::resolve::{Resolver, Row, Typed};
 use crate::error::{RequestError, Result};
 use crate::functions;
 use crate::plan::names::display_name;
+use crate::schema::catalog::Column;
 
 impl<R: Row> Resolver<'_, R> {
     /// Resolves a call. `hint` is the expected type of its result.
@@ -113,16 +114,15 @@ impl<R: Row> Resolver<'_, R> {
             if is_open(argument) {
                 let receiver =
                     Self::receiver(format!("arg{index}(system.token)"), column.column_type.clone());
-                resolved.push(self.resolve(argument, &receiver)?);
+                let value = self.resolve(argument, &receiver);
+                resolved.push(value.map_err(|error| {
+                    if is_wrong_literal(&error) { wrong_argument(argument, index, column) } else { error }
+                })?);
                 continue;
             }
             let (argument_value, actual) = self.resolve_untyped(argument)?;
             if !is_assignable(&column.column_type, &actual) {
-                return Err(RequestError::invalid(format!(
-                    "Type error: {} cannot be passed as argument {index} of function system.token of type {}",
-                    display_name(argument),
-                    column.column_type
-                )));
+                return Err(wrong_argument(argument, index, column));
             }
             resolved.push(argument_value);
         }
@@ -131,4 +131,12 @@ impl<R: Row> Resolver<'_, R> {
             CqlType::Bigint,
         ))
     }
+}
+
+fn wrong_argument(argument: &ast::Expression, index: usize, column: &Column) -> RequestError {
+    RequestError::invalid(format!(
+        "Type error: {} cannot be passed as argument {index} of function system.token of type {}",
+        display_name(argument),
+        column.column_type
+    ))
 }

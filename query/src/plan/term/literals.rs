@@ -3,7 +3,7 @@
 //! Invariant: a literal becomes bytes that are valid for the type of its receiver, or an error that names both.
 
 use cql_lite::syntax::ast;
-use cql_lite::types::literal::LiteralKind;
+use cql_lite::types::literal::{LiteralError, LiteralKind};
 use cql_lite::types::{CqlType, codec, literal};
 
 use super::{Expression, Receiver};
@@ -79,7 +79,15 @@ pub(super) fn resolve_literal<R>(value: &ast::Literal, receiver: &Receiver) -> R
             receiver.name
         )));
     }
-    let bytes = literal::parse(expected, &text).map_err(|error| RequestError::invalid(error.to_string()))?;
+    let bytes = literal::parse(expected, &text).map_err(|error| {
+        RequestError::invalid(match error {
+            // Cassandra leaves out the prefix of a literal.
+            LiteralError::Hex { text } => {
+                LiteralError::Hex { text: text.trim_start_matches("0x").to_owned() }.to_string()
+            }
+            other => other.to_string(),
+        })
+    })?;
     Ok(Expression::Constant(Some(bytes)))
 }
 
@@ -139,19 +147,24 @@ pub(super) fn wrong_component(
     receiver: &Receiver,
     problem: impl FnOnce() -> String,
 ) -> RequestError {
-    match &error {
-        RequestError::Invalid(message)
-            if message.starts_with("Invalid ")
-                && (message.contains(" of type ") || message.contains(" literal for ")) =>
-        {
-            RequestError::invalid(format!("Invalid {kind} literal for {}: {}", receiver.name, problem()))
-        }
-        _ => error,
+    if is_wrong_literal(&error) {
+        RequestError::invalid(format!("Invalid {kind} literal for {}: {}", receiver.name, problem()))
+    } else {
+        error
     }
+}
+
+/// Whether the error says that a literal does not fit the type of its receiver.
+pub(super) fn is_wrong_literal(error: &RequestError) -> bool {
+    matches!(error, RequestError::Invalid(message)
+        if message.starts_with("Invalid ") && (message.contains(" of type ") || message.contains(" literal for ")))
 }
 
 pub(super) fn call_description(expression: &ast::Expression) -> String {
     match expression {
+        ast::Expression::Function { name, .. } if name.keyspace.is_none() && name.name == "token" => {
+            "function system.token".to_owned()
+        }
         ast::Expression::Function { name, .. } => format!("function {name}"),
         other => format!("{other}"),
     }

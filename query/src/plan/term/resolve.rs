@@ -11,13 +11,13 @@ use cql_lite::syntax::ast;
 use cql_lite::types::{CqlType, UserType};
 
 use super::literals::{
-    call_description, is_assignable, is_literal_arithmetic, is_open, literal_type, resolve_literal,
-    wrong_component, wrong_literal,
+    call_description, is_assignable, is_literal_arithmetic, is_open, is_wrong_literal, literal_type,
+    resolve_literal, wrong_component, wrong_literal,
 };
 use super::{Expression, Markers, NoRead, Receiver, Term};
 use crate::error::{RequestError, Result};
 use crate::functions;
-use crate::plan::names::{NameScope, resolve_type};
+use crate::plan::names::{NameScope, display_name, resolve_type};
 
 /// An expression with its type.
 pub type Typed<R> = (Expression<R>, CqlType);
@@ -133,9 +133,11 @@ impl<R: Row> Resolver<'_, R> {
             ast::Expression::TypeHint { type_name, operand } => {
                 let hinted = resolve_type(type_name, &self.scope)?;
                 if !is_assignable(expected, &hinted) {
-                    return Err(cannot_assign(operand, receiver));
+                    return Err(cannot_assign(expression, receiver));
                 }
-                self.resolve(operand, &Receiver::new(receiver.name.clone(), hinted))
+                let hint = Receiver::new(receiver.name.clone(), hinted);
+                self.resolve(operand, &hint)
+                    .map_err(|error| wrong_hint::<R>(error, expression, operand, &hint))
             }
             ast::Expression::Function { .. }
             | ast::Expression::Cast { .. }
@@ -205,8 +207,9 @@ impl<R: Row> Resolver<'_, R> {
             }
             ast::Expression::TypeHint { type_name, operand } => {
                 let hinted = resolve_type(type_name, &self.scope)?;
-                let resolved = self.resolve(operand, &Self::receiver("arg", hinted.clone()))?;
-                Ok((resolved, hinted))
+                let hint = Self::receiver("arg", hinted.clone());
+                let resolved = self.resolve(operand, &hint);
+                Ok((resolved.map_err(|error| wrong_hint::<R>(error, expression, operand, &hint))?, hinted))
             }
             ast::Expression::Function { .. }
             | ast::Expression::Cast { .. }
@@ -314,7 +317,14 @@ impl<R: Row> Resolver<'_, R> {
                     )));
                 }
                 let part = Self::part("value", receiver, element);
-                let items = items.iter().map(|item| self.resolve(item, &part)).collect::<Result<_>>()?;
+                let resolved = items.iter().map(|item| {
+                    self.resolve(item, &part).map_err(|error| {
+                        wrong_component(error, "vector", receiver, || {
+                            format!("value {item} is not of type {element}")
+                        })
+                    })
+                });
+                let items = resolved.collect::<Result<_>>()?;
                 Expression::Vector((**element).clone(), items).folded()
             }
             other => Err(RequestError::invalid(format!(
@@ -331,9 +341,6 @@ impl<R: Row> Resolver<'_, R> {
             }
             CqlType::Map { key, .. } if items.is_empty() => {
                 Expression::Map((**key).clone(), Vec::new()).folded()
-            }
-            CqlType::UserType { definition, .. } if items.is_empty() => {
-                Expression::Fields(definition.field_names.iter().map(|_| None).collect()).folded()
             }
             _ => Err(wrong_literal("set", receiver)),
         }
@@ -443,9 +450,31 @@ impl<R: Row> Resolver<'_, R> {
     }
 }
 
+/// The error for a hinted value, if it is not of the hinted type.
+fn wrong_hint<R: Row>(
+    error: RequestError,
+    whole: &ast::Expression,
+    operand: &ast::Expression,
+    hint: &Receiver,
+) -> RequestError {
+    let is_of_other_type = is_wrong_literal(&error)
+        || matches!(&error, RequestError::Invalid(message) if message.starts_with("Cannot assign value"));
+    if !is_of_other_type {
+        return error;
+    }
+    RequestError::invalid(if R::IS_READ {
+        let name = display_name(whole);
+        format!("Cannot assign value {name} to {name} of type {}", hint.value_type)
+    } else {
+        format!("Cannot cast value {} to type {}", display_name(operand), hint.value_type)
+    })
+}
+
 fn cannot_assign(expression: &ast::Expression, receiver: &Receiver) -> RequestError {
     RequestError::invalid(format!(
-        "Cannot assign value {expression} to {} of type {}",
-        receiver.name, receiver.value_type
+        "Cannot assign value {} to {} of type {}",
+        display_name(expression),
+        receiver.name,
+        receiver.value_type
     ))
 }

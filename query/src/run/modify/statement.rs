@@ -195,7 +195,7 @@ impl<'a> StatementWriter<'a> {
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
         match term.evaluate(self.bindings)? {
             Bound::Unset => Ok(None),
-            Bound::Null => Err(RequestError::invalid("Invalid null value for counter increment/decrement")),
+            Bound::Null => Err(RequestError::invalid("Invalid null value for counter increment")),
             Bound::Bytes(bytes) => {
                 bytes.as_ref().try_into().map(|bytes| Some(i64::from_be_bytes(bytes))).map_err(|_| {
                     RequestError::invalid(format!("Invalid value for counter increment of {column}"))
@@ -253,14 +253,11 @@ impl<'a> StatementWriter<'a> {
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::SetElement { key: element, value } => {
-                let value = value.evaluate(self.bindings)?;
-                if value == Bound::Unset {
-                    return Ok(());
-                }
                 let path = self.element_path(work, element, &cells, key, position, "set an element on")?;
-                match value {
+                match value.evaluate(self.bindings)? {
                     Bound::Bytes(value) => cells.replace(work, &path, &value),
-                    Bound::Null | Bound::Unset => cells.remove(work, &path),
+                    Bound::Null => cells.remove(work, &path),
+                    Bound::Unset => {}
                 }
                 Ok(())
             }
@@ -308,8 +305,11 @@ impl<'a> StatementWriter<'a> {
         };
         let bytes = match element.evaluate(self.bindings)? {
             Bound::Bytes(bytes) => bytes,
-            Bound::Null if kind == "map key" => return Err(RequestError::invalid("Invalid null map key")),
-            Bound::Null => return Err(RequestError::invalid(format!("Invalid null value for {kind}"))),
+            Bound::Null if kind == "list index" => {
+                return Err(RequestError::invalid("Invalid null value for list index"));
+            }
+            Bound::Null => return Err(RequestError::invalid(format!("Invalid null {kind}"))),
+            Bound::Unset if kind == "map key" => return Err(RequestError::invalid("Invalid unset map key")),
             Bound::Unset => return Err(RequestError::invalid(format!("Invalid unset value for {kind}"))),
         };
         match &column.column_type {

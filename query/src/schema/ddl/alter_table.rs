@@ -216,9 +216,11 @@ fn without_user_types(column_type: &CqlType) -> CqlType {
 
 fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_exists: bool) -> Result<bool> {
     let mut is_changed = false;
+    // All names are those from before the statement.
+    let before = table.clone();
     for (old, new) in renames {
         let (old, new) = (old.as_str(), new.as_str());
-        let Some(position) = table.column_index(old) else {
+        let Some(position) = before.column_index(old) else {
             if if_exists {
                 continue;
             }
@@ -227,7 +229,7 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
         if !table.columns[position].is_primary_key() {
             return invalid(format!("Cannot rename non PRIMARY KEY column {old}"));
         }
-        if table.column(new).is_some() {
+        if before.column(new).is_some() || table.column(new).is_some() {
             return invalid(format!(
                 "Cannot rename column {old} to {new} in table '{}'; another column with that name already exists",
                 table.full_name()

@@ -36,10 +36,17 @@ impl Ddl<'_> {
                 Err(RequestError::AlreadyExists { keyspace: name.to_owned(), table: String::new() })
             };
         }
-        if !is_valid_name(name, MAX_KEYSPACE_NAME_LENGTH) {
+        if name.len() > MAX_KEYSPACE_NAME_LENGTH {
             return invalid(format!(
-                "Keyspace name must not be empty, more than {MAX_KEYSPACE_NAME_LENGTH} characters long, or contain \
-                 non-alphanumeric-underscore characters (got '{name}')"
+                "Keyspace name must not be more than {MAX_KEYSPACE_NAME_LENGTH} characters long (got {} characters \
+                 for \"{name}\")",
+                name.len()
+            ));
+        }
+        if !is_valid_name(name) {
+            return invalid(format!(
+                "Keyspace name must not be empty and must contain alphanumeric or underscore characters only (got \
+                 \"{name}\")"
             ));
         }
         let warnings = replication_warnings(&replication, name, &self.context.data_centers);

@@ -46,10 +46,17 @@ impl Ddl<'_> {
             return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
         }
         let table = define_table(create, keyspace, TableKind::Stored, id)?;
-        if !is_valid_name(name, MAX_TABLE_NAME_LENGTH) {
-            return invalid(format!(
-                "{}: Table name must not be empty, more than {MAX_TABLE_NAME_LENGTH} characters long, or contain \
-                 non-alphanumeric-underscore characters (got \"{name}\")",
+        if name.len() > MAX_TABLE_NAME_LENGTH {
+            return configuration(format!(
+                "{}: Table name must not be more than {MAX_TABLE_NAME_LENGTH} characters long (got {} characters \
+                 for \"{name}\")",
+                table.full_name(),
+                name.len()
+            ));
+        }
+        if !is_valid_name(name) {
+            return configuration(format!(
+                "{}: Table name must not be empty or not contain non-alphanumeric-underscore characters (got \"{name}\")",
                 table.full_name()
             ));
         }

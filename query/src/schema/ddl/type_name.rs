@@ -6,7 +6,7 @@ use cql_lite::syntax::ast::{CqlTypeName, QualifiedName};
 use cql_lite::types::CqlType;
 use cql_lite::types::cql_type::MAXIMUM_VECTOR_DIMENSION;
 
-use super::{configuration, invalid};
+use super::invalid;
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Keyspace;
 
@@ -21,7 +21,8 @@ fn resolve_in(name: &CqlTypeName, keyspace: &Keyspace, frozen: bool) -> Result<C
         CqlTypeName::Native(native) => CqlType::native(native.name())
             .ok_or_else(|| RequestError::Invalid(format!("Unknown type {}", native.name()))),
         CqlTypeName::Frozen(inner) if can_be_frozen(inner) => resolve_in(inner, keyspace, true),
-        CqlTypeName::Frozen(inner) => invalid(format!(
+        // Cassandra's parser finds this, and unknown classes.
+        CqlTypeName::Frozen(inner) => syntax(format!(
             "frozen<> is only allowed on collections, tuples, and user-defined types (got {inner})"
         )),
         CqlTypeName::List(element) => {
@@ -92,16 +93,22 @@ fn user_type(name: &QualifiedName, keyspace: &Keyspace, frozen: bool) -> Result<
     }
 }
 
-/// The native types are also known by their Java class.
-fn custom(class: &str) -> Result<CqlType> {
+/// A native type by the name of its Java class.
+pub fn custom(class: &str) -> Result<CqlType> {
     let native = CqlType::natives().find(|native| {
         let name = native.class_name();
         name == class || name.rsplit_once('.').is_some_and(|(_, simple)| simple == class)
     });
-    match native {
-        Some(native) => Ok(native),
-        None => configuration(format!("Unable to find abstract-type class '{class}'")),
-    }
+    native.ok_or_else(|| {
+        let package = if class.contains('.') { "" } else { "org.apache.cassandra.db.marshal." };
+        RequestError::Syntax(format!(
+            "Error setting type {class}: Unable to find abstract-type class '{package}{class}'"
+        ))
+    })
+}
+
+fn syntax<T>(message: String) -> Result<T> {
+    Err(RequestError::Syntax(message))
 }
 
 fn check_element(name: &CqlTypeName, element: &CqlTypeName, frozen: bool) -> Result<()> {

@@ -173,11 +173,6 @@ fn add_field(
             shown(before)
         ));
     }
-    if let CqlTypeName::User(user) = type_name
-        && user.name.as_str() == before.name.as_ref()
-    {
-        return invalid(circular(before, name, type_name));
-    }
     let added = field_type(type_name, keyspace)?;
     if added.references_user_type(&before.keyspace, &before.name) {
         return invalid(circular(before, name, type_name));

@@ -27,6 +27,8 @@ const NO_EFFECT: [&str; 4] = [
 /// Sub-options of size tiers. Helenus has none for leveled compaction: its level 0 is compacted as a whole.
 const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
 
+const THRESHOLDS: [&str; 2] = ["min_threshold", "max_threshold"];
+
 /// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompactionClass {
@@ -74,6 +76,11 @@ impl CompactionClass {
     fn has_thresholds(self) -> bool {
         matches!(self, Self::SizeTiered | Self::TimeWindow)
     }
+
+    /// Whether the strategy takes them. Leveled compaction has no use for them.
+    fn takes_thresholds(self) -> bool {
+        self.has_thresholds() || self == Self::Leveled
+    }
 }
 
 impl Compaction {
@@ -105,7 +112,9 @@ impl Compaction {
         let mut map = self.to_map();
         map.retain(|name, _| !NO_EFFECT.contains(&name.as_str()));
         if self.class == CompactionClass::Leveled {
-            map.retain(|name, _| !SIZE_TIERED.contains(&name.as_str()));
+            map.retain(|name, _| {
+                !SIZE_TIERED.contains(&name.as_str()) && !THRESHOLDS.contains(&name.as_str())
+            });
         }
         CompactionOptions::parse(&map).map_err(|error| RequestError::Configuration(error.to_string()))
     }
@@ -141,7 +150,7 @@ impl Check<'_> {
             }
             CompactionClass::Unified => self.unified()?,
         }
-        if class.has_thresholds() {
+        if class.takes_thresholds() {
             self.thresholds()?;
         }
         let unknown: Vec<&str> =
@@ -216,8 +225,8 @@ impl Check<'_> {
     }
 
     fn thresholds(&mut self) -> Result<()> {
-        let min = self.threshold("min_threshold")?;
-        let max = self.threshold("max_threshold")?;
+        let min = self.threshold("min_threshold", DEFAULT_MIN_THRESHOLD)?;
+        let max = self.threshold("max_threshold", DEFAULT_MAX_THRESHOLD)?;
         if min == 0 || max == 0 {
             return configuration(
                 "Disabling compaction by setting compaction thresholds to 0 has been removed, set the compaction \
@@ -235,8 +244,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn threshold(&mut self, name: &'static str) -> Result<u32> {
-        let text = self.text(name).unwrap_or_default();
+    fn threshold(&mut self, name: &'static str, default: u32) -> Result<u32> {
+        let Some(text) = self.text(name) else { return Ok(default) };
         text.parse().map_err(|_| {
             RequestError::Configuration(format!(
                 "Invalid value {text} for '{name}' compaction sub-option - must be an integer"
@@ -332,9 +341,12 @@ impl Check<'_> {
         if let Some(text) = self.text("scaling_parameters")
             && let Some(wrong) = text.split(',').map(str::trim).find(|one| !is_scaling_parameter(one))
         {
-            return configuration(format!(
-                "Scaling parameter {wrong} must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)"
-            ));
+            let is_small = wrong.strip_prefix(['T', 'L']).is_some_and(|fanout| fanout.parse::<u32>().is_ok());
+            return configuration(if is_small {
+                format!("Fan factor cannot be lower than 2 in {wrong}")
+            } else {
+                format!("Scaling parameter {wrong} must match N|L[0-9]+|T[0-9]+|[+-]?[0-9]+")
+            });
         }
         for name in [
             "base_shard_count",
@@ -355,7 +367,7 @@ impl Check<'_> {
                 Some(size) if size >= MIN_UNIFIED_TARGET_SIZE_BYTES => {}
                 Some(_) => {
                     return configuration(format!(
-                        "target_sstable_size {text} is not acceptable, size must be at least 1MiB"
+                        "target_sstable_size {text} is not acceptable, size must be at least 1.000MiB"
                     ));
                 }
                 None => {
@@ -436,6 +448,11 @@ mod tests {
         ];
         assert_eq!(compaction.to_map(), map_of(&expected));
         assert!(with("LeveledCompactionStrategy", &[]).unwrap().options.is_empty());
+        assert_eq!(
+            with("LeveledCompactionStrategy", &[("min_threshold", "5")]).unwrap().options["min_threshold"],
+            "5"
+        );
+        assert!(with("UnifiedCompactionStrategy", &[]).unwrap().options.is_empty());
     }
 
     #[test]
@@ -517,7 +534,7 @@ mod tests {
             (
                 "UnifiedCompactionStrategy",
                 ("scaling_parameters", "X2"),
-                "Scaling parameter X2 must match (N|L[0-9]+|T[0-9]+|[+-]?[0-9]+)",
+                "Scaling parameter X2 must match N|L[0-9]+|T[0-9]+|[+-]?[0-9]+",
             ),
         ];
         for (class, option, text) in cases {

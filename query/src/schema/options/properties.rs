@@ -37,7 +37,7 @@ impl Properties {
                 }
             };
             if values.insert(name.clone(), value).is_some() {
-                return Err(RequestError::Syntax(format!("Multiple definition for property '{name}'")));
+                return Err(RequestError::Syntax(format!("Multiple definitions for property '{name}'")));
             }
         }
         Ok(Self { values })
@@ -168,6 +168,6 @@ pub(crate) mod tests {
             value: ast::PropertyValue::Literal(ast::Literal::String("x".into())),
         };
         let error = Properties::from_ast(&[property.clone(), property]).unwrap_err();
-        assert_eq!(error.to_string(), "Multiple definition for property 'comment'");
+        assert_eq!(error.to_string(), "Multiple definitions for property 'comment'");
     }
 }

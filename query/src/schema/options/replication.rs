@@ -128,7 +128,7 @@ fn factor(text: &str) -> Result<u32> {
     }
     match text.trim().parse::<i32>() {
         Ok(factor) => u32::try_from(factor).map_err(|_| {
-            RequestError::Configuration(format!("Replication factor must be non-negative; found {factor}"))
+            RequestError::Configuration(format!("Replication factor must be non-negative, found {factor}"))
         }),
         Err(_) => configuration(format!("Replication factor must be numeric; found {text}")),
     }
