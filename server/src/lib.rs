@@ -21,3 +21,5 @@ pub mod planted;
 pub mod session;
 pub mod shard;
 pub mod streaming;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -1,9 +1,15 @@
-//! What the tests of several crates share.
+//! What the tests of several crates share, as far as it needs no node: nodes in memory are in `helenus::testing`.
 //!
+//! [`virtual_time`] runs tests, [`clock`] and [`uuids`] are handed to nodes, [`linearizability`] checks what clients saw.
 //! [`catalog_of`] makes the schema of a node on which statements were run, [`catalog_file`] the file that an earlier program
 //! stored it in. [`member`] makes a member of a cluster.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up fails")]
+
+pub mod clock;
+pub mod linearizability;
+pub mod uuids;
+pub mod virtual_time;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use datadriven::TestCase;
-use helenus::coordinator::{Execution, Outcome, RequestOptions};
-use helenus::session::request;
+use helenus::coordinator::{Outcome, RequestOptions};
 use helenus::shard::context::ShardContext;
+use helenus::testing::client;
 use helenus_engine::TableId;
 use helenus_engine::io::{CrashStyle, SimulatedDisk};
 use helenus_query::bind::{BorrowedValues, Rewritten, bind};
 use helenus_query::error::RequestError;
 use helenus_query::statement::Statement;
+use helenus_testing::clock::VirtualClock;
+use helenus_testing::virtual_time;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 use super::long::written_out;
-use super::node::{self, SuiteClock};
+use super::node;
 use super::show::{self, Answer, Rows};
 use super::values::{self, Given};
 
@@ -30,7 +32,7 @@ pub struct Suite {
     tasks: LocalSet,
     runtime: Runtime,
     disk: SimulatedDisk,
-    clock: SuiteClock,
+    clock: VirtualClock,
     keyspace: Option<String>,
     prepared: Option<Statement>,
     /// Requests so far: they go to the shards in turn.
@@ -39,12 +41,8 @@ pub struct Suite {
 
 impl Suite {
     pub fn new() -> Self {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_time().start_paused(true);
-        #[cfg(tokio_unstable)]
-        builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&[1]));
-        let runtime = builder.build().unwrap();
-        let clock = runtime.block_on(async { SuiteClock::new() });
+        let runtime = virtual_time::runtime(1);
+        let clock = runtime.block_on(async { node::clock() });
         let mut suite = Self {
             shards: Vec::new(),
             tasks: LocalSet::new(),
@@ -69,7 +67,7 @@ impl Suite {
         match case.directive.as_str() {
             "clock" => {
                 let seconds = case.take_arg("advance").map_err(told)?;
-                self.clock.advance(Duration::from_secs(seconds));
+                self.clock.skew.advance(Duration::from_secs(seconds));
                 Ok(String::new())
             }
             "flush" => self.for_each_table(false),
@@ -149,7 +147,7 @@ impl Suite {
     }
 
     fn next_shard(&mut self) -> Rc<ShardContext> {
-        self.clock.advance(Duration::from_millis(1));
+        self.clock.skew.advance(Duration::from_millis(1));
         self.requests += 1;
         self.shards[self.requests % self.shards.len()].clone()
     }
@@ -272,10 +270,7 @@ impl Suite {
             let values: Vec<_> = values.iter().map(Given::value).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let values: BorrowedValues<'_> = bind(&statement.markers, &values, &names, &rewritten)?;
-            match request::execute(shard, statement, &values, options, warnings)? {
-                Execution::Ready(outcome) => outcome,
-                Execution::Pending(outcome) => outcome.await,
-            }
+            client::execute(shard, statement, &values, options, warnings).await
         };
         self.tasks.block_on(&self.runtime, work)
     }

@@ -2,10 +2,12 @@
 
 mod cluster;
 
+use std::time::Duration;
+
 use helenus_engine::io::CrashStyle;
 use helenus_ring::member::{MemberState, TransitionPhase};
 
-use self::cluster::{Cluster, run_local};
+use self::cluster::{Cluster, damage, with_cluster};
 use super::receiver;
 use super::receiver::Estimates;
 use crate::streaming::attempt::TransferError;
@@ -15,7 +17,9 @@ const LEAVING: MemberState = MemberState::Leaving(TransitionPhase::WriteBoth);
 
 /// Lets a node that gains ranges stream until it has everything.
 async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {
-    receiver::run(&cluster.first_shard(number), &mut Estimates::default()).await
+    let context = cluster.first_shard(number);
+    let received = async move { receiver::run(&context, &mut Estimates::default()).await };
+    cluster.machine(number).run(received).await.unwrap()
 }
 
 /// Like [`fetch`], where a dead member was the only replica of some system tables' ranges.
@@ -28,9 +32,8 @@ async fn fetch_rest(cluster: &Cluster, number: usize) {
 
 #[test]
 fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
-    run_local(async {
-        for factor in [1, 2, 3] {
-            let mut cluster = Cluster::new(7, factor);
+    for factor in [1, 2, 3] {
+        with_cluster(7, factor, |cluster| async move {
             for shards in [2, 3, 1] {
                 cluster.add(shards, MemberState::Normal).await;
             }
@@ -42,14 +45,13 @@ fn a_joiner_gets_all_versions_of_its_ranges_whatever_the_shard_counts() {
             let report = super::progress(&cluster.first_shard(joiner)).receiving.unwrap();
             assert!(report.is_done && report.bytes > 0, "{report:?}");
             assert!(report.peers.iter().all(|peer| peer.units_done == peer.units));
-        }
-    });
+        });
+    }
 }
 
 #[test]
 fn remaining_members_get_the_data_of_a_leaving_member() {
-    run_local(async {
-        let mut cluster = Cluster::new(8, 2);
+    with_cluster(8, 2, |cluster| async move {
         for shards in [2, 1, 2, 3] {
             cluster.add(shards, MemberState::Normal).await;
         }
@@ -66,8 +68,7 @@ fn remaining_members_get_the_data_of_a_leaving_member() {
 
 #[test]
 fn a_dead_member_is_replaced_with_the_data_of_the_others() {
-    run_local(async {
-        let mut cluster = Cluster::new(9, 3);
+    with_cluster(9, 3, |cluster| async move {
         for shards in [1, 2, 1, 2] {
             cluster.add(shards, MemberState::Normal).await;
         }
@@ -83,8 +84,7 @@ fn a_dead_member_is_replaced_with_the_data_of_the_others() {
 
 #[test]
 fn with_one_replica_no_member_takes_a_dead_members_slot() {
-    run_local(async {
-        let mut cluster = Cluster::new(10, 1);
+    with_cluster(10, 1, |cluster| async move {
         for _ in 0..2 {
             cluster.add(1, MemberState::Normal).await;
         }
@@ -105,8 +105,7 @@ fn with_one_replica_no_member_takes_a_dead_members_slot() {
 
 #[test]
 fn data_of_a_dead_source_counts_as_missing() {
-    run_local(async {
-        let mut cluster = Cluster::new(10, 1);
+    with_cluster(10, 1, |cluster| async move {
         for _ in 0..2 {
             cluster.add(1, MemberState::Normal).await;
         }
@@ -116,7 +115,7 @@ fn data_of_a_dead_source_counts_as_missing() {
         let mut expected = Vec::new();
         cluster.stop(0);
         // It sends its estimate, and nothing more.
-        cluster.network.fail_after(1, 1);
+        cluster.links.fail_after(1, 1);
         for _ in 0..2 {
             receiver::run(&cluster.first_shard(joiner), &mut estimates).await.unwrap_err();
             let report = super::progress(&cluster.first_shard(joiner)).receiving.unwrap();
@@ -133,12 +132,11 @@ fn data_of_a_dead_source_counts_as_missing() {
 
 #[test]
 fn a_transfer_continues_after_the_source_died() {
-    run_local(async {
-        let mut cluster = Cluster::new(11, 1);
+    with_cluster(11, 1, |cluster| async move {
         cluster.add(2, MemberState::Normal).await;
         cluster.write(800, 20_000).await;
         let joiner = cluster.add(2, WRITE_BOTH).await;
-        cluster.network.fail_after(0, 10);
+        cluster.links.fail_after(0, 10);
         let error = fetch(&cluster, joiner).await.unwrap_err();
         assert!(matches!(error, TransferError::Peer { .. } | TransferError::Cancelled), "{error}");
         let first = cluster.received_bytes(joiner);
@@ -155,39 +153,42 @@ fn a_transfer_continues_after_the_source_died() {
 
 #[test]
 fn a_transfer_continues_after_the_receiver_died() {
-    run_local(async {
-        for style in CrashStyle::ALL {
-            let mut cluster = Cluster::new(12, 1);
+    for style in CrashStyle::ALL {
+        with_cluster(12, 1, |cluster| async move {
             cluster.add(2, MemberState::Normal).await;
             cluster.write(800, 20_000).await;
             let joiner = cluster.add(2, WRITE_BOTH).await;
-            cluster.network.fail_after(0, 10);
+            cluster.links.fail_after(0, 10);
             fetch(&cluster, joiner).await.unwrap_err();
             let before = cluster.sent_bytes(0);
             cluster.crash(joiner, style).await;
-            cluster.network.heal(0);
+            cluster.links.heal(0);
             fetch(&cluster, joiner).await.unwrap();
             cluster.check_receiver(joiner);
             let again = cluster.sent_bytes(0) - before;
             let all = cluster.received_bytes(joiner);
             assert!(again < all, "{again} bytes were sent after the crash ({style:?}), of {all}");
-        }
-    });
+        });
+    }
 }
 
 #[test]
 fn a_receiver_that_dies_between_chunks_has_stored_only_progress_that_is_in_files() {
     const ENOUGH: u64 = 5 << 20;
-    run_local(async {
-        for style in CrashStyle::ALL {
-            let mut cluster = Cluster::new(13, 1);
+    for style in CrashStyle::ALL {
+        with_cluster(13, 1, |cluster| async move {
             cluster.add(2, MemberState::Normal).await;
             cluster.write(800, 20_000).await;
             let joiner = cluster.add(2, WRITE_BOTH).await;
             {
                 let enough = async {
+                    let mut turns = 0;
                     while cluster.received_bytes(joiner) < ENOUGH {
                         tokio::task::yield_now().await;
+                        turns += 1;
+                        if turns % 100 == 0 {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
                     }
                 };
                 tokio::select! {
@@ -202,18 +203,17 @@ fn a_receiver_that_dies_between_chunks_has_stored_only_progress_that_is_in_files
             let again = cluster.sent_bytes(0) - before;
             let all = cluster.received_bytes(joiner);
             assert!(again < all, "{again} bytes were sent after the crash ({style:?}), of {all}");
-        }
-    });
+        });
+    }
 }
 
 #[test]
 fn a_damaged_chunk_is_not_applied_but_requested_again() {
-    run_local(async {
-        let mut cluster = Cluster::new(13, 1);
+    with_cluster(13, 1, |cluster| async move {
         cluster.add(1, MemberState::Normal).await;
         cluster.write(200, 20_000).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
-        cluster.network.damage_next_piece();
+        cluster.links.change_next_answer(damage);
         fetch(&cluster, joiner).await.unwrap();
         cluster.check_receiver(joiner);
     });
@@ -221,14 +221,13 @@ fn a_damaged_chunk_is_not_applied_but_requested_again() {
 
 #[test]
 fn another_source_is_asked_when_one_dies_on_the_way() {
-    run_local(async {
-        let mut cluster = Cluster::new(14, 3);
+    with_cluster(14, 3, |cluster| async move {
         for _ in 0..4 {
             cluster.add(1, MemberState::Normal).await;
         }
         cluster.write(300, 5_000).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
-        cluster.network.fail_after(0, 2);
+        cluster.links.fail_after(0, 2);
         fetch(&cluster, joiner).await.unwrap_err();
         cluster.stop(0);
         fetch_rest(&cluster, joiner).await;
@@ -238,8 +237,7 @@ fn another_source_is_asked_when_one_dies_on_the_way() {
 
 #[test]
 fn streamed_ranges_are_not_streamed_again_when_a_dead_source_comes_back() {
-    run_local(async {
-        let mut cluster = Cluster::new(18, 2);
+    with_cluster(18, 2, |cluster| async move {
         for _ in 0..3 {
             cluster.add(1, MemberState::Normal).await;
         }
@@ -258,8 +256,7 @@ fn streamed_ranges_are_not_streamed_again_when_a_dead_source_comes_back() {
 
 #[test]
 fn writes_during_a_transfer_are_kept() {
-    run_local(async {
-        let mut cluster = Cluster::new(15, 1);
+    with_cluster(15, 1, |cluster| async move {
         cluster.add(1, MemberState::Normal).await;
         cluster.write(300, 10_000).await;
         let joiner = cluster.add(2, WRITE_BOTH).await;
@@ -271,8 +268,7 @@ fn writes_during_a_transfer_are_kept() {
 
 #[test]
 fn a_source_with_another_epoch_sends_nothing() {
-    run_local(async {
-        let mut cluster = Cluster::new(16, 1);
+    with_cluster(16, 1, |cluster| async move {
         cluster.add(1, MemberState::Normal).await;
         cluster.write(50, 10).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;
@@ -287,8 +283,7 @@ fn a_source_with_another_epoch_sends_nothing() {
 
 #[test]
 fn a_transfer_that_is_done_is_not_done_again_after_a_restart() {
-    run_local(async {
-        let mut cluster = Cluster::new(17, 1);
+    with_cluster(17, 1, |cluster| async move {
         cluster.add(1, MemberState::Normal).await;
         cluster.write(50, 10).await;
         let joiner = cluster.add(1, WRITE_BOTH).await;

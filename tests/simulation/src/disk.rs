@@ -14,13 +14,13 @@ use helenus_engine::io::{
 use crate::trace::{Event, Trace};
 
 /// The latency of a node's disk.
-pub struct RateLimiter {
+pub struct Pace {
     /// Longest duration of a sync, in microseconds; the shortest is a fifth of it.
     sync_micros_max: AtomicU64,
     random: Mutex<SplitMix64>,
 }
 
-impl RateLimiter {
+impl Pace {
     const USUAL_SYNC_MICROS: u64 = 4_000;
 
     pub fn new(seed: u64) -> Self {
@@ -51,12 +51,12 @@ impl RateLimiter {
 pub struct PacedDisk {
     node: usize,
     disk: SimulatedDisk,
-    pace: Arc<RateLimiter>,
+    pace: Arc<Pace>,
     trace: Arc<Trace>,
 }
 
 impl PacedDisk {
-    pub fn new(node: usize, disk: SimulatedDisk, pace: Arc<RateLimiter>, trace: Arc<Trace>) -> Self {
+    pub fn new(node: usize, disk: SimulatedDisk, pace: Arc<Pace>, trace: Arc<Trace>) -> Self {
         Self { node, disk, pace, trace }
     }
 

@@ -37,7 +37,7 @@ pub async fn inject(world: Rc<World>) {
         return;
     }
     if world.plan.faults.contains(&FaultKind::BadLink) {
-        world.network.duplicates_per_mille.set(random.below(100));
+        world.links.duplicates_per_mille.set(random.below(100));
     }
     loop {
         pause_ms(100 + random.below(2_500)).await;
@@ -118,9 +118,10 @@ fn begin(
             if random.chance(1, 2) {
                 let most = if random.chance(1, 4) { 600_000_000 } else { 3_000_000 };
                 let jump = random.below(2 * most) as i64 - most as i64;
-                machine.skew.offset_micros.set(machine.skew.offset_micros.get() + jump);
+                let offset = &machine.clock.skew.offset_micros;
+                offset.set(offset.get() + jump);
             } else {
-                machine.skew.drift_ppm.set(random.below(4_000) as i64 - 2_000);
+                machine.clock.skew.drift_ppm.set(random.below(4_000) as i64 - 2_000);
             }
         }
         FaultKind::SlowDisk => {
@@ -185,11 +186,11 @@ fn later(world: &Rc<World>, after_ms: u64, action: impl FnOnce(&Rc<World>) + 'st
 
 fn change_links(world: &Rc<World>, pairs: Vec<(usize, usize)>, link: Link, duration_ms: u64) {
     for (from, to) in &pairs {
-        world.network.set_link(*from, *to, link);
+        world.links.set_link(*from, *to, link);
     }
     later(world, duration_ms, move |world| {
         for (from, to) in pairs {
-            world.network.set_link(from, to, Link::default());
+            world.links.set_link(from, to, Link::default());
         }
     });
 }
@@ -264,7 +265,7 @@ fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
 /// Ends all faults and starts every node.
 pub async fn heal(world: &Rc<World>) {
     world.trace.note("all faults end");
-    world.network.heal();
+    world.links.heal();
     for machine in &world.machines {
         if world.plan.changes_members() {
             // Nodes whose clocks differ too much cannot join.

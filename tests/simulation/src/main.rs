@@ -5,7 +5,6 @@
 
 mod agreement;
 mod client;
-mod clock;
 mod convergence;
 mod disk;
 mod faults;
@@ -16,7 +15,6 @@ mod plan;
 mod simulation;
 mod trace;
 mod transitions;
-mod uuids;
 mod workload;
 mod world;
 
@@ -114,8 +112,7 @@ fn run(plan: &Plan, echo: Echo) -> Result<Verdict, String> {
         .spawn(move || simulation::run(&plan, echo))
         .map_err(|error| error.to_string())?
         .join()
-        .map_err(|_| "the simulation has panicked".to_owned())?
-        .map_err(|error| error.to_string())
+        .map_err(|_| "the simulation has panicked".to_owned())
 }
 
 /// Runs a seed. Returns false if it fails.

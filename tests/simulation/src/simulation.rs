@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus::config::Config;
+use helenus::testing::network::Network;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_internode::endpoint::Endpoint;
+use helenus_testing::uuids::{SeededUuids, random_uuid};
+use helenus_testing::virtual_time;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -17,12 +20,11 @@ use crate::client::{Question, ask};
 use crate::convergence;
 use crate::faults;
 use crate::machine::{Hardware, Machine, Part};
-use crate::network::Network;
+use crate::network::Links;
 use crate::panics;
 use crate::plan::Plan;
 use crate::trace::{Echo, Trace};
 use crate::transitions;
-use crate::uuids::{SeededUuids, random_uuid};
 use crate::workload::{SCHEMA, keyspace, workload};
 use crate::world::{World, pause_ms};
 
@@ -50,17 +52,8 @@ pub const REPLAYS: bool = cfg!(tokio_unstable);
 
 /// Runs a plan on this thread, which must not have run another one: the program keeps state for each thread, which
 /// would affect the next run.
-pub fn run(plan: &Plan, echo: Echo) -> std::io::Result<Verdict> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_time().start_paused(true);
-    // The runtime chooses which of several waiters is woken first, and the order in `select!`.
-    #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_be_bytes()));
-    let runtime = builder.build()?;
-    let tasks = Rc::new(LocalSet::new());
-    let verdict = runtime.block_on(tasks.run_until(simulate(plan.clone(), tasks.clone(), echo)));
-    drop(tasks);
-    Ok(verdict)
+pub fn run(plan: &Plan, echo: Echo) -> Verdict {
+    virtual_time::run(plan.seed, |tasks| simulate(plan.clone(), tasks, echo))
 }
 
 async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
@@ -69,7 +62,8 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
     trace.note(plan.to_string());
     let mut random = SplitMix64::new(plan.seed);
     SeededUuids::seed(random.next_u64());
-    let network = Rc::new(Network::new(&tasks, trace.clone(), random.next_u64()));
+    let links = Rc::new(Links::new(trace.clone(), random.next_u64()));
+    let network = Network::new(&tasks, links.clone());
     let machines: Vec<Rc<Machine>> = (0..plan.nodes + plan.spares)
         .map(|index| {
             let hardware = Hardware {
@@ -81,13 +75,10 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
                 part: if index < plan.nodes { Part::Member } else { Part::Spare },
                 seed: random.next_u64(),
             };
-            Rc::new(Machine::new(hardware, &tasks, network.clone(), trace.clone(), start))
+            Rc::new(Machine::new(hardware, &network, trace.clone(), start))
         })
         .collect();
-    for machine in &machines {
-        network.connect(machine);
-    }
-    let world = Rc::new(World::new(plan, machines, network, trace.clone(), &tasks, random.next_u64()));
+    let world = Rc::new(World::new(plan, machines, links, trace.clone(), &tasks, random.next_u64()));
     if let Err(error) = found_cluster(&world).await {
         world.violation(format!("the cluster cannot be founded: {error}"));
     } else {

@@ -1,4 +1,4 @@
-//! A simulated cluster: its machines, its network, and the state that all tasks of the simulation share.
+//! A simulated cluster: its machines, its links, and the state that all tasks of the simulation share.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -6,12 +6,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use helenus::testing::client::Answer;
 use helenus_engine::io::SplitMix64;
 use tokio::task::LocalSet;
 
-use crate::client::{Answer, AskError, Question, ask};
+use crate::client::{AskError, Question, ask};
 use crate::machine::Machine;
-use crate::network::Network;
+use crate::network::Links;
 use crate::plan::Plan;
 use crate::trace::Trace;
 
@@ -23,7 +24,7 @@ pub struct World {
     pub plan: Plan,
     /// All machines, including those that are not members yet or any more.
     pub machines: Vec<Rc<Machine>>,
-    pub network: Rc<Network>,
+    pub links: Rc<Links>,
     pub trace: Arc<Trace>,
     /// True once faults and clients must end.
     pub is_load_over: Cell<bool>,
@@ -40,7 +41,7 @@ impl World {
     pub fn new(
         plan: Plan,
         machines: Vec<Rc<Machine>>,
-        network: Rc<Network>,
+        links: Rc<Links>,
         trace: Arc<Trace>,
         tasks: &Rc<LocalSet>,
         seed: u64,
@@ -48,7 +49,7 @@ impl World {
         Self {
             plan,
             machines,
-            network,
+            links,
             trace,
             is_load_over: Cell::new(false),
             removals: Cell::new(0),

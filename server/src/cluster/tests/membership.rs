@@ -8,6 +8,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use helenus_ring::member::{MemberState, TransitionPhase};
 use helenus_ring::metadata::{Command, CommandOutcome};
+use helenus_testing::virtual_time::wait_until;
 
 use super::harness::{World, simulate};
 use crate::cluster::membership::{self, MembershipError};
@@ -108,16 +109,6 @@ impl Load {
 
 async fn decommission(world: &World, index: usize, force: bool) -> Option<Result<(), MembershipError>> {
     world.on(index, move |context| async move { membership::decommission(&context, force).await }).await
-}
-
-async fn wait_until(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..10_000 {
-        if is_so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the condition was not reached");
 }
 
 fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {

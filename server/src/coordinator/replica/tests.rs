@@ -15,6 +15,7 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
 use helenus_query::statement::Statement;
 use helenus_ring::member::{MemberState, TransitionPhase};
+use tokio::time::Instant;
 
 use self::cluster::{Cluster, host_id, with_cluster};
 use super::hints;
@@ -22,6 +23,7 @@ use super::message::ReplicaRequest;
 use crate::config::Config;
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::batch_log::store;
+use crate::testing::client;
 
 const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 10)";
 
@@ -33,14 +35,7 @@ fn row(key: i32, value: i64) -> BTreeMap<i32, i64> {
 fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
     let context = &cluster.nodes[0][0];
     let call = context.call_context();
-    let options = crate::coordinator::RequestOptions {
-        consistency: Consistency::One,
-        serial_consistency: None,
-        page_rows: None,
-        paging_state: None,
-        timestamp: None,
-        now_seconds: None,
-    };
+    let options = client::options(Consistency::One);
     let write = crate::coordinator::local_write::write_context(context, &options);
     let mut set = MutationSet::default();
     for text in texts {
@@ -92,9 +87,9 @@ fn a_level_that_the_live_replicas_cannot_satisfy_is_refused_before_anything_is_w
 fn a_silent_replica_delays_only_levels_that_need_it() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_silent(2, true);
-        let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
+        let before = Instant::now();
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
-        assert_eq!(helenus_engine::io::Clock::monotonic(&*cluster.clock), before, "no time has passed");
+        assert_eq!(Instant::now(), before, "no time has passed");
         match cluster.execute(1, INSERT, Consistency::All).await {
             Err(RequestError::WriteTimeout {
                 consistency: Consistency::All,
@@ -172,7 +167,7 @@ fn hints_are_delivered_after_the_clock_was_set_back() {
         cluster.set_alive(2, false);
         cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
         cluster.settle().await;
-        cluster.clock.set_wall_micros(helenus_engine::io::Clock::now_micros(&*cluster.clock) - 60_000_000);
+        (0..3).for_each(|node| cluster.machine(node).clock.skew.offset_micros.set(-60_000_000));
         cluster.restart(0).await;
         cluster.set_alive(2, true);
         cluster.pass(Duration::from_secs(2)).await;

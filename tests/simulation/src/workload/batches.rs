@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
+use helenus::testing::client::integer;
 
 use super::Workload;
-use crate::client::{Question, integer};
+use crate::client::Question;
 use crate::world::{World, pause_ms};
 
 /// Time after healing for which a batch may be half applied: until its batch log replicas have replayed it.

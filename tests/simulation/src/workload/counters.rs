@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
+use helenus::testing::client::integer;
 
 use super::Workload;
-use crate::client::{Question, integer};
+use crate::client::Question;
 use crate::world::{World, pause_ms};
 
 const ROWS: u64 = 3;

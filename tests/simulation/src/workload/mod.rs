@@ -2,7 +2,6 @@
 
 pub mod batches;
 pub mod counters;
-pub mod linearizability;
 pub mod pages;
 pub mod registers;
 pub mod schema;

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
+use helenus::testing::client::integer;
 use helenus_engine::io::SplitMix64;
 
 use super::Workload;
-use crate::client::{Question, integer};
+use crate::client::Question;
 use crate::world::{World, pause_ms};
 
 const PARTITIONS: u64 = 7;

@@ -15,11 +15,12 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
+use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
+use helenus_testing::clock::START_MICROS;
 
 use super::Workload;
-use crate::client::{Answer, Question, integer};
-use crate::clock::START_MICROS;
+use crate::client::Question;
 use crate::world::{World, pause_ms};
 
 const PARTITIONS: u64 = 5;

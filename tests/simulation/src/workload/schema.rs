@@ -13,10 +13,11 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::{LocalBoxFuture, join_all};
+use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
 
 use super::Workload;
-use crate::client::{Answer, AskError, Question, integer};
+use crate::client::{AskError, Question};
 use crate::world::{World, pause_ms};
 
 /// Most rows that are written to one table.

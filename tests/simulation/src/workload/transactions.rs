@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
+use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
+use helenus_testing::linearizability::{Call, Judgement, Operation, Value, judge};
 
 use super::Workload;
-use super::linearizability::{Call, Judgement, Operation, Value, judge};
-use crate::client::{Answer, AskError, Question, applied, integer};
+use crate::client::{AskError, Question};
 use crate::world::{World, pause_ms};
 
 const ROWS: u64 = 4;
@@ -42,12 +43,7 @@ impl Transactions {
             ),
             (_, Some(expected)) => (
                 format!("UPDATE sim.transactions SET v = {new} WHERE k = {k} IF v = {expected}"),
-                Operation::CompareAndSet {
-                    expected: Some(expected),
-                    new: Some(new),
-                    applied: None,
-                    seen: None,
-                },
+                Operation::set(expected, new, None),
             ),
             (_, None) => (
                 format!("INSERT INTO sim.transactions (k, v) VALUES ({k}, {new}) IF NOT EXISTS"),
@@ -88,7 +84,7 @@ impl Transactions {
 
 fn told(answer: &Answer) -> (Option<bool>, Option<i64>) {
     let value = answer.rows.first().and_then(|row| integer(row, row.len().saturating_sub(1)));
-    (applied(answer), value)
+    (answer.applied(), value)
 }
 
 /// Writes the answer into the operation. Returns the value that the row has then.
@@ -101,7 +97,7 @@ fn take_answer(operation: &mut Operation, answer: &Answer) -> Value {
             value
         }
         Operation::CompareAndSet { new, applied: was_applied, seen, .. } => {
-            *was_applied = applied(answer);
+            *was_applied = answer.applied();
             if *was_applied == Some(true) {
                 return *new;
             }

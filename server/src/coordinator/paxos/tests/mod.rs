@@ -2,18 +2,19 @@
 //! linearizable.
 
 mod contention;
-mod linearizability;
 mod model;
 mod registers;
 mod settling;
 mod transactions;
 
-use linearizability::Call;
+use helenus_testing::linearizability::{Judgement, Operation, judge};
 use model::{Plan, Trouble};
 
 fn is_right(plan: &Plan, seed: u64) -> bool {
     let outcome = model::run(plan, seed);
-    outcome.repeated == 0 && linearizability::is_linearizable(&outcome.history)
+    let judgement = judge(&outcome.history, Some(0));
+    assert_ne!(judgement, Judgement::Unknown, "seed {seed}");
+    outcome.repeated == 0 && judgement == Judgement::Linearizable
 }
 
 fn violations(plan: &Plan, seeds: std::ops::Range<u64>) -> Vec<u64> {
@@ -109,8 +110,8 @@ fn an_outbid_proposer_learns_the_outcome_of_its_proposal() {
     for seed in 0..500 {
         let outcome = model::run(&plan, seed);
         hidden += outcome.hidden;
-        swaps +=
-            outcome.history.iter().filter(|operation| matches!(operation.call, Call::Swapped { .. })).count();
+        let is_swap = |operation| matches!(operation, Operation::CompareAndSet { applied: Some(true), .. });
+        swaps += outcome.history.iter().filter(|call| is_swap(call.operation)).count();
     }
     assert!(hidden * 1_000 < swaps, "{hidden} of {swaps}");
 }

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use helenus_engine::io::SplitMix64;
+use helenus_testing::linearizability::{Call, Operation};
 use uuid::Uuid;
 
 use super::super::ballot::{Ballot, SerialScope};
 use super::super::proposer::{Electorate, ParticipantAnswer, Promise, Proposer, Question, Reading, Step};
 use super::super::state::{Commit, PromiseOutcome, Registers, Trail};
-use super::linearizability::{Call, Operation};
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Default for Plan {
 /// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    pub history: Vec<Operation>,
+    pub history: Vec<Call>,
     /// Operations with an unknown outcome.
     pub unknown: usize,
     /// Those of them whose proposer did not learn the outcome.
@@ -462,7 +462,7 @@ impl World<'_> {
                 client.agreed = Some(commit.clone());
                 let epoch = client.epoch;
                 self.broadcast(index, epoch, &Body::Commit(commit));
-                self.end(Call::Swapped { expected, new }, began);
+                self.end(Operation::set(expected as i64, new as i64, Some(true)), began);
             }
             Step::Settled => self.answer_reading(index),
             Step::Unknown => {
@@ -507,18 +507,20 @@ impl World<'_> {
             self.broadcast(index, epoch, &Body::Forget(ballot));
             return;
         }
-        let call = match swap {
-            None => Call::Read { seen },
-            Some((expected, _)) => {
+        let seen = Some(Some(seen as i64));
+        let operation = match swap {
+            None => Operation::Read { seen },
+            Some((expected, new)) => {
                 self.refused.insert(number);
-                Call::Refused { expected, seen }
+                let (expected, new) = (Some(expected as i64), Some(new as i64));
+                Operation::CompareAndSet { expected, new, applied: Some(false), seen }
             }
         };
-        self.end(call, began);
+        self.end(operation, began);
     }
 
-    fn end(&mut self, call: Call, began: u64) {
-        self.outcome.history.push(Operation { call, began, ended: Some(self.now) });
+    fn end(&mut self, operation: Operation, begun: u64) {
+        self.outcome.history.push(Call { operation, begun, ended: Some(self.now) });
     }
 
     /// The client crashes, or its deadline passes.
@@ -528,8 +530,8 @@ impl World<'_> {
         let Some(running) = client.running.take() else { return };
         if let (Some((expected, new)), true) = (running.swap, running.proposer.has_open_proposal()) {
             self.outcome.unknown += 1;
-            let call = Call::MaybeSwapped { expected, new };
-            self.outcome.history.push(Operation { call, began: running.began, ended: None });
+            let operation = Operation::set(expected as i64, new as i64, None);
+            self.outcome.history.push(Call { operation, begun: running.began, ended: None });
         }
     }
 

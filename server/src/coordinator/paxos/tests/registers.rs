@@ -7,6 +7,7 @@ use std::time::Duration;
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::io::{CrashStyle, Environment, InlineBackground, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::{Shard, ShardOptions};
+use helenus_testing::virtual_time;
 use uuid::Uuid;
 
 use super::super::ballot::{Ballot, SerialScope};
@@ -38,8 +39,7 @@ async fn open(disk: &SimulatedDisk, sync: SyncMode) -> Rc<Shard> {
 }
 
 fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, test);
+    virtual_time::run(1, |_| test);
 }
 
 fn load(shard: &Shard) -> Registers {

@@ -5,41 +5,29 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::member::{MemberState, TransitionPhase};
 
 use crate::config::Config;
-use crate::coordinator::Outcome;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+use crate::testing::client::Answer;
 
 pub(super) const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 
-/// The first column of the first row, `[applied]`.
-pub(super) fn is_applied(outcome: Result<Outcome>) -> bool {
-    match outcome {
-        Ok(Outcome::OwnRows { page, .. }) => page.rows[4] == 1,
-        other => panic!("{other:?}"),
-    }
+pub(super) fn is_applied(outcome: Result<Answer>) -> bool {
+    outcome.unwrap().applied().unwrap()
 }
 
 /// The int that kept a statement from being applied; `None`: it was applied.
-pub(super) fn shown_value(outcome: Result<Outcome>) -> Option<i32> {
-    match outcome {
-        Ok(Outcome::OwnRows { page, .. }) if page.rows[4] == 1 => None,
-        Ok(Outcome::OwnRows { page, .. }) => Some(i32::from_be_bytes(page.rows[9..13].try_into().unwrap())),
-        other => panic!("{other:?}"),
-    }
+pub(super) fn shown_value(outcome: Result<Answer>) -> Option<i64> {
+    let answer = outcome.unwrap();
+    if answer.applied().unwrap() { None } else { answer.integers()[0][1] }
 }
 
 /// The int that a serial SELECT on a node returns.
-pub(super) async fn serial_read(cluster: &Cluster, node: usize) -> Option<i32> {
-    let outcome = cluster.query(node, "SELECT v FROM three.t WHERE k = 1", Consistency::Serial).await;
-    match outcome {
-        Ok(Outcome::Rows(page)) if page.row_count == 1 => {
-            Some(i32::from_be_bytes(page.rows[4..8].try_into().unwrap()))
-        }
-        Ok(Outcome::Rows(_)) => None,
-        other => panic!("{other:?}"),
-    }
+pub(super) async fn serial_read(cluster: &Cluster, node: usize) -> Option<i64> {
+    let answer = cluster.query(node, "SELECT v FROM three.t WHERE k = 1", Consistency::Serial).await.unwrap();
+    assert!(answer.rows.len() <= 1, "{answer:?}");
+    answer.integers().first().map(|row| row[0].unwrap())
 }
 
-pub(super) async fn swap(cluster: &Cluster, node: usize, from: i32, to: i32) -> bool {
+pub(super) async fn swap(cluster: &Cluster, node: usize, from: i64, to: i64) -> bool {
     let text = format!("UPDATE three.t SET v = {to} WHERE k = 1 IF v = {from}");
     is_applied(cluster.query(node, &text, Consistency::Quorum).await)
 }
@@ -60,20 +48,11 @@ fn of_two_inserts_of_one_row_one_is_applied() {
 }
 
 /// The only row of an answer with its columns, each a boolean or an int.
-fn shown_row(outcome: Result<Outcome>) -> Vec<(String, Option<i32>)> {
-    let Ok(Outcome::OwnRows { columns, page, .. }) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(page.row_count, 1);
-    let mut rest = page.rows.as_slice();
-    let mut cells = Vec::new();
-    for column in columns {
-        let (length, after) = rest.split_first_chunk::<4>().unwrap();
-        let length = i32::from_be_bytes(*length);
-        let (cell, after) = after.split_at(length.max(0) as usize);
-        let number = cell.iter().fold(0, |number, byte| number << 8 | i32::from(*byte));
-        cells.push((column.name, (length >= 0).then_some(number)));
-        rest = after;
-    }
-    cells
+fn shown_row(outcome: Result<Answer>) -> Vec<(String, Option<i64>)> {
+    let answer = outcome.unwrap();
+    assert_eq!(answer.rows.len(), 1);
+    let cells = answer.integers().remove(0);
+    answer.columns.into_iter().zip(cells).collect()
 }
 
 #[test]
@@ -89,7 +68,7 @@ fn conditions_on_static_columns_show_the_first_row_where_they_do_not_hold() {
         }
         let batch = "BEGIN BATCH UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 3;
             UPDATE three.rows SET s = 6 WHERE k = 1 IF s = 4; APPLY BATCH";
-        let cell = |name: &str, value: Option<i32>| (name.to_owned(), value);
+        let cell = |name: &str, value: Option<i64>| (name.to_owned(), value);
         let expected =
             [cell("[applied]", Some(0)), cell("k", Some(1)), cell("c", Some(2)), cell("s", Some(5))];
         assert_eq!(shown_row(cluster.query(1, batch, Consistency::Quorum).await), expected);

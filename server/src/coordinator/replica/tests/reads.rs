@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_query::error::{FailureReason, RequestError};
+use tokio::time::Instant;
 
-use super::cluster::{Cluster, Fate, with_cluster};
+use super::cluster::{Cluster, with_cluster};
 use crate::config::Config;
+use crate::testing::network::Fate;
 
 /// Without hints: a replica gets a missed write by read repair or not at all.
 fn config() -> Config {
@@ -33,7 +35,7 @@ async fn write_alone(cluster: &Cluster, node: usize, texts: &[&str]) {
 }
 
 async fn select(cluster: &Cluster, node: usize, text: &str, level: Consistency) -> Vec<Vec<Option<i64>>> {
-    cluster.page(node, text, level, None, None).await.unwrap().rows
+    cluster.page(node, text, level, None, None).await.unwrap().integers()
 }
 
 fn ints(rows: &[&[i64]]) -> Vec<Vec<Option<i64>>> {
@@ -162,8 +164,8 @@ fn pages_from_changing_coordinators_with_a_node_down_make_up_the_whole() {
                     let page =
                         cluster.page(turn % 2, text, level, Some(page_rows), paging_state).await.unwrap();
                     assert!(page.rows.len() <= page_rows);
-                    rows.extend(page.rows);
-                    paging_state = page.paging_state;
+                    rows.extend(page.integers());
+                    paging_state = page.next_page;
                     if paging_state.is_none() {
                         break;
                     }
@@ -198,9 +200,10 @@ fn pages_of_groups_continue_behind_rows_that_a_filter_left_out() {
             loop {
                 let page =
                     cluster.page(0, text, Consistency::All, Some(page_rows), paging_state).await.unwrap();
-                let k = page.rows.last().and_then(|row| row[0]);
-                seen.extend(page.rows);
-                paging_state = page.paging_state;
+                let rows = page.integers();
+                let k = rows.last().and_then(|row| row[0]);
+                seen.extend(rows);
+                paging_state = page.next_page;
                 // Rows that the page has left out do not appear again as a second group or a late row.
                 if let (Some(k), true) = (k, paging_state.is_some()) {
                     execute(&format!("INSERT INTO three.rows (k, c, v) VALUES ({k}, 3, 1)")).await;
@@ -301,9 +304,9 @@ fn a_digest_that_comes_late_does_not_stand_for_the_data_that_is_missing() {
         // differs, and its data never arrives. Meanwhile the first replica's digest has arrived: only its data is
         // left to ask for.
         let half = Duration::from_millis(config().read_request_timeout_ms / 2);
-        cluster.set_fates([
-            Fate::Answered { after: half + Duration::from_millis(100) },
-            Fate::Answered { after: Duration::ZERO },
+        cluster.links.set_fates([
+            Fate::Arrives { after: half + Duration::from_millis(100) },
+            Fate::Arrives { after: Duration::ZERO },
             Fate::Broken { after: Duration::from_millis(300) },
         ]);
         let text = "SELECT v FROM three.t WHERE k = 1";
@@ -318,12 +321,12 @@ fn a_replica_that_takes_no_repair_is_replaced_by_another() {
         write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
         // The digest and the data of the replica arrive at once; the acknowledgement of its repair never does.
         let timeout = Duration::from_millis(config().read_request_timeout_ms);
-        let at_once = Fate::Answered { after: Duration::ZERO };
-        cluster.set_fates([at_once, at_once, Fate::Answered { after: 2 * timeout }]);
-        let before = helenus_engine::io::Clock::monotonic(&*cluster.clock);
+        let at_once = Fate::Arrives { after: Duration::ZERO };
+        cluster.links.set_fates([at_once, at_once, Fate::Arrives { after: 2 * timeout }]);
+        let before = Instant::now();
         let text = "SELECT v FROM three.t WHERE k = 1";
         assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[20]]));
-        let waited = helenus_engine::io::Clock::monotonic(&*cluster.clock).saturating_sub(before);
+        let waited = before.elapsed();
         assert!(waited < timeout, "{waited:?}");
         let known: Vec<_> = (1..3).map(|node| cluster.stored(node, "three", "t")).collect();
         assert!(known.contains(&BTreeMap::from([(1, 20)])), "{known:?}");
@@ -357,7 +360,7 @@ fn a_coordinator_behind_the_ring_catches_up_and_asks_again() {
             cluster.show(0);
         };
         let (page, ()) = tokio::join!(cluster.page(0, text, Consistency::All, None, None), later);
-        assert_eq!(page.unwrap().rows, ints(&[&[10]]));
+        assert_eq!(page.unwrap().integers(), ints(&[&[10]]));
         // A replica that is behind the coordinator waits until it has caught up.
         cluster.change_ring(&[]);
         cluster.show(0);
@@ -367,6 +370,6 @@ fn a_coordinator_behind_the_ring_catches_up_and_asks_again() {
             cluster.show(2);
         };
         let (page, ()) = tokio::join!(cluster.page(0, text, Consistency::All, None, None), later);
-        assert_eq!(page.unwrap().rows, ints(&[&[10]]));
+        assert_eq!(page.unwrap().integers(), ints(&[&[10]]));
     });
 }

@@ -1,4 +1,4 @@
-//! The clock of a simulated node: virtual time, and a wall clock that runs fast or slow and jumps.
+//! The clock of a node in virtual time, with a wall clock that runs fast or slow and jumps.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,10 +8,10 @@ use futures::future::LocalBoxFuture;
 use helenus_engine::io::Clock;
 use tokio::time::Instant;
 
-/// The wall clock of every node at the start of a simulation, in microseconds since the epoch.
+/// The wall clock of every node at the start, in microseconds since the epoch.
 pub const START_MICROS: i64 = 1_700_000_000_000_000;
 
-/// The difference between a node's wall clock and the true time; it survives restarts.
+/// The difference between a wall clock and virtual time.
 #[derive(Debug, Default)]
 pub struct Skew {
     pub offset_micros: Cell<i64>,
@@ -19,21 +19,31 @@ pub struct Skew {
     pub drift_ppm: Cell<i64>,
 }
 
-/// A node's clock.
-#[derive(Debug, Clone)]
-pub struct NodeClock {
-    start: Instant,
-    skew: Rc<Skew>,
-}
+impl Skew {
+    /// The drift of a wall clock that stands still.
+    pub const STANDSTILL_PPM: i64 = -1_000_000;
 
-impl NodeClock {
-    /// `start`: the start of the simulation.
-    pub fn new(start: Instant, skew: Rc<Skew>) -> Self {
-        Self { start, skew }
+    /// Moves the wall clock forward.
+    pub fn advance(&self, duration: Duration) {
+        self.offset_micros.set(self.offset_micros.get() + duration.as_micros() as i64);
     }
 }
 
-impl Clock for NodeClock {
+/// A clock of the present tokio runtime, whose time must be virtual. Clones share their skew.
+#[derive(Debug, Clone)]
+pub struct VirtualClock {
+    start: Instant,
+    pub skew: Rc<Skew>,
+}
+
+impl VirtualClock {
+    /// A clock without skew whose time began at `start`.
+    pub fn new(start: Instant) -> Self {
+        Self { start, skew: Rc::default() }
+    }
+}
+
+impl Clock for VirtualClock {
     fn now_micros(&self) -> i64 {
         let elapsed = self.start.elapsed().as_micros() as i64;
         START_MICROS

@@ -28,6 +28,11 @@ pub struct Call {
 }
 
 impl Operation {
+    /// Set to `new` if the value is `expected`, with the answer.
+    pub fn set(expected: i64, new: i64, applied: Option<bool>) -> Self {
+        Self::CompareAndSet { expected: Some(expected), new: Some(new), applied, seen: None }
+    }
+
     /// The value after the operation, if it can take place at this value.
     fn apply(&self, value: Value) -> Option<Value> {
         match *self {
@@ -181,5 +186,31 @@ mod tests {
         };
         assert!(is_linearizable(&[set(None, 1, Some(true), 0, Some(1)), refused], None));
         assert!(!is_linearizable(&[refused], None));
+    }
+
+    #[test]
+    fn it_tells_histories_of_swaps_apart() {
+        let swap = |expected, new, begun, ended| set(Some(expected), new, Some(true), begun, Some(ended));
+        let read = |seen, begun, ended| read(Some(seen), begun, ended);
+        let is_linearizable = |calls: &[Call]| is_linearizable(calls, Some(0));
+        assert!(is_linearizable(&[swap(0, 1, 0, 5), read(0, 1, 2), read(1, 3, 4)]));
+        assert!(!is_linearizable(&[swap(0, 1, 0, 5), read(1, 1, 2), read(0, 3, 4)]));
+        assert!(!is_linearizable(&[swap(0, 1, 0, 1), read(0, 2, 3)]));
+        assert!(!is_linearizable(&[swap(0, 1, 0, 9), swap(0, 2, 0, 9)]));
+        let lost = set(Some(0), 1, None, 0, None);
+        assert!(is_linearizable(&[lost, read(0, 1, 2), read(1, 3, 4)]));
+        assert!(!is_linearizable(&[lost, read(1, 1, 2), read(0, 3, 4)]));
+        let refused = |expected| Call {
+            operation: Operation::CompareAndSet {
+                expected: Some(expected),
+                new: Some(9),
+                applied: Some(false),
+                seen: Some(Some(0)),
+            },
+            begun: 0,
+            ended: Some(1),
+        };
+        assert!(is_linearizable(&[refused(7)]));
+        assert!(!is_linearizable(&[refused(0)]));
     }
 }

@@ -1,4 +1,4 @@
-//! The UUIDs of CQL functions, generated from the seed.
+//! UUIDs of CQL functions, generated from a seed.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use helenus_engine::io::SplitMix64;
 use helenus_query::functions::UuidSource;
 use uuid::Uuid;
 
-/// The source of this thread's simulation; each simulation has a thread of its own.
+/// The source of this thread: a test that seeds it has a thread of its own.
 pub static SEEDED_UUIDS: SeededUuids = SeededUuids;
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
 pub struct SeededUuids;
 
 impl SeededUuids {
-    /// Starts the sequence of a simulation.
+    /// Starts the sequence of this thread.
     pub fn seed(seed: u64) {
         RANDOM.with(|random| *random.borrow_mut() = SplitMix64::new(seed));
     }
