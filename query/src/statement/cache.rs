@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
 use lru::LruCache;
@@ -32,7 +32,7 @@ pub struct Registry {
 
 impl Registry {
     fn insert(&self, statement: &Statement) {
-        let Ok(mut guard) = self.statements.write() else { return };
+        let mut guard = self.statements.write().unwrap_or_else(PoisonError::into_inner);
         let (statements, order) = &mut *guard;
         let registered = Registered {
             text: statement.text.clone(),
@@ -50,12 +50,12 @@ impl Registry {
     }
 
     fn get(&self, id: &StatementId) -> Option<Registered> {
-        self.statements.read().ok()?.0.get(id).cloned()
+        self.statements.read().unwrap_or_else(PoisonError::into_inner).0.get(id).cloned()
     }
 
     /// Number of prepared statements.
     pub fn len(&self) -> usize {
-        self.statements.read().map_or(0, |guard| guard.0.len())
+        self.statements.read().unwrap_or_else(PoisonError::into_inner).0.len()
     }
 
     /// Whether nothing is prepared.

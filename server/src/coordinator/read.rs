@@ -307,7 +307,9 @@ async fn read_spread(
                 *block =
                     fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
                 if block.rows.is_empty() && block.resume.is_some() {
-                    let start = blocks.iter().filter_map(next_key).min().unwrap_or_default();
+                    let Some(start) = blocks.iter().filter_map(next_key).min() else {
+                        unreachable!("a shard that has stopped says where to go on")
+                    };
                     return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
                 }
             }
