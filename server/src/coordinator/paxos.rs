@@ -4,7 +4,7 @@
 //! Without I/O, and checked by a model in `tests`: [`ballot`], [`state`] (the registers of a replica), [`proposer`].
 //! Around them: [`store`] (registers in the engine), [`replica`] (the replica's side), [`round`] (the coordinator's
 //! side), [`commit`] (an agreed mutation on its way to all replicas), [`reading`] (merges the rows read by a quorum),
-//! [`serial`] (reads), [`turns`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
+//! [`serial`] (reads), [`partition_queue`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
 //! [`settle`] (forgetting). `docs/decisions/0009-paxos.md` explains each message.
 
 pub(crate) mod ballot;
