@@ -135,8 +135,8 @@ impl Workload for ValuesToMutation {
         };
         let mut set = MutationSet::default();
         let bindings = Bindings { values: &values, call: &call };
-        let (plan, keys) = expand(&self.statement.plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &write, None)?;
+        let (expanded, keys) = expand(&self.statement.plan, &bindings)?;
+        set.add(expanded.as_deref().unwrap_or(&self.statement.plan), keys, &bindings, &write, None)?;
         black_box(set.finish(&write, None)?);
         Ok(())
     }

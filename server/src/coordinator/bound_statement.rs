@@ -3,7 +3,6 @@
 //! Invariant: the partitions that a statement names are the same wherever a request uses them on this node, also where a
 //! function computed them whose results differ from call to call.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use helenus_query::bind::{BorrowedValues, OwnedBindings};
@@ -70,14 +69,9 @@ impl BoundStatement {
     pub fn new(modification: Modification, values: OwnedBindings, call: CallContext) -> Result<Self> {
         let (expanded, keys) = {
             let values = values.borrow();
-            let (plan, keys) = expand(modification.plan(), &Bindings { values: &values, call: &call })?;
-            let expanded = match plan {
-                Cow::Owned(plan) => Some(Arc::new(plan)),
-                Cow::Borrowed(_) => None,
-            };
-            (expanded, keys)
+            expand(modification.plan(), &Bindings { values: &values, call: &call })?
         };
-        Ok(Self { modification, values, keys, call, expanded })
+        Ok(Self { modification, values, keys, call, expanded: expanded.map(Arc::from) })
     }
 
     /// The plan, with INSERT JSON expanded.

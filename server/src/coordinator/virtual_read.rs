@@ -76,8 +76,8 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BatchRow>> {
             .collect();
         fill_insert(&mut plan, terms)?;
         let mut set = MutationSet::default();
-        let (plan, keys) = expand(&plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &write, None)?;
+        let (expanded, keys) = expand(&plan, &bindings)?;
+        set.add(expanded.as_deref().unwrap_or(&plan), keys, &bindings, &write, None)?;
         let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
         for PartitionMutation { mutation, .. } in set.finish(&write, None)? {
             let view = mutation.view().map_err(malformed)?;

@@ -40,9 +40,9 @@ pub fn modify(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>) -> 
 fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<Vec<PartitionMutation>> {
     let write = write_context_at(context, request.options, request.call.now_micros);
     let bindings = request.bindings();
-    let (plan, keys) = expand(request.plan(), &bindings)?;
+    let (expanded, keys) = expand(request.plan(), &bindings)?;
     let mut set = MutationSet::default();
-    set.add(&plan, keys, &bindings, &write, None)?;
+    set.add(expanded.as_deref().unwrap_or(request.plan()), keys, &bindings, &write, None)?;
     set.finish(&write, None)
 }
 

@@ -150,8 +150,8 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         };
         let mut set = MutationSet::default();
         let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
-        let (plan, keys) = expand(&statement.plan, &bindings)?;
-        set.add(&plan, keys, &bindings, &write, None)?;
+        let (expanded, keys) = expand(&statement.plan, &bindings)?;
+        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &write, None)?;
         set.finish(&write, None)?
     };
     // A trace is not worth waiting for: it is enough that one node has it.

@@ -1,7 +1,6 @@
 //! What of a modification follows from its values once for a request: the INSERT that an INSERT JSON stands for, and the
 //! partitions.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cql_lite::types::json;
@@ -11,17 +10,20 @@ use crate::plan::modify::{JsonInsert, ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::run::keys::{PartitionKeys, partition_keys};
 
-/// The plan with the document of an INSERT JSON expanded, and the partitions that it names.
-pub fn expand<'p>(
-    plan: &'p ModifyPlan,
+/// The plan that an INSERT JSON stands for (`None`: the plan is no INSERT JSON and stands for itself), and the partitions that
+/// the statement names.
+#[inline]
+pub fn expand(
+    plan: &ModifyPlan,
     bindings: &Bindings<'_>,
-) -> Result<(Cow<'p, ModifyPlan>, PartitionKeys)> {
-    let plan = match &plan.json {
-        None => Cow::Borrowed(plan),
-        Some(insert) => Cow::Owned(insert_of_constants(plan, insert, bindings)?),
+) -> Result<(Option<Box<ModifyPlan>>, PartitionKeys)> {
+    let expanded = match &plan.json {
+        None => None,
+        Some(insert) => Some(Box::new(insert_of_constants(plan, insert, bindings)?)),
     };
+    let plan = expanded.as_deref().unwrap_or(plan);
     let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
-    Ok((plan, keys))
+    Ok((expanded, keys))
 }
 
 /// The INSERT of constants that the document of an INSERT JSON stands for.

@@ -39,8 +39,8 @@ fn mutations(catalog: &CatalogView, statements: &[(&str, &[BindValue<'_>])]) -> 
         let statement = Statement::new(text, None, catalog).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values, call: &call };
-        let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(&plan, keys, &bindings, &WRITE, None).unwrap();
+        let (expanded, keys) = expand(&statement.plan, &bindings).unwrap();
+        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &WRITE, None).unwrap();
     }
     set.finish(&WRITE, None).unwrap()
 }

@@ -42,8 +42,8 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values: &[], call: &call };
-        let (plan, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(&plan, keys, &bindings, &write, None).unwrap();
+        let (expanded, keys) = expand(&statement.plan, &bindings).unwrap();
+        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &write, None).unwrap();
     }
     set.finish(&write, None).unwrap()
 }
