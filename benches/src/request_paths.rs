@@ -127,6 +127,7 @@ impl Workload for ValuesToMutation {
         values[0] = BindValue::Bytes(&id);
         let call = CallContext::at(NOW_MICROS);
         let write = WriteContext {
+            mutation_bytes_max: 16 << 20,
             timestamp: NOW_MICROS,
             now_seconds: NOW_SECONDS,
             now_micros: NOW_MICROS,

@@ -20,6 +20,14 @@ pub enum EngineError {
     Mutation(DecodeError),
     #[error("malformed row in {table}: {reason}")]
     Row { table: TableId, reason: DecodeError },
+    /// Nothing was written.
+    #[error("a mutation of {bytes} bytes is larger than the limit of {limit}")]
+    MutationTooLarge { bytes: usize, limit: usize },
+    /// The row has grown cell by cell. Its partition and the other rows can be read, and the row can be deleted.
+    #[error(
+        "a row of the table {table} has grown to more than {limit} bytes and cannot be read as a whole; its key has {key_bytes} bytes"
+    )]
+    RowTooLarge { table: TableId, key_bytes: usize, limit: usize },
     #[error(transparent)]
     CommitLog(#[from] CommitLogError),
     #[error(transparent)]

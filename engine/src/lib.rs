@@ -38,7 +38,7 @@
 //! | `invariant` | what a defect in the engine's own state does |
 //!
 //! A module uses only modules before it in this order: `codec`, `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
-//! `invariant`, `merge`, `prefetch`, `io`, `commit_log`, `manifest`, `table`, `error`, `range_tombstone`, `reconcile`, `memtable`,
+//! `invariant`, `merge`, `prefetch`, `io`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
 //! `compaction`, `read`, `shard`. Files within a module have no circles either.
 
 mod cell;

@@ -9,6 +9,8 @@
 //!
 //! Operations come in any order and may repeat positions: reconciliation makes the order irrelevant.
 
+mod split;
+
 use std::convert::Infallible;
 use std::fmt;
 
@@ -22,9 +24,13 @@ use crate::row_writer::{RowBuilder, RowWriter};
 
 /// The version of the encoding.
 pub const MUTATION_VERSION: u8 = 1;
-/// The largest mutation, in bytes. Memtable, log and table files address the bytes of a row with 32 bits.
+/// The largest mutation that is read, in bytes. Memtable, log and table files address the bytes of a row with 32 bits.
 pub const MUTATION_BYTES_MAX: usize = 1 << 30;
 const _: () = assert!(MUTATION_BYTES_MAX < u32::MAX as usize / 2);
+
+/// The largest mutation that a shard takes, in bytes: every layer below can hold it.
+pub const WRITE_BYTES_MAX: usize = 32 << 20;
+const _: () = assert!(WRITE_BYTES_MAX < MUTATION_BYTES_MAX);
 const ROW: u8 = 1;
 const RANGE_TOMBSTONE: u8 = 2;
 
@@ -169,6 +175,12 @@ impl MutationBuilder {
         self.out.len() == self.head_length
     }
 
+    /// Bytes of the mutation so far.
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        self.out.len()
+    }
+
     pub fn build(self) -> Mutation {
         Mutation { bytes: self.out.into() }
     }
@@ -278,6 +290,16 @@ impl<'a> ValidMutation<'a> {
     #[inline]
     pub fn timestamps(&self) -> TimestampRange {
         self.timestamps
+    }
+
+    /// At least the bytes that its rows take in files, where cells may have to carry their own timestamps and expiries.
+    pub fn size_in_files(&self) -> usize {
+        const CELL_GROWTH_BYTES: usize = 20;
+        let rows = self.view.operations().filter_map(|operation| match operation {
+            Ok(Operation::Row { row, .. }) => Some(row.cells().count() * CELL_GROWTH_BYTES),
+            Ok(Operation::RangeTombstone { .. }) | Err(_) => None,
+        });
+        self.view.bytes.len() + rows.sum::<usize>()
     }
 }
 

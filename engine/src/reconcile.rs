@@ -15,6 +15,14 @@ use crate::counter;
 use crate::row::{Cells, RowRef};
 use crate::row_writer::{RowWriter, transcode};
 
+/// The largest row that versions are merged into for a reader, in bytes. A row that has grown beyond it, cell by cell, cannot be read
+/// as a whole.
+pub const MERGED_ROW_BYTES_MAX: usize = 128 << 20;
+
+/// The merge of versions takes at most this many times their bytes: a cell that shared its timestamp and its expiry with its row may
+/// have to carry its own then. A cell takes eight bytes at least where a row has millions, and those take twenty.
+pub(crate) const GROWTH_MAX: usize = 4;
+
 /// Which deletions compaction may purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purge {
@@ -145,6 +153,51 @@ pub(crate) fn merge_parts(
     base: i64,
     out: &mut Vec<u8>,
 ) -> Result<Merged, DecodeError> {
+    let merged = merge_limited::<false>(versions, shadow, purpose, base, usize::MAX, out)?;
+    // Without a limit no merge is too large.
+    merged.ok_or(DecodeError::Overflow { what: "a row" })
+}
+
+/// As [`merge_rows`]. `None`: the merge would be larger than [`MERGED_ROW_BYTES_MAX`].
+pub fn merge_rows_within(
+    versions: &[RowRef<'_>],
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    base: i64,
+    out: &mut Vec<u8>,
+) -> Result<Option<Merged>, DecodeError> {
+    let bytes: usize = versions.iter().map(|version| version.bytes.len()).sum();
+    if bytes <= MERGED_ROW_BYTES_MAX / GROWTH_MAX {
+        return merge_rows(versions, shadow, purpose, base, out).map(Some);
+    }
+    merge_limited::<true>(versions, shadow, purpose, base, MERGED_ROW_BYTES_MAX, out)
+}
+
+/// As [`merge_parts`], for versions of `bytes` bytes together. `None`: the merge would be larger than [`MERGED_ROW_BYTES_MAX`].
+#[inline]
+pub(crate) fn merge_parts_within(
+    versions: &[RowRef<'_>],
+    bytes: u64,
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    base: i64,
+    out: &mut Vec<u8>,
+) -> Result<Option<Merged>, DecodeError> {
+    if bytes <= (MERGED_ROW_BYTES_MAX / GROWTH_MAX) as u64 {
+        return merge_parts(versions, shadow, purpose, base, out).map(Some);
+    }
+    merge_limited::<true>(versions, shadow, purpose, base, MERGED_ROW_BYTES_MAX, out)
+}
+
+/// The merge of all parts. `None`: it `IS_LIMITED` and would be larger than `limit`.
+fn merge_limited<const IS_LIMITED: bool>(
+    versions: &[RowRef<'_>],
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    base: i64,
+    limit: usize,
+    out: &mut Vec<u8>,
+) -> Result<Option<Merged>, DecodeError> {
     let mut liveness: Option<Liveness> = None;
     let mut deletion: Option<Deletion> = None;
     let mut columns: SmallVec<[(u32, Deletion); 2]> = SmallVec::new();
@@ -194,14 +247,24 @@ pub(crate) fn merge_parts(
         filter.put(&mut writer, only.current);
         for cell in only.rest {
             filter.put(&mut writer, cell);
+            if IS_LIMITED && writer.size_bytes() > limit {
+                return Ok(None);
+            }
         }
-    } else {
-        merge_cells(&mut heads, &mut filter, &mut writer);
+    } else if !merge_cells::<IS_LIMITED>(&mut heads, &mut filter, &mut writer, limit) {
+        return Ok(None);
     }
-    Ok(Merged { is_written: writer.finish(), tombstones: filter.tombstones })
+    Ok(Some(Merged { is_written: writer.finish(), tombstones: filter.tombstones }))
 }
 
-fn merge_cells(heads: &mut Heads<'_>, filter: &mut CellFilter, writer: &mut RowWriter<'_>) {
+/// False if it `IS_LIMITED` and the row is larger than `limit`.
+#[inline]
+fn merge_cells<const IS_LIMITED: bool>(
+    heads: &mut Heads<'_>,
+    filter: &mut CellFilter,
+    writer: &mut RowWriter<'_>,
+    limit: usize,
+) -> bool {
     let mut contexts = Contexts::default();
     while let Some(address) = heads.iter().map(|head| head.current.address()).min() {
         let mut winner: Option<Cell<'_>> = None;
@@ -235,8 +298,12 @@ fn merge_cells(heads: &mut Heads<'_>, filter: &mut CellFilter, writer: &mut RowW
                 winner.value = &contexts.merged;
             }
             filter.put(writer, winner);
+            if IS_LIMITED && writer.size_bytes() > limit {
+                return false;
+            }
         }
     }
+    true
 }
 
 /// The running union of the contexts of a counter's versions.

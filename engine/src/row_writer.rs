@@ -151,6 +151,18 @@ impl<'o> RowWriter<'o> {
         }
     }
 
+    /// Bytes of the row so far.
+    #[inline]
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Whether the row has any part yet.
+    #[inline]
+    pub(crate) fn has_parts(&self) -> bool {
+        self.size_bytes() > 1
+    }
+
     /// Completes the row. False if the row has no parts; then nothing stays in the buffer.
     #[inline]
     pub fn finish(self) -> bool {

@@ -199,6 +199,14 @@ fn the_engine_agrees_with_the_reference_about_rows_written_in_the_order_of_time(
     agrees_with_the_reference(Generator { window_rows: Some(6), ..Generator::new(seed) }, seed);
 }
 
+/// Partitions with hundreds of range tombstones, nested, side by side and over each other.
+#[test]
+fn the_engine_agrees_with_the_reference_about_range_deletes_at_volume() {
+    let seed = setting("HELENUS_MODEL_SEED", 1);
+    let generator = Generator { partitions: 4, rows: 200, range_deletes: 12, ..Generator::new(seed) };
+    agrees_with_the_reference(generator, seed);
+}
+
 struct SeedOnFailure {
     seed: u64,
 }

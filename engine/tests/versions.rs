@@ -63,10 +63,14 @@ async fn apply(shard: &Shard, mutations: &[Mutation], random: &mut SplitMix64) {
     }
 }
 
+/// Every other seed deletes ranges at volume.
+fn generator(seed: u64) -> Generator {
+    let range_deletes = if seed.is_multiple_of(2) { 1 } else { 14 };
+    Generator { partitions: 6, rows: 20, range_deletes, ..Generator::new(seed) }
+}
+
 fn mutations(seed: u64, clock: &ManualClock, count: usize) -> Vec<Mutation> {
-    let mut generator = Generator::new(seed);
-    generator.partitions = 6;
-    generator.rows = 20;
+    let mut generator = generator(seed);
     (0..count).map(|_| generator.mutation(TABLE, clock.now_micros())).collect()
 }
 
@@ -105,9 +109,7 @@ fn equal_contents_give_equal_bytes_and_show_what_a_reader_sees() {
             let mut random = SplitMix64::new(seed);
             apply(&first, &history, &mut random).await;
             apply(&second, &history, &mut random).await;
-            let mut generator = Generator::new(seed);
-            generator.partitions = 6;
-            generator.rows = 20;
+            let mut generator = generator(seed);
             for round in 0..40 {
                 let (start, end) = if round == 0 { (vec![], vec![0xFF; 9]) } else { generator.range() };
                 let now_seconds = clock.now_seconds();

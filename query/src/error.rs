@@ -97,12 +97,11 @@ impl RequestError {
 impl From<EngineError> for RequestError {
     fn from(error: EngineError) -> Self {
         match error {
-            // The client's error, although this node finds it as a replica: another coordinator could not execute the
-            // request either.
-            EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit }) => {
-                Self::Invalid(format!(
-                    "Rejected an oversized mutation ({bytes}/{limit}): {bytes} bytes are more than half of a commit-log segment"
-                ))
+            // Of another node, which has a higher limit. The client's error, although this node finds it as a replica: another
+            // coordinator could not execute the request either.
+            EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit })
+            | EngineError::MutationTooLarge { bytes, limit } => {
+                Self::Invalid(format!("Rejected an oversized mutation ({bytes}/{limit})"))
             }
             error => Self::Server(error.to_string()),
         }

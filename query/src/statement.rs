@@ -21,6 +21,10 @@ use crate::plan::selection::ResultColumn;
 use crate::plan::term::MarkerSpec;
 use crate::plan::{BatchPlan, Plan, plan};
 use crate::schema::catalog::{CatalogView, Table};
+use crate::schema::ddl::bounds;
+
+/// Most markers of a statement: the protocol counts them with two bytes.
+const MARKERS_MAX: usize = u16::MAX as usize;
 
 /// Identifies a prepared statement.
 pub type StatementId = [u8; 16];
@@ -84,6 +88,7 @@ impl Statement {
             Plan::Select(select) => select.result_columns(),
             _ => Vec::new(),
         };
+        check_described(&planned.markers, &result_columns)?;
         let id = statement_id(text, keyspace);
         let description = Description {
             fingerprint: u32::from_be_bytes([id[0], id[1], id[2], id[3]]),
@@ -108,6 +113,27 @@ impl Statement {
             Plan::Describe(plan) => Self::Describe(Arc::new(Prepared { description, plan })),
         })
     }
+}
+
+/// Refuses a statement that cannot be described to its client.
+fn check_described(markers: &[MarkerSpec], columns: &[ResultColumn]) -> Result<()> {
+    if markers.len() > MARKERS_MAX {
+        return Err(RequestError::invalid(format!(
+            "Too many markers(?). {} markers exceed the allowed maximum of {MARKERS_MAX}",
+            markers.len()
+        )));
+    }
+    let (markers, columns) =
+        (markers.iter().map(|marker| &marker.value_type), columns.iter().map(|column| &column.column_type));
+    if !(bounds::are_within(markers, bounds::ALL_PARTS_MAX)
+        && bounds::are_within(columns, bounds::ALL_PARTS_MAX))
+    {
+        return Err(RequestError::invalid(format!(
+            "The types of a statement's markers and columns may have at most {} parts each",
+            bounds::ALL_PARTS_MAX
+        )));
+    }
+    Ok(())
 }
 
 impl Deref for Statement {

@@ -11,6 +11,7 @@
 //! * `prepare`: one statement; its markers and columns are shown. `execute`: values for it, a line each: JSON, `null`, `unset`
 //!   or `hex:` and bytes, with `name:` before it where they go by names.
 //! * `clock advance=SECONDS`, `flush`, `compact`, `restart`.
+//! * `settings`: lines of `helenus.toml`, with which the node starts again; without lines it has the defaults.
 //!
 //! In statements `{{x*5}}` stands for `xxxxx` and `{{1..3}}` for `1,2,3`.
 //!

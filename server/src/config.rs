@@ -3,6 +3,9 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
+mod data_size;
+mod guardrails;
+mod limits;
 mod sample;
 mod setting;
 mod settings;
@@ -15,6 +18,8 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
+pub use self::data_size::DataSize;
+pub use self::limits::ENVELOPE_BYTES;
 pub use self::sample::sample;
 use self::setting::Alias;
 use self::settings::SETTINGS;
@@ -114,6 +119,8 @@ impl Config {
             "commit_log_total_bytes",
             "must hold at least four segments",
         )?;
+        self.check_mutation_size()?;
+        self.guardrails()?;
         check(
             self.batch_size_fail_threshold_bytes >= self.batch_size_warn_threshold_bytes,
             "batch_size_fail_threshold_bytes",

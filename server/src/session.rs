@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod connection_state;
 pub(crate) mod errors;
+pub(crate) mod guardrails;
 pub(crate) mod handshake;
 pub mod request;
 pub mod respond;

@@ -48,11 +48,7 @@ impl DroppedRanges {
 
     /// Whether a file has a row or a range tombstone in any of the ranges.
     pub fn touch(&self, table: &Arc<TableReader>) -> Result<bool, TableError> {
-        let range_tombstones = table.range_tombstones();
-        if (0..range_tombstones.len())
-            .filter_map(|index| range_tombstones.get(index))
-            .any(|range_tombstone| self.end_of(range_tombstone.start).is_some())
-        {
+        if table.range_tombstones().prefixes().any(|prefix| self.end_of(prefix).is_some()) {
             return Ok(true);
         }
         let mut cursor = TableCursor::new(Arc::clone(table), None);

@@ -15,10 +15,12 @@ use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{JobContext, yield_now};
 use crate::key;
 use crate::merge::KWayMerge;
-use crate::range_tombstone::RangeTombstoneSet;
+use crate::range_tombstone::{RangeTombstone, Union, Walked};
 use crate::reconcile::{Purge, Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
-use crate::table::{KeyHash, TableCursor, TableError, TableOptions, TableReader, TableWriter};
+use crate::table::{
+    KeyHash, RangeTombstoneCursor, TableCursor, TableError, TableOptions, TableReader, TableWriter,
+};
 
 /// Rows, and bytes written, after which the compaction yields to other tasks and checks its rate.
 const ROWS_PER_TURN: u32 = 128;
@@ -52,6 +54,7 @@ struct Merge {
     /// The prefix of the current partition.
     prefix: Vec<u8>,
     purpose: Purpose,
+    /// For each input the number of its first unwritten range tombstone.
     next_range_tombstone: Vec<usize>,
 }
 
@@ -231,57 +234,54 @@ impl Merge {
 
     /// Writes the range tombstones of all partitions up to and including `prefix` (`None`: all remaining ones).
     async fn write_range_tombstones(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
-        while let Some(next) = self.next_range_tombstone_prefix()? {
+        while let Some(next) = self.next_range_tombstone_prefix() {
             if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
                 return Ok(());
             }
             if prefix.is_none_or(|prefix| next.as_slice() < prefix) {
                 self.split_if_full().await?;
             }
-            let mut range_tombstones = self.take_range_tombstones(&next)?;
-            if self.task.dropped.end_of(&next).is_some() {
-                continue;
+            if self.task.dropped.end_of(&next).is_none() {
+                self.unite_range_tombstones(&next).await?;
             }
-            if let Some(purge) = self.purge_of(&next) {
-                range_tombstones.retain(|range_tombstone| !purge.forgets(range_tombstone.deletion));
-            }
-            for range_tombstone in range_tombstones.as_slice() {
-                let full = |position: &[u8]| [next.as_slice(), position].concat();
-                let (start, end) = (full(&range_tombstone.start), full(&range_tombstone.end));
-                self.writer().await?.add_range_tombstone(&start, &end, range_tombstone.deletion)?;
+            for (input, number) in self.task.inputs.iter().zip(&mut self.next_range_tombstone) {
+                let range_tombstones = input.range_tombstones();
+                while range_tombstones.get(*number).is_some_and(|it| it.prefix == next) {
+                    *number += 1;
+                }
             }
         }
         Ok(())
     }
 
     /// The first partition that has unwritten range tombstones.
-    fn next_range_tombstone_prefix(&self) -> Result<Option<Vec<u8>>, BrokenInvariant> {
+    fn next_range_tombstone_prefix(&self) -> Option<Vec<u8>> {
         let inputs = self.task.inputs.iter().zip(&self.next_range_tombstone);
-        let starts = inputs.filter_map(|(input, &next)| Some(input.range_tombstones().get(next)?.start));
-        let Some(least) = starts.min() else { return Ok(None) };
-        match key::prefix_length(least).and_then(|length| least.get(..length)) {
-            Some(prefix) => Ok(Some(prefix.to_vec())),
-            None => Err(broken!("the range tombstones of an open table have whole prefixes")),
-        }
+        let prefixes =
+            inputs.filter_map(|(input, &number)| Some(input.range_tombstones().get(number)?.prefix));
+        prefixes.min().map(<[u8]>::to_vec)
     }
 
-    /// Unites the range tombstones of a partition.
-    fn take_range_tombstones(&mut self, prefix: &[u8]) -> Result<RangeTombstoneSet, BrokenInvariant> {
-        let mut range_tombstones = RangeTombstoneSet::default();
-        for (input, next) in self.task.inputs.iter().zip(&mut self.next_range_tombstone) {
-            let all = input.range_tombstones();
-            while let Some(range_tombstone) =
-                all.get(*next).filter(|range_tombstone| range_tombstone.start.starts_with(prefix))
-            {
-                let (Some(start), Some(end)) =
-                    (range_tombstone.start.strip_prefix(prefix), range_tombstone.end.strip_prefix(prefix))
-                else {
-                    return Err(broken!("a range tombstone lies within one partition"));
-                };
-                range_tombstones.add(start, end, range_tombstone.deletion);
-                *next += 1;
+    /// Writes the range tombstones of a partition, united from all inputs.
+    async fn unite_range_tombstones(&mut self, prefix: &[u8]) -> Result<(), TableError> {
+        let (low, high) = (&[][..], key::PARTITION_END);
+        let cursor =
+            |input: &Arc<TableReader>| RangeTombstoneCursor::new(Arc::clone(input), prefix, low, high, false);
+        let mut walk = Union::new(self.task.inputs.iter().map(cursor).collect(), low, high, false);
+        let purge = self.purge_of(prefix);
+        let is_kept = |deletion| purge.is_none_or(|purge| !purge.forgets(deletion));
+        let mut written = 0_u32;
+        while let Some(Walked::RangeTombstone(RangeTombstone { start, end, deletion })) =
+            walk.next(u64::MAX, is_kept)
+        {
+            let full = |position: &[u8]| [prefix, position].concat();
+            let (start, end) = (full(&start), full(&end));
+            self.writer().await?.add_range_tombstone(&start, &end, deletion)?;
+            written = written.wrapping_add(1);
+            if written.is_multiple_of(ROWS_PER_TURN) {
+                self.pause().await;
             }
         }
-        Ok(range_tombstones)
+        Ok(())
     }
 }

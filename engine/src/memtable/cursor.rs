@@ -113,8 +113,9 @@ impl MemtableCursor {
                 return None;
             }
             let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
-            let present = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix);
-            let id = present.or_else(|| memtable.find_by_prefix(prefix))?;
+            let Some(id) = self.partition(memtable).filter(|&id| memtable.prefix(id) == prefix) else {
+                return memtable.covering(key);
+            };
             memtable.partition(id)?.range_tombstones.as_ref()?.covering(position)
         })
     }

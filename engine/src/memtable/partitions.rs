@@ -3,11 +3,10 @@
 use super::rows::{Entry, ROWS_AHEAD, RowIndex, Rows};
 use super::store::{Memtable, Partition};
 use super::tails::Tail;
-use crate::cell::Deletion;
 use crate::invariant::broken;
 use crate::key;
 use crate::prefetch::prefetch;
-use crate::range_tombstone::RangeTombstone;
+use crate::range_tombstone::{CoveringWalk, RangeTombstoneRef, RangeTombstoneSet};
 use crate::row::RowRef;
 
 /// How many partitions ahead of a walk memory is prefetched.
@@ -26,17 +25,20 @@ impl<'a> PartitionView<'a> {
         self.memtable.arena.get(self.partition.prefix)
     }
 
-    /// The fragments of its range tombstones.
-    pub fn range_tombstones(&self) -> &'a [RangeTombstone] {
-        self.partition.range_tombstones.as_ref().map_or(&[], |range_tombstones| range_tombstones.as_slice())
+    fn set(&self) -> Option<&'a RangeTombstoneSet> {
+        self.partition.range_tombstones.as_deref()
     }
 
-    /// The range tombstone that covers a position.
-    pub fn covering(&self, position: &[u8]) -> Option<Deletion> {
-        self.partition
-            .range_tombstones
-            .as_ref()
-            .and_then(|range_tombstones| range_tombstones.covering(position))
+    /// The fragments of its range tombstones.
+    pub fn range_tombstones(&self) -> impl Iterator<Item = RangeTombstoneRef<'a>> + use<'a> {
+        self.set().into_iter().flat_map(RangeTombstoneSet::iter)
+    }
+
+    /// Finds the range tombstones that cover its rows, in their order. `None`: it has none.
+    pub fn covering_walk(
+        &self,
+    ) -> Option<CoveringWalk<impl Iterator<Item = RangeTombstoneRef<'a>> + use<'a>>> {
+        self.set().map(RangeTombstoneSet::covering_walk)
     }
 
     /// The rows in order: position, row, and the tail of changes that are not merged with the row yet.

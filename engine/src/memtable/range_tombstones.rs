@@ -1,7 +1,9 @@
 //! The range tombstones of a memtable by partition, for readers of versions.
 
 use super::store::Memtable;
-use crate::range_tombstone::RangeTombstone;
+use crate::cell::Deletion;
+use crate::key;
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
 
 impl Memtable {
     /// Whether the memtable has had any range tombstone.
@@ -10,11 +12,36 @@ impl Memtable {
         self.has_range_tombstones
     }
 
-    /// The fragments of the range tombstones of the partition with this prefix, ordered by position.
-    pub fn range_tombstones_of(&self, prefix: &[u8]) -> &[RangeTombstone] {
-        self.find_by_prefix(prefix)
-            .and_then(|id| self.partition(id)?.range_tombstones.as_ref())
-            .map_or(&[], |range_tombstones| range_tombstones.as_slice())
+    fn range_tombstones_of(&self, prefix: &[u8]) -> Option<&RangeTombstoneSet> {
+        let id = self.find_by_prefix(prefix)?;
+        self.partition(id)?.range_tombstones.as_deref()
+    }
+
+    /// The range tombstone that covers a full key.
+    pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
+        if !self.has_range_tombstones {
+            return None;
+        }
+        let (prefix, position) = key.split_at_checked(key::prefix_length(key)?)?;
+        self.range_tombstones_of(prefix)?.covering(position)
+    }
+
+    /// The next fragments of the range tombstones of the partition with this prefix, at most `count`: those that end after `from`,
+    /// in order; or (`reversed`) those that start before it, from the last to the first.
+    pub fn next_range_tombstones(
+        &self,
+        prefix: &[u8],
+        from: &[u8],
+        reversed: bool,
+        count: usize,
+        into: &mut impl Extend<RangeTombstone>,
+    ) {
+        let Some(set) = self.range_tombstones_of(prefix) else { return };
+        if reversed {
+            into.extend(set.starting_before(from).take(count).map(|it| it.to_owned()));
+        } else {
+            into.extend(set.ending_after(from).take(count).map(|it| it.to_owned()));
+        }
     }
 
     /// The prefix of the first partition with range tombstones, in key order. The search starts at the first partition for which

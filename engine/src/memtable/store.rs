@@ -50,6 +50,8 @@ pub struct Memtable {
     /// The largest memory use so far, in bytes.
     counted_bytes: usize,
     row_count: usize,
+    /// At least the bytes of the largest row, its tail included.
+    largest_row_bytes: usize,
     pub(super) has_range_tombstones: bool,
     timestamps: TimestampRange,
     lowest_position: Option<LogPosition>,
@@ -122,6 +124,29 @@ impl Memtable {
         let grown = taken.saturating_sub(self.counted_bytes);
         self.counted_bytes += grown;
         Ok(grown)
+    }
+
+    /// Whether a row could be larger than `limit` bytes after this mutation. The mutation alone does not count.
+    #[inline]
+    pub fn outgrows(&self, mutation: &ValidMutation<'_>, limit: usize) -> bool {
+        let added = mutation.view().bytes.len();
+        self.largest_row_bytes + added > limit && self.has_row_above(mutation, limit.saturating_sub(added))
+    }
+
+    /// Whether a mutation changes a row that is larger than `bytes` now.
+    #[cold]
+    fn has_row_above(&self, mutation: &ValidMutation<'_>, bytes: usize) -> bool {
+        let view = mutation.view();
+        let found = self.find_partition(view.token, view.partition_key);
+        let Some(partition) = found.and_then(|id| self.partition(id)) else { return false };
+        let size_of_row = |position: &[u8]| {
+            let entry = partition.rows.get(partition.rows.find(&self.arena, position).ok()?)?;
+            Some(entry.row_bytes() + self.tail_of(entry).map_or(0, Tail::size_bytes))
+        };
+        view.operations().any(|operation| match operation {
+            Ok(Operation::Row { position, .. }) => size_of_row(position).is_some_and(|size| size > bytes),
+            Ok(Operation::RangeTombstone { .. }) | Err(_) => false,
+        })
     }
 
     #[inline]
@@ -199,6 +224,7 @@ impl Memtable {
                     if matches!(partition.rows, Rows::Empty) { 0 } else { 2 * size_of::<Entry>() };
                 partition.rows.insert(index, entry);
                 self.row_count += 1;
+                self.largest_row_bytes = self.largest_row_bytes.max(row.bytes.len());
             }
             Ok(index) => {
                 let Some(entry) = partition.rows.get_mut(index) else {
@@ -229,6 +255,8 @@ impl Memtable {
                     invariant!(self.tail_bytes >= bytes_before, "the tails of a memtable are counted");
                     self.tail_bytes = self.tail_bytes - bytes_before + tail.size_bytes();
                     if !is_due {
+                        let bytes = entry.row_bytes() + tail.size_bytes();
+                        self.largest_row_bytes = self.largest_row_bytes.max(bytes);
                         return Ok(());
                     }
                 }
@@ -237,6 +265,7 @@ impl Memtable {
                 merge_rows(&[present, change], None, Purpose::Keep, 0, &mut self.scratch)
                     .map_err(|_| broken!("a row of a memtable can be merged"))?;
                 entry.rewrite(&mut self.arena, position, &self.scratch);
+                self.largest_row_bytes = self.largest_row_bytes.max(self.scratch.len());
             }
         }
         Ok(())
@@ -254,11 +283,10 @@ impl Memtable {
             return Err(broken!("a mutation is put into a partition of the memtable"));
         };
         let range_tombstones = partition.range_tombstones.get_or_insert_default();
-        let before = range_tombstones.as_slice().len();
+        let bytes_before = range_tombstones.size_bytes();
         range_tombstones.add(start, end, deletion);
-        let added = range_tombstones.as_slice().len().saturating_sub(before);
-        self.side_bytes +=
-            added * (size_of::<crate::range_tombstone::RangeTombstone>() + start.len() + end.len());
+        invariant!(self.side_bytes >= bytes_before, "the range tombstones of a memtable are counted");
+        self.side_bytes = self.side_bytes - bytes_before + range_tombstones.size_bytes();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use crate::cell::{Cell, Deletion};
 use crate::codec::DecodeError;
-use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneRef};
 use crate::row::RowRef;
 use crate::row_writer::RowWriter;
 
@@ -35,8 +35,8 @@ pub(super) fn missing_parts(
 
 /// The parts of the `merged` range tombstones that `own` lacks or covers with a weaker deletion.
 pub(super) fn missing_range_tombstones(
-    merged: &[RangeTombstone],
-    own: &RangeTombstoneSet,
+    merged: &[RangeTombstoneRef<'_>],
+    own: &[RangeTombstoneRef<'_>],
 ) -> Vec<RangeTombstone> {
     let mut missing: Vec<RangeTombstone> = Vec::new();
     let mut push = |start: &[u8], end: &[u8], deletion: Deletion| {
@@ -48,14 +48,17 @@ pub(super) fn missing_range_tombstones(
             _ => missing.push(RangeTombstone { start: start.into(), end: end.into(), deletion }),
         }
     };
+    // Both are in order: what of `own` lies before a range tombstone lies before all later ones.
+    let mut rest = own;
     for range_tombstone in merged {
-        let (mut at, end): (&[u8], &[u8]) = (&range_tombstone.start, &range_tombstone.end);
-        let own = own.as_slice();
-        let first = own.partition_point(|own| *own.end <= *at);
-        for own in own.iter().skip(first).take_while(|own| *own.start < *end) {
-            push(at, end.min(&own.start), range_tombstone.deletion);
-            at = at.max(&own.start);
-            let to = end.min(&own.end);
+        let (mut at, end) = (range_tombstone.start, range_tombstone.end);
+        while let Some((_, after)) = rest.split_first().filter(|(first, _)| first.end <= at) {
+            rest = after;
+        }
+        for own in rest.iter().take_while(|own| own.start < end) {
+            push(at, end.min(own.start), range_tombstone.deletion);
+            at = at.max(own.start);
+            let to = end.min(own.end);
             if own.deletion != range_tombstone.deletion {
                 push(at, to, range_tombstone.deletion);
             }
@@ -71,6 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::range_tombstone::RangeTombstoneSet;
 
     fn set(range_tombstones: &[(u8, u8, i64)]) -> RangeTombstoneSet {
         let mut set = RangeTombstoneSet::default();
@@ -88,7 +92,12 @@ mod tests {
         ) {
             let mut completed = set(&own);
             let merged = set(&[own, other].concat());
-            let missing = missing_range_tombstones(merged.as_slice(), &completed);
+            let all = |set: &RangeTombstoneSet| set.iter().map(|it| it.to_owned()).collect::<Vec<_>>();
+            let (all_merged, all_own) = (all(&merged), all(&completed));
+            let missing = missing_range_tombstones(
+                &all_merged.iter().map(RangeTombstone::view).collect::<Vec<_>>(),
+                &all_own.iter().map(RangeTombstone::view).collect::<Vec<_>>(),
+            );
             for range_tombstone in &missing {
                 for position in range_tombstone.start[0]..range_tombstone.end[0] {
                     prop_assert_ne!(completed.covering(&[position]), Some(range_tombstone.deletion));

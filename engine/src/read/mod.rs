@@ -16,3 +16,4 @@ pub use self::scan::Scan;
 pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuffers};
 pub(crate) use self::versions::VersionScan;
 pub use self::versions::{VersionLimit, VersionScanRequest, Versions};
+pub use crate::reconcile::MERGED_ROW_BYTES_MAX;

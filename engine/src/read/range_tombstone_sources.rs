@@ -1,16 +1,22 @@
-//! The range tombstones of all sources of a scan, partition by partition, for reads of versions.
+//! The range tombstones of all sources of a scan, partition by partition, for reads of versions. Only those are looked at that a
+//! read comes to.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::source::Bounds;
-use crate::invariant::broken;
+use crate::cell::Deletion;
 use crate::key;
 use crate::memtable::SharedMemtable;
-use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
-use crate::table::TableReader;
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneRef, SortedRangeTombstones};
+use crate::table::{RangeTombstoneCursor, TableReader};
+
+/// Fragments of a memtable that are copied at a time.
+const COPIED_AT_A_TIME: usize = 32;
 
 /// A source with range tombstones.
+#[derive(Clone)]
 pub(crate) enum RangeTombstoneSource {
     Memtable(Rc<SharedMemtable>),
     Table(Arc<TableReader>),
@@ -50,10 +56,6 @@ impl RangeTombstoneSearch<'_> {
     }
 }
 
-fn prefix_of(key: &[u8]) -> Option<&[u8]> {
-    key.get(..key::prefix_length(key)?)
-}
-
 impl RangeTombstoneSource {
     /// The next partition, in the scan's direction, that has range tombstones in this source.
     pub fn next_partition(&self, search: &RangeTombstoneSearch<'_>) -> Option<Vec<u8>> {
@@ -69,64 +71,101 @@ impl RangeTombstoneSource {
             }),
             Self::Table(table) => {
                 let range_tombstones = table.range_tombstones();
-                let found = if search.bounds.reversed {
+                let overlaps_before = |index: usize, bound: &[u8]| {
+                    range_tombstones.get(index).is_some_and(|it| match bound.strip_prefix(it.prefix) {
+                        Some(position) => it.start < position,
+                        None => it.prefix < bound,
+                    })
+                };
+                let index = if search.bounds.reversed {
                     let bound = search.done.unwrap_or(search.bounds.end);
                     let after = range_tombstones.first_ending_after(bound);
-                    match range_tombstones.get(after) {
-                        Some(range_tombstone) if range_tombstone.start < bound => Some(range_tombstone),
-                        _ => range_tombstones.get(after.checked_sub(1)?),
-                    }
+                    if overlaps_before(after, bound) { after } else { after.checked_sub(1)? }
                 } else {
-                    let after = match search.done {
+                    match search.done {
                         Some(done) => {
                             range_tombstones.first_ending_after(&[done, key::PARTITION_END].concat())
                         }
                         None => range_tombstones.first_ending_after(search.bounds.start),
-                    };
-                    range_tombstones.get(after)
+                    }
                 };
-                let prefix = prefix_of(found?.start);
-                if prefix.is_none() {
-                    broken!("the range tombstones of an open table have whole prefixes");
-                }
-                let prefix = prefix?;
+                let prefix = range_tombstones.get(index)?.prefix;
                 search.is_wanted(prefix).then(|| prefix.to_vec())
             }
         }
     }
 
-    /// Adds the range tombstones that overlap positions `[low, high)` of a partition to `into`.
-    pub fn collect(&self, prefix: &[u8], low: &[u8], high: &[u8], into: &mut RangeTombstoneSet) {
+    /// The deletion that covers a full key.
+    pub fn covering(&self, key: &[u8]) -> Option<Deletion> {
         match self {
-            Self::Memtable(memtable) => memtable.read(|memtable| {
-                let range_tombstones = memtable.range_tombstones_of(prefix);
-                let first = range_tombstones.partition_point(|range_tombstone| *range_tombstone.end <= *low);
-                let overlapping = range_tombstones
-                    .iter()
-                    .skip(first)
-                    .take_while(|range_tombstone| *range_tombstone.start < *high);
-                overlapping.for_each(|range_tombstone| {
-                    into.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
-                });
-            }),
+            Self::Memtable(memtable) => memtable.read(|memtable| memtable.covering(key)),
+            Self::Table(table) => table.range_tombstones().covering(key),
+        }
+    }
+
+    /// A cursor over the range tombstones of a partition that overlap positions `[low, high)`.
+    pub fn cursor(&self, prefix: &[u8], low: &[u8], high: &[u8], reversed: bool) -> SourceCursor {
+        match self {
+            Self::Memtable(memtable) => SourceCursor::Memtable(MemtableRangeTombstones::new(
+                Rc::clone(memtable),
+                prefix,
+                if reversed { high } else { low },
+                reversed,
+            )),
             Self::Table(table) => {
-                let (start, end) = ([prefix, low].concat(), [prefix, high].concat());
-                let range_tombstones = table.range_tombstones();
-                let first = range_tombstones.first_ending_after(&start);
-                let overlapping = (first..range_tombstones.len())
-                    .map_while(|index| range_tombstones.get(index))
-                    .take_while(|range_tombstone| range_tombstone.start < end.as_slice());
-                for range_tombstone in overlapping {
-                    let (Some(start), Some(end)) = (
-                        range_tombstone.start.strip_prefix(prefix),
-                        range_tombstone.end.strip_prefix(prefix),
-                    ) else {
-                        broken!("a range tombstone that overlaps a partition lies within it");
-                        return;
-                    };
-                    into.add(start, end, range_tombstone.deletion);
-                }
+                SourceCursor::Table(RangeTombstoneCursor::new(Arc::clone(table), prefix, low, high, reversed))
             }
+        }
+    }
+}
+
+/// A cursor over the range tombstones of one partition in one source.
+pub(crate) enum SourceCursor {
+    Memtable(MemtableRangeTombstones),
+    Table(RangeTombstoneCursor),
+}
+
+impl SortedRangeTombstones for SourceCursor {
+    fn current(&self) -> Option<RangeTombstoneRef<'_>> {
+        match self {
+            Self::Memtable(cursor) => cursor.copied.front().map(RangeTombstone::view),
+            Self::Table(cursor) => cursor.current(),
+        }
+    }
+
+    fn advance(&mut self) {
+        match self {
+            Self::Memtable(cursor) => cursor.advance(),
+            Self::Table(cursor) => cursor.advance(),
+        }
+    }
+}
+
+/// The fragments of one partition of a memtable, copied a few at a time. The memtable does not change meanwhile.
+pub(crate) struct MemtableRangeTombstones {
+    memtable: Rc<SharedMemtable>,
+    prefix: Vec<u8>,
+    reversed: bool,
+    copied: VecDeque<RangeTombstone>,
+}
+
+impl MemtableRangeTombstones {
+    fn new(memtable: Rc<SharedMemtable>, prefix: &[u8], from: &[u8], reversed: bool) -> Self {
+        let mut cursor = Self { memtable, prefix: prefix.to_vec(), reversed, copied: VecDeque::new() };
+        cursor.copy(from);
+        cursor
+    }
+
+    fn copy(&mut self, from: &[u8]) {
+        let Self { memtable, prefix, reversed, copied } = self;
+        memtable.read(|memtable| {
+            memtable.next_range_tombstones(prefix, from, *reversed, COPIED_AT_A_TIME, copied);
+        });
+    }
+
+    fn advance(&mut self) {
+        if let Some(last) = self.copied.pop_front().filter(|_| self.copied.is_empty()) {
+            self.copy(if self.reversed { &last.start } else { &last.end });
         }
     }
 }

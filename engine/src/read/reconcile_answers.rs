@@ -18,8 +18,8 @@ use crate::invariant::{BrokenInvariant, broken};
 use crate::key::{self, PartitionKeyTooLong};
 use crate::merge::KWayMerge;
 use crate::mutation::{Mutation, MutationBuilder, MutationRef, Operation};
-use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
-use crate::reconcile::{Purpose, is_passthrough, merge_rows};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneRef, RangeTombstoneSet};
+use crate::reconcile::{MERGED_ROW_BYTES_MAX, Purpose, is_passthrough, merge_rows_within};
 use crate::row::RowRef;
 
 /// The answer of one replica.
@@ -101,6 +101,11 @@ pub enum ReconcileError {
     /// An answer cannot be decoded, or is not in order.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
+    /// The replicas' versions of a row are too large together.
+    #[error(
+        "the replicas' versions of a row merge to more than {limit} bytes; its key has {key_bytes} bytes"
+    )]
+    RowTooLarge { key_bytes: usize, limit: usize },
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
 }
@@ -121,6 +126,7 @@ pub fn reconcile_answers(
         reversed,
         now_seconds,
         bound: resume,
+        prefix_bytes: 0,
         merged: Vec::new(),
         seen: Vec::new(),
         out: Reconciled {
@@ -272,6 +278,8 @@ struct Merge<'b> {
     reversed: bool,
     now_seconds: u32,
     bound: Option<&'b [u8]>,
+    /// Length of the prefix of the current partition.
+    prefix_bytes: usize,
     merged: Vec<u8>,
     seen: Vec<u8>,
     out: Reconciled,
@@ -295,14 +303,17 @@ impl Merge<'_> {
         prefix: &[u8],
         mutations: &[Option<MutationRef<'_>>],
     ) -> Result<bool, ReconcileError> {
+        self.prefix_bytes = prefix.len();
         let Some((low, high)) = self.extent(prefix) else { return Ok(false) };
         let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for mutation in mutations {
             parts.push(Part::new(*mutation, low, high, self.reversed)?);
         }
         let mut range_tombstones = RangeTombstoneSet::default();
-        for range_tombstone in parts.iter().flat_map(|part| part.range_tombstones.as_slice()) {
-            range_tombstones.add(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
+        for RangeTombstoneRef { start, end, deletion } in
+            parts.iter().flat_map(|part| part.range_tombstones.iter())
+        {
+            range_tombstones.add(start, end, deletion);
         }
         let mut repairs = Repairs::new(mutations)?;
         let mut prefix_in_rows: Option<Range<usize>> = None;
@@ -321,10 +332,10 @@ impl Merge<'_> {
             }
         }
         if parts.len() > 1 {
+            let all: Vec<RangeTombstoneRef<'_>> = range_tombstones.iter().collect();
             for (index, part) in parts.iter().enumerate() {
-                for RangeTombstone { start, end, deletion } in
-                    missing_range_tombstones(range_tombstones.as_slice(), &part.range_tombstones)
-                {
+                let own: Vec<RangeTombstoneRef<'_>> = part.range_tombstones.iter().collect();
+                for RangeTombstone { start, end, deletion } in missing_range_tombstones(&all, &own) {
                     repairs.of(index)?.delete_range(&start, &end, deletion);
                 }
             }
@@ -353,7 +364,8 @@ impl Merge<'_> {
         let merged = match present.as_slice() {
             [first, ..] if are_equal && shadow.is_none() => *first,
             present => {
-                if !merge_rows(present, shadow, Purpose::Keep, 0, &mut self.merged)?.is_written {
+                let merged = merge_rows_within(present, shadow, Purpose::Keep, 0, &mut self.merged)?;
+                if !merged.ok_or_else(|| self.row_too_large(position))?.is_written {
                     return Ok(());
                 }
                 RowRef::new(&self.merged, 0)
@@ -375,9 +387,16 @@ impl Merge<'_> {
             self.seen.extend_from_slice(merged.bytes);
         } else {
             let purpose = Purpose::Read { now_seconds: self.now_seconds };
-            merge_rows(&[merged], None, purpose, 0, &mut self.seen)?;
+            let seen = merge_rows_within(&[merged], None, purpose, 0, &mut self.seen)?;
+            seen.ok_or_else(|| self.row_too_large(position))?;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn row_too_large(&self, position: &[u8]) -> ReconcileError {
+        let key_bytes = self.prefix_bytes + position.len();
+        ReconcileError::RowTooLarge { key_bytes, limit: MERGED_ROW_BYTES_MAX }
     }
 }
 

@@ -334,7 +334,7 @@ impl<'s> Scan<'s> {
             return Ok(!row.is_empty());
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
-        let outcome = reconcile::merge_rows(&[row], shadow, purpose, 0, merged);
+        let outcome = reconcile::merge_rows_within(&[row], shadow, purpose, 0, merged);
         self.conclude(outcome)
     }
 
@@ -344,14 +344,15 @@ impl<'s> Scan<'s> {
         let is_first_complete = self.is_first_complete(shadow)?;
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
         let versions = versions_of(&self.merge, sources)?;
-        self.used.bytes += versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
+        let bytes = versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
+        self.used.bytes += bytes;
         let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
         if let Some(&source) = dominant.and_then(|version| self.merge.current().get(version)) {
             self.place = RowLocation::Source(source as usize);
             return Ok(true);
         }
         let purpose = Purpose::Read { now_seconds: self.now_seconds };
-        let outcome = reconcile::merge_parts(&versions, shadow, purpose, 0, merged);
+        let outcome = reconcile::merge_parts_within(&versions, bytes, shadow, purpose, 0, merged);
         drop(versions);
         self.conclude(outcome)
     }
@@ -374,12 +375,22 @@ impl<'s> Scan<'s> {
             && row.complete_since(wanted) > newest)
     }
 
-    fn conclude(&mut self, outcome: Result<reconcile::Merged, DecodeError>) -> Result<bool, EngineError> {
+    fn conclude(
+        &mut self,
+        outcome: Result<Option<reconcile::Merged>, DecodeError>,
+    ) -> Result<bool, EngineError> {
         let outcome = outcome.map_err(|reason| EngineError::Row { table: self.table, reason })?;
+        let Some(outcome) = outcome else { return Err(self.row_too_large()) };
         self.place = RowLocation::Merged;
         // A row that is deleted as a whole counts as one tombstone.
         self.used.tombstones += u64::from(outcome.tombstones.max(u32::from(!outcome.is_written)));
         Ok(outcome.is_written)
+    }
+
+    #[cold]
+    fn row_too_large(&self) -> EngineError {
+        let key_bytes = self.key().map_or(0, <[u8]>::len);
+        EngineError::RowTooLarge { table: self.table, key_bytes, limit: reconcile::MERGED_ROW_BYTES_MAX }
     }
 
     /// Skips the rest of the partition of the row returned last.
@@ -450,13 +461,13 @@ impl<'s> Scan<'s> {
         let scanned_bytes = versions.iter().map(|row| row.bytes.len() as u64).sum();
         let is_written = match versions.as_slice() {
             [only] if reconcile::is_passthrough(*only, shadow) => {
-                transcode(*only, 0, out).map(|()| !only.is_empty())
+                transcode(*only, 0, out).map(|()| Some(!only.is_empty()))
             }
-            versions => {
-                reconcile::merge_rows(versions, shadow, purpose, 0, out).map(|merged| merged.is_written)
-            }
+            versions => reconcile::merge_rows_within(versions, shadow, purpose, 0, out)
+                .map(|merged| merged.map(|merged| merged.is_written)),
         };
         let is_written = is_written.map_err(|reason| EngineError::Row { table: self.table, reason })?;
+        let is_written = is_written.ok_or_else(|| self.row_too_large())?;
         Ok(MergedVersions { is_written, scanned_bytes })
     }
 

@@ -9,17 +9,20 @@
 //! * The place where a read stops depends on these contents only, unless the limit of scanned bytes stops it. Limits are checked
 //!   before each row and each range tombstone. The place of the next one is where another read continues.
 //! * A read makes progress: it ends behind its start.
+//! * A read looks only at range tombstones that it comes to, and those that are hidden by stronger ones count as scanned. So a part
+//!   of a partition costs as much as it has, however many range tombstones the partition has.
 
-use super::range_tombstone_sources::{RangeTombstoneSearch, RangeTombstoneSource, cut};
+use super::range_tombstone_sources::{RangeTombstoneSearch, RangeTombstoneSource, SourceCursor, cut};
 use super::request::{Budget, ScanRequest};
 use super::scan::Scan;
 use super::source::Bounds;
+use crate::cell::Deletion;
 use crate::codec::DecodeError;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::key::{self, KeyRef};
 use crate::mutation::{Mutation, MutationBuilder, TableId};
-use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
+use crate::range_tombstone::{RangeTombstone, Union, Walked};
 use crate::reconcile::Purpose;
 use crate::row::RowRef;
 
@@ -35,7 +38,7 @@ pub struct VersionLimit {
     pub bytes: u64,
     /// Deleted and expired rows and cells, and range tombstones, in the answer.
     pub tombstones: u64,
-    /// Bytes of rows read. All versions count, also those that the answer leaves out.
+    /// Bytes of rows and of bounds of range tombstones read. All versions count, also those that the answer leaves out.
     pub scanned_bytes: u64,
 }
 
@@ -99,12 +102,12 @@ pub(crate) struct VersionScan<'r, 's> {
 /// The current partition.
 struct Partition {
     prefix: Vec<u8>,
-    /// All range tombstones of the partition. They are applied to its rows.
-    shadows: RangeTombstoneSet,
-    /// The range tombstones that the answer contains.
-    shown: Vec<RangeTombstone>,
-    /// How many of `shown` were passed, counted from the side where the read began.
-    passed: usize,
+    /// The range tombstones of all sources.
+    walk: Union<SourceCursor>,
+    /// The next one that the answer contains.
+    next: Option<Walked>,
+    /// Those that the read has taken, in its order.
+    taken: Vec<RangeTombstone>,
     builder: Option<MutationBuilder>,
     token: i64,
     low: Vec<u8>,
@@ -187,75 +190,103 @@ impl<'r, 's> VersionScan<'r, 's> {
         let Bounds { start, end, .. } = self.bounds();
         let low = start.strip_prefix(prefix.as_slice()).unwrap_or_default().to_vec();
         let high = end.strip_prefix(prefix.as_slice()).unwrap_or(key::PARTITION_END).to_vec();
-        let mut shadows = RangeTombstoneSet::default();
-        for source in &self.range_tombstones {
-            source.collect(&prefix, &low, &high, &mut shadows);
+        let reversed = self.request.reversed;
+        let cursor = |source: &RangeTombstoneSource| source.cursor(&prefix, &low, &high, reversed);
+        let walk = Union::new(self.range_tombstones.iter().map(cursor).collect(), &low, &high, reversed);
+        let mut partition =
+            Partition { prefix, walk, next: None, taken: Vec::new(), builder: None, token, low, high };
+        self.walk_on(&mut partition);
+        Ok(partition)
+    }
+
+    /// Finds the next range tombstone that the answer contains.
+    fn walk_on(&mut self, partition: &mut Partition) {
+        if self.range_tombstones.is_empty() {
+            return;
         }
-        let kept = shadows.as_slice().iter().filter(|range_tombstone| match self.purpose {
-            Purpose::Compact(purge) => !purge.forgets(range_tombstone.deletion),
+        let is_kept = |deletion: Deletion| match self.purpose {
+            Purpose::Compact(purge) => !purge.forgets(deletion),
             Purpose::Keep | Purpose::Read { .. } => true,
-        });
-        let shown = cut(kept, &low, &high);
-        Ok(Partition { prefix, shadows, shown, passed: 0, builder: None, token, low, high })
+        };
+        let budget_bytes = self.request.limit.scanned_bytes.saturating_sub(self.scanned_bytes);
+        let walked_bytes = partition.walk.walked_bytes();
+        partition.next = partition.walk.next(budget_bytes, is_kept);
+        self.scanned_bytes += partition.walk.walked_bytes() - walked_bytes;
     }
 
     /// Reads rows and range tombstones. Returns the bound at which a limit stopped the read, if one did.
     fn read_partition(&mut self, partition: &mut Partition) -> Result<Option<Vec<u8>>, EngineError> {
         let reversed = self.request.reversed;
         let mut merged = Vec::new();
-        let mut position: Option<Vec<u8>> = None;
+        let mut next_row = NextRow::Unknown;
         loop {
-            while position.is_none() && self.has_row {
-                let Some(at) = self.scan.key().and_then(|key| key.strip_prefix(&*partition.prefix)) else {
-                    break;
-                };
-                if self.has_scanned && self.scanned_bytes >= self.request.limit.scanned_bytes {
-                    let bound = behind(at, reversed);
-                    if self.is_progress(partition, &bound) {
-                        return Ok(Some(bound));
-                    }
-                }
-                self.has_scanned = true;
-                let shadow = partition.shadows.covering(at);
-                merged.clear();
-                let outcome = self.scan.merge_versions(shadow, self.purpose, &mut merged)?;
-                self.scanned_bytes += outcome.scanned_bytes;
-                if outcome.is_written {
-                    position = Some(at.to_vec());
-                } else {
-                    self.has_row = self.scan.step()?;
-                }
+            if matches!(next_row, NextRow::Unknown) {
+                next_row = self.find_row(partition, &mut merged)?;
             }
-            let range_tombstone = partition.next_range_tombstone(reversed);
-            let takes_range_tombstone = match (range_tombstone, &position) {
+            let edge = partition.next.as_ref().map(|next| next.edge(reversed));
+            let is_walk_first = match (edge, next_row.position()) {
                 (None, None) => return Ok(None),
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (Some(range_tombstone), Some(position)) if reversed => *range_tombstone.end > **position,
-                (Some(range_tombstone), Some(position)) => *range_tombstone.start <= **position,
+                (Some(edge), Some(position)) if reversed => edge > position,
+                (Some(edge), Some(position)) => edge <= position,
             };
-            let bound = match (range_tombstone.filter(|_| takes_range_tombstone), &position) {
-                (Some(range_tombstone), _) if reversed => range_tombstone.end.to_vec(),
-                (Some(range_tombstone), _) => range_tombstone.start.to_vec(),
-                (None, Some(position)) => behind(position, reversed),
-                (None, None) => return Ok(None),
+            if is_walk_first {
+                let bound = edge.unwrap_or_default().to_vec();
+                let is_spent = self.is_spent() && self.has_events && self.is_progress(partition, &bound);
+                match partition.next.take() {
+                    Some(Walked::RangeTombstone(found)) if !is_spent => {
+                        self.has_events = true;
+                        self.out.tombstones += 1;
+                        self.out.bytes += found.view().key_bytes() + OVERHEAD_BYTES;
+                        partition.taken.push(found);
+                        self.walk_on(partition);
+                    }
+                    // A walk that pauses has made progress.
+                    Some(_) => return Ok(Some(bound)),
+                    None => return Err(broken!("a walk that is first has a next range tombstone").into()),
+                }
+                continue;
+            }
+            let is_unread = matches!(next_row, NextRow::Unread(_));
+            let Some(position) = next_row.take() else {
+                return Err(broken!("a read of versions takes a row or a range tombstone").into());
             };
-            if self.is_spent() && self.has_events && self.is_progress(partition, &bound) {
+            let bound = behind(&position, reversed);
+            let is_spent = is_unread || (self.is_spent() && self.has_events);
+            if is_spent && self.is_progress(partition, &bound) {
                 return Ok(Some(bound));
             }
-            self.has_events = true;
-            if takes_range_tombstone {
-                self.out.tombstones += 1;
-                self.out.bytes += range_tombstone.map_or(0, RangeTombstone::key_bytes) + OVERHEAD_BYTES;
-                partition.passed += 1;
-            } else {
-                let Some(position) = position.take() else {
-                    return Err(broken!("a read of versions takes a row or a range tombstone").into());
-                };
-                self.take_row(partition, &position, &merged)?;
-                self.has_row = self.scan.step()?;
+            if is_unread {
+                // At least one row is read.
+                self.has_scanned = false;
+                continue;
             }
+            self.has_events = true;
+            self.take_row(partition, &position, &merged)?;
+            self.has_row = self.scan.step()?;
         }
+    }
+
+    /// Merges the next row of the partition that the answer contains.
+    fn find_row(&mut self, partition: &Partition, merged: &mut Vec<u8>) -> Result<NextRow, EngineError> {
+        while self.has_row {
+            let Some(key) = self.scan.key() else { break };
+            let Some(at) = key.strip_prefix(&*partition.prefix) else { break };
+            if self.has_scanned && self.scanned_bytes >= self.request.limit.scanned_bytes {
+                return Ok(NextRow::Unread(at.to_vec()));
+            }
+            self.has_scanned = true;
+            let shadow = self.range_tombstones.iter().filter_map(|source| source.covering(key)).max();
+            merged.clear();
+            let outcome = self.scan.merge_versions(shadow, self.purpose, merged)?;
+            self.scanned_bytes += outcome.scanned_bytes;
+            if outcome.is_written {
+                return Ok(NextRow::Merged(at.to_vec()));
+            }
+            self.has_row = self.scan.step()?;
+        }
+        Ok(NextRow::None)
     }
 
     fn is_spent(&self) -> bool {
@@ -315,7 +346,10 @@ impl<'r, 's> VersionScan<'r, 's> {
             Some(bound) => (partition.low.as_slice(), bound),
             None => (partition.low.as_slice(), partition.high.as_slice()),
         };
-        let range_tombstones = cut(&partition.shown, low, high);
+        if self.request.reversed {
+            partition.taken.reverse();
+        }
+        let range_tombstones = cut(&partition.taken, low, high);
         if !range_tombstones.is_empty() {
             let builder = self.builder(partition)?;
             for range_tombstone in &range_tombstones {
@@ -337,10 +371,30 @@ fn behind(position: &[u8], reversed: bool) -> Vec<u8> {
     bound
 }
 
-impl Partition {
-    fn next_range_tombstone(&self, reversed: bool) -> Option<&RangeTombstone> {
-        let index = if reversed { self.shown.len().checked_sub(self.passed + 1)? } else { self.passed };
-        self.shown.get(index)
+/// The next row of a partition that the answer contains.
+enum NextRow {
+    Unknown,
+    None,
+    /// It is merged.
+    Merged(Vec<u8>),
+    /// The limit of scanned bytes was reached before the row at this position was looked at.
+    Unread(Vec<u8>),
+}
+
+impl NextRow {
+    fn position(&self) -> Option<&[u8]> {
+        match self {
+            Self::Merged(position) | Self::Unread(position) => Some(position),
+            Self::Unknown | Self::None => None,
+        }
+    }
+
+    /// Its position; another row is looked for then.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        match std::mem::replace(self, Self::Unknown) {
+            Self::Merged(position) | Self::Unread(position) => Some(position),
+            Self::Unknown | Self::None => None,
+        }
     }
 }
 

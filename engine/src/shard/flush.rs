@@ -20,6 +20,7 @@ use crate::io::{Environment, JobContext, JobKind, run_in_background};
 use crate::manifest::ManifestFile;
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
+use crate::range_tombstone::RangeTombstoneRef;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
 use crate::table::{TableError, TableOptions as FileOptions, TableReader, TableWriter};
@@ -66,14 +67,11 @@ async fn write_memtable(
     let mut merged = Vec::new();
     for partition in memtable.partitions() {
         let prefix = partition.prefix();
-        for range_tombstone in partition.range_tombstones() {
+        for RangeTombstoneRef { start, end, deletion } in partition.range_tombstones() {
             let full = |position: &[u8]| [prefix, position].concat();
-            writer.add_range_tombstone(
-                &full(&range_tombstone.start),
-                &full(&range_tombstone.end),
-                range_tombstone.deletion,
-            )?;
+            writer.add_range_tombstone(&full(start), &full(end), deletion)?;
         }
+        let mut covering = partition.covering_walk();
         for (position, row, tail) in partition.rows() {
             key.clear();
             key.extend_from_slice(prefix);
@@ -85,7 +83,7 @@ async fn write_memtable(
                     limiter.spend(fresh_bytes, &*context.clock).await;
                 }
             }
-            let shadow = partition.covering(position);
+            let shadow = covering.as_mut().and_then(|covering| covering.at(position));
             if shadow.is_none() && tail.is_none() {
                 writer.add(&key, row).await?;
                 continue;
@@ -194,7 +192,10 @@ impl Shard {
     pub(super) async fn flush_if_needed(&self) -> Result<(), EngineError> {
         while let Some(table) = self.choose_flush() {
             self.check_open()?;
-            table.freeze(self.log.end_position());
+            // A memtable that waits already is reason enough; the active one need not follow it yet.
+            if table.frozen.borrow().is_empty() {
+                table.freeze(self.log.end_position());
+            }
             self.flush_frozen(&table).await?;
             // Under load the loop may go on for long. Writers need not wait for its end to be admitted.
             self.flush_failure.take();

@@ -172,6 +172,11 @@ impl Recovery {
             if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
                 continue;
             }
+            if table.must_freeze_before(&valid, &self.options) {
+                self.flush_all(position).await?;
+                memtable_bytes = 0;
+            }
+            let Some(table) = self.tables.get(&mutation.table) else { continue };
             memtable_bytes += table.apply(&valid, Some(position))?;
             if memtable_bytes > self.options.memtable_bytes_max {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::CompactionOptions;
+use crate::mutation::WRITE_BYTES_MAX;
 use crate::table::TableOptions as FileOptions;
 
 /// Settings of a shard.
@@ -13,6 +14,9 @@ pub struct ShardOptions {
     pub directory: PathBuf,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
+    /// A row in a memtable does not grow beyond this size by further changes: the memtable is frozen, and the row gets another version
+    /// in the next one. At most [`WRITE_BYTES_MAX`].
+    pub row_version_bytes_max: usize,
     pub commit_log: CommitLogOptions,
     /// When the log's files are larger, the memtable with the oldest record is flushed.
     pub commit_log_bytes_max: u64,
@@ -28,6 +32,7 @@ impl ShardOptions {
         Self {
             directory: directory.into(),
             memtable_bytes_max: 256 << 20,
+            row_version_bytes_max: WRITE_BYTES_MAX,
             commit_log: CommitLogOptions::default(),
             commit_log_bytes_max: 1 << 30,
             block_cache_bytes: 64 << 20,

@@ -162,9 +162,7 @@ impl Shard {
             } else {
                 None
             };
-            if row.is_none()
-                && reader.range_tombstones().overlapping(bounds.start, bounds.end).next().is_none()
-            {
+            if row.is_none() && !reader.range_tombstones().overlap(bounds.start, bounds.end) {
                 return Ok(None);
             }
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));

@@ -7,15 +7,21 @@ use std::sync::Arc;
 
 use futures::lock::Mutex;
 
-use super::options::{TableOptions, TableStatistics};
+use super::options::{ShardOptions, TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
 use crate::invariant::BrokenInvariant;
 use crate::key;
 use crate::manifest::ManifestFile;
 use crate::memtable::SharedMemtable;
-use crate::mutation::{TableId, ValidMutation};
-use crate::table::{TableReader, TableStatistics as FileStatistics};
+use crate::mutation::{TableId, ValidMutation, WRITE_BYTES_MAX};
+use crate::reconcile::GROWTH_MAX;
+use crate::table::{ROW_BYTES_MAX, TableReader, TableStatistics as FileStatistics};
+
+const _: () = assert!(
+    WRITE_BYTES_MAX * GROWTH_MAX <= ROW_BYTES_MAX,
+    "a row of a memtable can be merged once more, and has room in a block"
+);
 
 /// A table file that readers use.
 pub(super) struct LiveFile {
@@ -87,6 +93,13 @@ impl TableState {
         self.is_logged.set(options.is_logged);
         self.options.replace(options);
         self.is_configured.set(true);
+    }
+
+    /// Whether the active memtable must be frozen before this mutation, so that no row in it grows beyond what a file can hold.
+    #[inline]
+    pub fn must_freeze_before(&self, mutation: &ValidMutation<'_>, options: &ShardOptions) -> bool {
+        let limit = options.row_version_bytes_max.min(WRITE_BYTES_MAX);
+        self.active.borrow().read(|memtable| memtable.outgrows(mutation, limit))
     }
 
     /// Applies a mutation. Returns the growth of the memtable in bytes.

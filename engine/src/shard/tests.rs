@@ -1,5 +1,7 @@
 //! The behaviour of a shard after a broken invariant.
 
+mod range_deletes;
+
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use super::state::Shard;
 use crate::commit_log::LogPosition;
 use crate::error::EngineError;
-use crate::mutation::MutationRef;
+use crate::mutation::{MutationRef, ValidMutation, WRITE_BYTES_MAX};
+use crate::table::ROW_BYTES_MAX;
 
 /// Whether [`Shard::load`] appends a mutation to the commit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,17 @@ pub enum Load {
     Logged,
     /// Do not append it.
     PastLog,
+}
+
+/// Refuses a mutation that memtables and files could not hold whatever it has. A larger one than usual may come from a version of this
+/// program that had no such limit: as long as its rows have room in files, it is taken.
+#[cold]
+fn check_large(mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
+    let bytes = mutation.size_in_files();
+    if bytes > ROW_BYTES_MAX {
+        return Err(EngineError::MutationTooLarge { bytes, limit: WRITE_BYTES_MAX });
+    }
+    Ok(())
 }
 
 impl Shard {
@@ -32,6 +44,9 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         let valid = mutation.validate().map_err(EngineError::Mutation)?;
+        if mutation.bytes.len() > WRITE_BYTES_MAX {
+            check_large(&valid)?;
+        }
         let is_logged = load == Load::Logged && table.is_logged.get();
         let position = if is_logged {
             Some(self.log.append(mutation.bytes)?)
@@ -40,6 +55,10 @@ impl Shard {
         } else {
             None
         };
+        if table.must_freeze_before(&valid, &self.options) {
+            table.freeze(position.unwrap_or_else(|| self.log.end_position()));
+            self.signals.flush_wanted.notify_one();
+        }
         let grown = table.apply(&valid, position);
         self.watch.check()?;
         let grown = grown?;

@@ -1,4 +1,4 @@
-//! The layout of a table file. Version 2. Integers little endian.
+//! The layout of a table file. Version 3. Integers little endian.
 //!
 //! ```text
 //! file    := data blocks | range tombstones | padding to 64 | partition filter | padding to 64 | row filter
@@ -14,13 +14,14 @@
 //! it. The checksum of the footer covers the footer's bytes before it, the version and the magic. So every meaningful byte of the
 //! file is covered by a checksum; only the padding (at most 63 zero bytes, twice) is not.
 //!
-//! Files of version 1 can still be read. They differ in one thing: their statistics contain no positions.
+//! Files of earlier versions can still be read. Those before version 3 have another section of range tombstones; in those of
+//! version 1, the statistics contain no positions as well.
 
 use super::compression::{self, Compression};
 use super::packing;
 
 /// The newest version that this program reads, and the one that it writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The oldest version that this program reads.
 pub const OLDEST_VERSION: u32 = 1;

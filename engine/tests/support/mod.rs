@@ -42,6 +42,7 @@ pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment
 pub fn small_options() -> ShardOptions {
     let mut options = ShardOptions::new(Path::new(DIRECTORY));
     options.memtable_bytes_max = 256 << 10;
+    options.row_version_bytes_max = 1 << 10;
     options.commit_log.segment_bytes = 64 << 10;
     options.commit_log_bytes_max = 512 << 10;
     options.compaction_bytes_per_second = None;

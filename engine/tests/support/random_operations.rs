@@ -19,6 +19,10 @@ pub struct Generator {
     pub value_bytes_max: u64,
     /// Rows are written only within a window of this many positions, which moves with time; `None`: anywhere.
     pub window_rows: Option<u64>,
+    /// Of so many operations ...
+    pub operations: u64,
+    /// ... so many delete ranges.
+    pub range_deletes: u64,
 }
 
 /// How long a window of positions stays in place.
@@ -37,6 +41,8 @@ impl Generator {
             rows: 60,
             value_bytes_max: 40,
             window_rows: None,
+            operations: 25,
+            range_deletes: 1,
         }
     }
 
@@ -178,11 +184,12 @@ impl Generator {
         let (token, partition_key) = self.partition();
         let mut builder = MutationBuilder::new(table, token, &partition_key).unwrap();
         for _ in 0..=self.random.below(3) {
-            if self.random.chance(1, 25) {
+            if self.random.chance(self.range_deletes, self.operations) {
                 let timestamp = self.timestamp(now_micros);
                 let local_deletion_time = (now_micros / 1_000_000) as u32;
                 let deletion = Deletion { timestamp, local_deletion_time };
-                if self.random.chance(1, 10) {
+                // Where there are many, most partitions must keep some of them apart.
+                if self.random.chance(1, 10 * self.range_deletes) {
                     builder.delete_partition(deletion);
                 } else {
                     let (start, end) = self.bounds();

@@ -41,6 +41,8 @@ pub struct SelectPlan {
     pub group_by: Vec<Selector>,
     pub limit: Option<Term>,
     pub per_partition_limit: Option<Term>,
+    /// The statement says ALLOW FILTERING.
+    pub allows_filtering: bool,
     /// Static content is part of the result.
     pub reads_static: bool,
     /// A partition that has static content but no rows returns a row.
@@ -149,6 +151,7 @@ pub fn plan_select(
         result_order,
         group_by,
         limit: limit_term,
+        allows_filtering: statement.allow_filtering,
         per_partition_limit,
         reads_static,
         returns_static_only,

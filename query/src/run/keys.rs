@@ -22,6 +22,8 @@ use crate::stored_key::{MAX_KEY_BYTES, PartitionKey, check_key, composite_key, k
 const CLUSTERING_BYTES: usize = 32;
 /// Most partitions or positions that one statement may name by IN.
 const MAX_COMBINATIONS: usize = 65_535;
+/// Most bytes of all keys together that one statement may name by IN: combinations of long values.
+const MAX_COMBINED_BYTES: usize = 64 << 20;
 
 /// A half-open range of positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +97,10 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
                 "An IN restriction names more than {MAX_COMBINATIONS} partitions"
             )));
         }
+        let bytes_of = |values: &[Cow<'_, [u8]>]| values.iter().map(|value| value.len()).sum::<usize>();
+        let bytes = combinations.iter().map(|prefix| bytes_of(prefix)).sum::<usize>() * values.len()
+            + bytes_of(&values) * combinations.len();
+        check_combined_bytes(bytes)?;
         combinations = combinations
             .iter()
             .flat_map(|prefix| {
@@ -237,6 +243,17 @@ pub fn positions(
         check_clustering_length(put_position(&terms, table, bindings, &mut position)?)?;
         return Ok(smallvec![position]);
     }
+    check_restricted_length(restrictions, table, bindings)?;
+    Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+}
+
+/// Refuses restrictions of clustering columns that no row could satisfy, because its key would be too long. The bounds of a deletion are
+/// stored as keys are.
+pub fn check_restricted_length(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<()> {
     let mut longest = 0;
     for restriction in restrictions {
         longest += match restriction {
@@ -249,11 +266,27 @@ pub fn positions(
                 let tuples = tuple_values(values, columns, bindings)?;
                 tuples.iter().map(|tuple| tuple.iter().map(|value| value.len()).sum()).max().unwrap_or(0)
             }
-            ClusteringRestriction::Slice { .. } => 0,
+            ClusteringRestriction::Slice { first, bounds } => {
+                let mut longest = 0;
+                for bound in bounds {
+                    let columns = &table.clustering_key()[*first..first + bound.count];
+                    let values = tuple_components(&bound.value, columns, bindings, null_value)?;
+                    longest = longest.max(values.iter().map(|value| value.len()).sum());
+                }
+                longest
+            }
         };
     }
-    check_clustering_length(longest)?;
-    Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+    check_clustering_length(longest)
+}
+
+fn check_combined_bytes(bytes: usize) -> Result<()> {
+    if bytes > MAX_COMBINED_BYTES {
+        return Err(RequestError::invalid(format!(
+            "The keys that the IN restrictions name take {bytes} bytes together, more than {MAX_COMBINED_BYTES}"
+        )));
+    }
+    Ok(())
 }
 
 fn check_clustering_length(value_bytes: usize) -> Result<()> {
@@ -282,10 +315,13 @@ fn extend_prefixes<V>(
         )));
     }
     let mut extended = Vec::with_capacity(prefixes.len() * values.len());
+    let mut bytes = 0;
     for prefix in prefixes {
         for value in values {
             let mut longer = prefix.clone();
             append(value, &mut longer)?;
+            bytes += longer.len();
+            check_combined_bytes(bytes)?;
             extended.push(longer);
         }
     }

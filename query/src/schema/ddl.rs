@@ -5,6 +5,7 @@
 //! Cassandra 5.0's.
 
 mod alter_table;
+pub(crate) mod bounds;
 mod keyspace;
 mod table;
 mod type_name;
@@ -124,7 +125,13 @@ pub fn execute(
     current_keyspace: Option<&str>,
     context: &DdlContext,
 ) -> Result<Change> {
-    let ddl = Ddl { catalog, current_keyspace, context };
+    bounds::check_statement(statement)?;
+    let change = carry_out(&Ddl { catalog, current_keyspace, context }, statement)?;
+    bounds::check_change(catalog, &change.catalog)?;
+    Ok(change)
+}
+
+fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
     match statement {
         Statement::CreateKeyspace(create) => ddl.create_keyspace(create),
         Statement::AlterKeyspace(alter) => ddl.alter_keyspace(alter),

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub use self::caching::Caching;
 pub use self::compaction::{Compaction, CompactionClass};
-pub use self::compression::{Compression, Compressor};
+pub use self::compression::{CHUNK_LENGTH_BYTES_MAX, Compression, Compressor};
 pub use self::properties::Properties;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;

@@ -41,10 +41,15 @@ impl UuidSource for PlainUuids {
     }
 }
 
-/// Opens the node on its disk; returns its shards when clients may come.
-pub async fn open(disk: &SimulatedDisk, clock: &VirtualClock) -> Vec<Rc<ShardContext>> {
+/// Opens the node on its disk, with the settings of a file, for the `start`th time; returns its shards when clients may come.
+pub async fn open(
+    disk: &SimulatedDisk,
+    clock: &VirtualClock,
+    settings: Config,
+    start: u64,
+) -> Vec<Rc<ShardContext>> {
     let parts = NodeParts {
-        config: Config { data_dir: "/data".into(), shards: Some(2), num_tokens: 2, ..Config::default() },
+        config: Config { data_dir: "/data".into(), shards: Some(2), num_tokens: 2, ..settings },
         host_id: Uuid::from_u128(1),
         address: ([127, 0, 0, 1], 7000).into(),
         disk: Arc::new(disk.clone()),
@@ -52,7 +57,8 @@ pub async fn open(disk: &SimulatedDisk, clock: &VirtualClock) -> Vec<Rc<ShardCon
         transport: Rc::new(Isolated),
         uuids: &PlainUuids,
         planted_bug: None,
-        random: &RefCell::new(SplitMix64::new(1)),
+        // No start may repeat the versions of the schema that an earlier one made.
+        random: &RefCell::new(SplitMix64::new(start)),
     };
     let shards = parts.open().await.unwrap();
     begin(&shards).await.unwrap();

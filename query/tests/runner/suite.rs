@@ -1,10 +1,12 @@
 //! The directives of a file, carried out one after the other.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use datadriven::TestCase;
+use helenus::config::Config;
 use helenus::coordinator::{Outcome, RequestOptions};
 use helenus::shard::context::ShardContext;
 use helenus::testing::client;
@@ -33,6 +35,8 @@ pub struct Suite {
     runtime: Runtime,
     disk: SimulatedDisk,
     clock: VirtualClock,
+    settings: Config,
+    starts: u64,
     keyspace: Option<String>,
     prepared: Option<Statement>,
     /// Requests so far: they go to the shards in turn.
@@ -49,6 +53,8 @@ impl Suite {
             runtime,
             disk: SimulatedDisk::new(1),
             clock,
+            settings: Config::default(),
+            starts: 0,
             keyspace: None,
             prepared: None,
             requests: 0,
@@ -58,7 +64,9 @@ impl Suite {
     }
 
     fn open(&mut self) {
-        self.shards = self.tasks.block_on(&self.runtime, node::open(&self.disk, &self.clock));
+        self.starts += 1;
+        let opening = node::open(&self.disk, &self.clock, self.settings.clone(), self.starts);
+        self.shards = self.tasks.block_on(&self.runtime, opening);
     }
 
     /// Carries a directive out; what it comes to.
@@ -72,6 +80,16 @@ impl Suite {
             }
             "flush" => self.for_each_table(false),
             "compact" => self.for_each_table(true),
+            "settings" => {
+                let settings = Config::from_toml(&case.input, Path::new("helenus.toml"));
+                let checked = settings.and_then(|settings| settings.validate().map(|()| settings));
+                self.settings = match checked {
+                    Ok(settings) => settings,
+                    Err(error) => return Ok(format!("{error}\n")),
+                };
+                self.restart();
+                Ok(String::new())
+            }
             "restart" => {
                 self.restart();
                 Ok(String::new())

@@ -69,8 +69,11 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
     let turn = context.layers.get::<SchemaLock>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
-        let planned =
-            ddl::execute(&catalog, &statement.plan, statement.keyspace.as_deref(), &ddl_context(&context));
+        let mut warnings = Vec::new();
+        let guardrails = &context.node.guardrails;
+        let allowed = context
+            .guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?;
+        let planned = ddl::execute(&catalog, &allowed, statement.keyspace.as_deref(), &ddl_context(&context));
         if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
             // Nothing will be proposed, so the log cannot confirm that this is the newest catalog. Without a leader
             // it is as new as any.
@@ -80,6 +83,8 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
             }
         }
         let change = planned?;
+        context
+            .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, &change, warnings))?;
         let Some(effect) = change.effect else { return Ok(Outcome::Void) };
         // Options that the engine would refuse must not enter the log.
         engine_tables(&change.catalog)?;
@@ -97,7 +102,7 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
                 cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
                 return Ok(Outcome::SchemaChange {
                     change: protocol_change(effect),
-                    warnings: change.warnings,
+                    warnings: [change.warnings, warnings].concat(),
                 });
             }
             metadata::CommandOutcome::Conflict { .. } => {

@@ -9,6 +9,7 @@ use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
+use super::data_size::DataSize;
 use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one piece of a stream.
@@ -161,12 +162,17 @@ settings! {
     commit_log_sync_period_ms: u64 = 10_000,
         unit Milliseconds,
         cassandra Alias::Same("commitlog_sync_period_in_ms");
-    /// Size of one commit-log segment. A mutation (all changes of one statement or batch to one partition)
-    /// may be half as large.
+    /// Size of one commit-log segment. Above 64 MiB `max_mutation_size` must be set.
     commit_log_segment_bytes: u64 = 32 << 20,
         unit Bytes,
         range Range::from_to(MIB, GIB),
         cassandra Alias::Scaled("commitlog_segment_size_in_mb", MIB);
+    /// The largest mutation: all changes of one statement or batch to one partition. Default: half a commit-log segment, less 128 KiB
+    /// for what hints and transactions store with it. At most 32640KiB. Larger ones are refused ("Rejected an oversized mutation").
+    max_mutation_size: Option<DataSize> = None,
+        unit Bytes,
+        range Range::at_least(16 * KIB),
+        example Some(DataSize(8 << 20));
     /// Size of the commit log of all shards above which the oldest memtables are flushed, so that segments become free. At
     /// least four segments.
     commit_log_total_bytes: u64 = 2 << 30,
@@ -346,8 +352,8 @@ settings! {
     max_batch_statements: usize = 65_535,
         range Range::at_least(1);
     /// Bytes of the changes of a batch of several partitions above which its client gets a warning. Where rows must be read first
-    /// (counters, lists changed by index or value) the bytes of the bound values count. A batch of one partition is bounded by the
-    /// commit log alone.
+    /// (counters, lists changed by index or value) the bytes of the bound values count. A batch of one partition is bounded by
+    /// `max_mutation_size` alone.
     batch_size_warn_threshold_bytes: usize = 5 << 10,
         unit Bytes,
         cassandra Alias::Scaled("batch_size_warn_threshold_in_kb", KIB);
@@ -373,6 +379,102 @@ settings! {
     /// ... or when this many tombstones were passed for it.
     max_page_tombstones: usize = 100_000,
         range Range::at_least(1_000);
+
+    section "Guardrails" "What operators of a cluster may set for its clients, with Cassandra's names. -1 turns a number off, and so does no size.";
+    /// Keyspaces, apart from those of the system, above which CREATE KEYSPACE brings a warning.
+    keyspaces_warn_threshold: i64 = -1;
+    /// The same for an error.
+    keyspaces_fail_threshold: i64 = -1;
+    /// Tables of all keyspaces, apart from those of the system, above which CREATE TABLE brings a warning.
+    tables_warn_threshold: i64 = -1;
+    /// The same for an error.
+    tables_fail_threshold: i64 = -1;
+    /// Columns of one table above which CREATE TABLE and ALTER TABLE ADD bring a warning.
+    columns_per_table_warn_threshold: i64 = -1;
+    /// The same for an error.
+    columns_per_table_fail_threshold: i64 = -1;
+    /// Fields of one user-defined type above which CREATE TYPE and ALTER TYPE bring a warning.
+    fields_per_udt_warn_threshold: i64 = -1;
+    /// The same for an error.
+    fields_per_udt_fail_threshold: i64 = -1;
+    /// Dimensions of a vector above which a column or field of that type brings a warning.
+    vector_dimensions_warn_threshold: i64 = -1;
+    /// The same for an error.
+    vector_dimensions_fail_threshold: i64 = -1;
+    /// Replication factor of a keyspace below which CREATE and ALTER KEYSPACE bring a warning.
+    minimum_replication_factor_warn_threshold: i64 = -1;
+    /// The same for an error.
+    minimum_replication_factor_fail_threshold: i64 = -1;
+    /// Replication factor of a keyspace above which CREATE and ALTER KEYSPACE bring a warning.
+    maximum_replication_factor_warn_threshold: i64 = -1;
+    /// The same for an error.
+    maximum_replication_factor_fail_threshold: i64 = -1;
+    /// Rows of a page above which a SELECT brings a warning.
+    page_size_warn_threshold: i64 = -1;
+    /// The same for an error.
+    page_size_fail_threshold: i64 = -1;
+    /// Partition keys that an IN names above which a SELECT brings a warning.
+    partition_keys_in_select_warn_threshold: i64 = -1;
+    /// The same for an error.
+    partition_keys_in_select_fail_threshold: i64 = -1;
+    /// Combinations of the values of several IN above which a SELECT brings a warning.
+    in_select_cartesian_product_warn_threshold: i64 = -1;
+    /// The same for an error.
+    in_select_cartesian_product_fail_threshold: i64 = -1;
+    /// Bytes of one value (of a collection: of one element) above which a write brings a warning.
+    column_value_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(256 << 10));
+    /// The same for an error.
+    column_value_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of the collection that a statement writes above which it brings a warning.
+    collection_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 20));
+    /// The same for an error.
+    collection_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Items of the collection that a statement writes above which it brings a warning.
+    items_per_collection_warn_threshold: i64 = -1;
+    /// The same for an error.
+    items_per_collection_fail_threshold: i64 = -1;
+    /// Whether statements may give timestamps (USING TIMESTAMP).
+    user_timestamps_enabled: bool = true;
+    /// Whether SELECT may have GROUP BY.
+    group_by_enabled: bool = true;
+    /// Whether SELECT may have ALLOW FILTERING.
+    allow_filtering_enabled: bool = true;
+    /// Whether elements of lists may be set by index, or removed by index or value, which reads before it writes.
+    read_before_write_list_operations_enabled: bool = true;
+    /// Whether ALTER TABLE may add, drop and rename columns.
+    alter_table_enabled: bool = true;
+    /// Whether statements may change the schema at all.
+    ddl_enabled: bool = true;
+    /// Whether DROP TABLE and TRUNCATE are allowed.
+    drop_truncate_table_enabled: bool = true;
+    /// Whether DROP KEYSPACE is allowed.
+    drop_keyspace_enabled: bool = true;
+    /// Whether statements may turn the compression of a table off.
+    uncompressed_tables_enabled: bool = true;
+    /// Whether keyspaces may have SimpleStrategy.
+    simplestrategy_enabled: bool = true;
+    /// Whether a table with TimeWindowCompactionStrategy may have a default_time_to_live of 0.
+    zero_ttl_on_twcs_enabled: bool = true;
+    /// Whether that brings a warning where it is allowed.
+    zero_ttl_on_twcs_warned: bool = true;
+    /// Properties of tables (compaction, gc_grace_seconds, ...) that bring a warning where CREATE or ALTER TABLE sets them.
+    table_properties_warned: Vec<String> = Vec::new();
+    /// Properties of tables that are left out, with a warning.
+    table_properties_ignored: Vec<String> = Vec::new();
+    /// Properties of tables that are refused.
+    table_properties_disallowed: Vec<String> = Vec::new();
+    /// Consistency levels that bring a warning in reads.
+    read_consistency_levels_warned: Vec<String> = Vec::new();
+    /// Consistency levels that are refused in reads.
+    read_consistency_levels_disallowed: Vec<String> = Vec::new();
+    /// Consistency levels that bring a warning in writes.
+    write_consistency_levels_warned: Vec<String> = Vec::new();
+    /// Consistency levels that are refused in writes.
+    write_consistency_levels_disallowed: Vec<String> = Vec::new();
 
     section "Logs";
     /// Form of the logs on standard error: "text" or "json".

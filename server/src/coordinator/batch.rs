@@ -12,7 +12,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::BatchKind;
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::check_batch;
 use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
@@ -106,6 +106,11 @@ async fn logged(
     mutations: Vec<PartitionMutation>,
     consistency: Consistency,
 ) -> Result<Outcome> {
+    // The batch log keeps all of them as one value.
+    let bytes: usize = mutations.iter().map(|change| 4 + change.mutation.bytes().len()).sum();
+    if bytes > context.node.config.mutation_bytes_max() {
+        return Err(RequestError::invalid("Batch too large"));
+    }
     super::batch_log::replicas::write(&context, mutations, consistency).await?;
     Ok(Outcome::Void)
 }

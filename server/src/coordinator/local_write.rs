@@ -25,6 +25,7 @@ pub fn write_context_at(context: &ShardContext, options: &RequestOptions, clock_
         now_micros,
         is_exact: false,
         counter_id: *context.node.host_id.as_bytes(),
+        mutation_bytes_max: context.node.config.mutation_bytes_max(),
     }
 }
 

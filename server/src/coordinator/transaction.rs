@@ -159,6 +159,7 @@ async fn decide_by_agreement(
             now_micros: ballot.micros,
             is_exact: true,
             counter_id: *context.node.host_id.as_bytes(),
+            mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
         let evaluation = evaluate(transaction, &write, &rows)?;
         // A transaction is about one partition of one table, so there is at most one mutation.

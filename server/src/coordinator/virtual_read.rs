@@ -52,8 +52,15 @@ pub fn read(
 fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BatchRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
-    let write =
-        WriteContext { timestamp: 0, now_seconds: 0, now_micros: 1, is_exact: false, counter_id: [0; 16] };
+    let write = WriteContext {
+        timestamp: 0,
+        now_seconds: 0,
+        now_micros: 1,
+        is_exact: false,
+        counter_id: [0; 16],
+        // These rows are only read.
+        mutation_bytes_max: usize::MAX,
+    };
     let mut stored = Vec::with_capacity(rows.len());
     for row in rows {
         let mut plan = ModifyPlan {

@@ -122,6 +122,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         }
     };
     let shared = Arc::new(NodeShared {
+        guardrails: config.guardrails()?,
         host_id: identity.host_id,
         links,
         registry: Registry::default(),

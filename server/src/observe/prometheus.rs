@@ -25,7 +25,7 @@ pub struct EngineGauges {
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 11] = [
+const COUNTERS: [CounterFamily; 13] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -55,6 +55,12 @@ const COUNTERS: [CounterFamily; 11] = [
         "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
     ),
+    ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
+        &shard.guardrail_warnings
+    }),
+    ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
+        &shard.guardrail_failures
+    }),
 ];
 
 /// Counters of the whole node.

@@ -12,6 +12,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::statement::{Description, Statement};
 
+use super::guardrails;
 use super::respond::Responder;
 use crate::cluster::schema;
 use crate::coordinator::batch::batch;
@@ -216,6 +217,7 @@ pub fn execute(
 ) -> Result<Execution> {
     check_consistency(context, statement, options.consistency)?;
     let call = context.call_context();
+    guardrails::check(context, statement, values, &call, options, warnings)?;
     Ok(match statement {
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
@@ -325,5 +327,6 @@ fn run_batch(
     };
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;
+    guardrails::check_batch(context, &request, warnings)?;
     Ok(batch(context, request, warnings))
 }

@@ -147,6 +147,7 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
             now_micros: 1,
             is_exact: false,
             counter_id: [0; 16],
+            mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
         let mut set = MutationSet::default();
         let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };

@@ -20,6 +20,7 @@ use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::{CallContext, UuidSource};
+use helenus_query::guardrails::{self, Guardrails};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
@@ -71,6 +72,8 @@ pub enum Departure {
 /// The state that all threads of a node share.
 pub struct NodeShared {
     pub config: Config,
+    /// What the settings limit for clients.
+    pub guardrails: Guardrails,
     pub host_id: Uuid,
     pub links: Vec<ShardSender>,
     pub registry: Registry,
@@ -271,6 +274,22 @@ impl ShardContext {
     /// The time and the UUID source for CQL functions of a request that is executed now.
     pub fn call_context(&self) -> CallContext {
         CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+    }
+
+    /// Checks guardrails. What they warn of, and what they refuse, is counted.
+    pub fn guard<T>(
+        &self,
+        warnings: &mut Vec<String>,
+        check: impl FnOnce(&mut Vec<String>) -> Result<T>,
+    ) -> Result<T> {
+        let before = warnings.len();
+        let checked = check(warnings);
+        match &checked {
+            Ok(_) => self.metrics.guardrail_warnings.add((warnings.len() - before) as u64),
+            Err(error) if guardrails::is_violation(error) => self.metrics.guardrail_failures.increment(),
+            Err(_) => {}
+        }
+        checked
     }
 
     /// Whether the simulation has planted this bug.

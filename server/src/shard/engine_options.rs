@@ -6,7 +6,7 @@ use helenus_engine::table::Compression as EngineCompression;
 use helenus_engine::{TableId, TableWriterOptions};
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
-use helenus_query::schema::options::Compressor;
+use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor};
 
 /// The engine's options for a table of the catalog.
 pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
@@ -23,7 +23,8 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
         compaction,
         writer: TableWriterOptions {
             compression,
-            block_bytes: options.compression.chunk_length_bytes as usize,
+            // A catalog from before there was a bound may have more.
+            block_bytes: options.compression.chunk_length_bytes.min(CHUNK_LENGTH_BYTES_MAX) as usize,
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
         },
     })

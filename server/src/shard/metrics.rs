@@ -111,6 +111,10 @@ pub struct ShardMetrics {
     pub speculative_reads: Counter,
     /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
+    /// Warnings of guardrails for clients.
+    pub guardrail_warnings: Counter,
+    /// Requests that a guardrail refused.
+    pub guardrail_failures: Counter,
     /// Open client connections.
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
 use helenus_engine::compaction::RateLimiter;
-use helenus_engine::{EngineError, Load, LogPosition, MutationRef, TableId};
+use helenus_engine::{EngineError, Load, LogPosition, Mutation, MutationRef, TableId};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 
@@ -329,16 +329,29 @@ async fn apply(
             return Err(TransferError::Truncated(table));
         }
         turn_bytes += bytes.len();
-        let mutation = MutationRef::parse(bytes).map_err(|error| here(&error))?;
-        match context.shard.load(&mutation, load) {
-            Ok(Some(position)) => {
-                context.note_append(position);
-                last = Some(position);
+        let whole = MutationRef::parse(bytes).map_err(|error| here(&error))?;
+        let bytes_max = context.node.config.mutation_bytes_max();
+        let parts = if bytes.len() > bytes_max {
+            // A large row has grown in several mutations, and is written in several again.
+            whole.validate().map_err(|error| here(&error))?;
+            whole.split(bytes_max).map_err(|error| here(&error))?
+        } else {
+            Vec::new()
+        };
+        let views = parts.iter().map(Mutation::view).collect::<Result<Vec<_>, _>>();
+        let views = views.map_err(|error| here(&error))?;
+        let views = if views.is_empty() { std::slice::from_ref(&whole) } else { &views };
+        for mutation in views {
+            match context.shard.load(mutation, load) {
+                Ok(Some(position)) => {
+                    context.note_append(position);
+                    last = Some(position);
+                }
+                Ok(None) => is_logged = false,
+                // Dropped meanwhile.
+                Err(EngineError::UnknownTable(_)) => return Ok(None),
+                Err(error) => return Err(here(&error)),
             }
-            Ok(None) => is_logged = false,
-            // Dropped meanwhile.
-            Err(EngineError::UnknownTable(_)) => return Ok(None),
-            Err(error) => return Err(here(&error)),
         }
     }
     Ok(last.filter(|_| is_logged))

@@ -34,8 +34,13 @@ pub struct MutationSet {
     /// The partition that is being changed, often the only one.
     current: Option<PartitionChange>,
     others: BTreeMap<(TableId, PartitionKey), PartitionChange>,
+    /// Bytes of the others.
+    others_bytes: usize,
     list_places: ListOffsets,
 }
+
+/// Most bytes of the changes of one request, over all its partitions.
+const REQUEST_BYTES_MAX: usize = 256 << 20;
 
 impl MutationSet {
     /// A set for changes of partitions with the selected tokens only. Nothing is read in other partitions.
@@ -61,6 +66,11 @@ impl MutationSet {
                 let mut places = self.list_places;
                 writer.write(self.partition(&plan.table, key, writer.expected_bytes())?, &mut places)?;
                 self.list_places = places;
+                if self.others_bytes > REQUEST_BYTES_MAX {
+                    return Err(RequestError::invalid(format!(
+                        "The changes of a request to its partitions take more than {REQUEST_BYTES_MAX} bytes together"
+                    )));
+                }
             }
         }
         Ok(())
@@ -79,7 +89,10 @@ impl MutationSet {
                 self.set_aside(earlier);
                 let name = (table.engine_id(), key);
                 match self.others.remove(&name) {
-                    Some(change) => change,
+                    Some(change) => {
+                        self.others_bytes -= change.builder.size_bytes();
+                        change
+                    }
                     None => PartitionChange::new(table, name.1, expected_bytes)?,
                 }
             }
@@ -89,6 +102,7 @@ impl MutationSet {
 
     fn set_aside(&mut self, change: Option<PartitionChange>) {
         if let Some(change) = change {
+            self.others_bytes += change.builder.size_bytes();
             self.others.insert((change.table.engine_id(), change.key.clone()), change);
         }
     }
@@ -110,6 +124,7 @@ impl MutationSet {
                     RequestError::Server("counters are updated by their owner only".to_owned())
                 })?;
                 write_counters(&mut change, write, existing)?;
+                change.check_size(write.mutation_bytes_max)?;
             }
             if !change.builder.is_empty() {
                 let PartitionChange { table, key, builder, .. } = change;

@@ -1,13 +1,20 @@
-//! The changes of one partition of one table under construction.
+//! The changes of one partition of one table under construction, and the limit for their size.
+//!
+//! The limit is checked while they grow, so that a short statement that stands for very much (a value for each of 65,535 rows) is refused
+//! before it takes memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cql_lite::types::literal;
 use helenus_engine::MutationBuilder;
 
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Table;
-use crate::stored_key::PartitionKey;
+use crate::stored_key::{PartitionKey, key_components};
+
+/// The longest key in an error, in bytes.
+const SHOWN_KEY_BYTES: usize = 1_024;
 
 pub(super) struct PartitionChange {
     pub(super) table: Arc<Table>,
@@ -24,5 +31,34 @@ impl PartitionChange {
         let builder = MutationBuilder::with_capacity(id, key.token, &key.bytes, expected_bytes)
             .map_err(|error| RequestError::invalid(error.to_string()))?;
         Ok(Self { table: table.clone(), key, builder, counters: BTreeMap::new() })
+    }
+
+    /// Refuses changes of more than `limit` bytes.
+    #[inline]
+    pub(super) fn check_size(&self, limit: usize) -> Result<()> {
+        if self.builder.size_bytes() > limit { Err(self.oversized(limit)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn oversized(&self, limit: usize) -> RequestError {
+        let Self { table, builder, .. } = self;
+        RequestError::invalid(format!(
+            "Rejected an oversized mutation ({}/{limit}) for keyspace: {}. Top keys are: {}.{}",
+            builder.size_bytes(),
+            table.keyspace,
+            table.name,
+            self.shown_key()
+        ))
+    }
+
+    /// The values of the partition key as text.
+    fn shown_key(&self) -> String {
+        let columns = self.table.partition_key();
+        let components = key_components(&self.key.bytes, columns.len()).unwrap_or_default();
+        let shown = columns.iter().zip(components).map(|(column, range)| {
+            let bytes = self.key.bytes.get(range).unwrap_or_default();
+            literal::to_text(&column.column_type, bytes.get(..SHOWN_KEY_BYTES).unwrap_or(bytes))
+        });
+        shown.collect::<Vec<_>>().join(":")
     }
 }

@@ -13,7 +13,9 @@ use super::write_context::{ExistingRows, WriteContext};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
 use crate::plan::term::{Bindings, Bound, Term};
-use crate::run::keys::{Slice, clustering_slices, encode_path, list_elements, positions};
+use crate::run::keys::{
+    Slice, check_restricted_length, clustering_slices, encode_path, list_elements, positions,
+};
 use crate::schema::catalog::Column;
 use crate::stored_key::PartitionKey;
 
@@ -95,11 +97,13 @@ impl<'a> StatementWriter<'a> {
         let plan = self.plan;
         let table = &plan.table;
         if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
-            return self.delete_rows(change);
+            self.delete_rows(change)?;
+            return change.check_size(self.write.mutation_bytes_max);
         }
         if self.of_static.last_id.is_some() {
             // Never with a liveness: readers depend on that (`RowLayout::simple_columns`).
             self.write_row(change, places, STATIC_POSITION, self.of_static, None)?;
+            change.check_size(self.write.mutation_bytes_max)?;
         }
         let is_insert = plan.kind == ModifyKind::Insert;
         let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
@@ -110,6 +114,7 @@ impl<'a> StatementWriter<'a> {
             is_insert.then_some(Liveness { timestamp: self.stamp.timestamp, expiry: self.stamp.expiry });
         for position in positions(&plan.clustering, table, self.bindings)? {
             self.write_row(change, places, &position, self.of_regular, liveness)?;
+            change.check_size(self.write.mutation_bytes_max)?;
         }
         Ok(())
     }
@@ -120,6 +125,7 @@ impl<'a> StatementWriter<'a> {
             change.builder.delete_partition(self.stamp.deletion());
             return Ok(());
         }
+        check_restricted_length(&plan.clustering, &plan.table, self.bindings)?;
         let slices = clustering_slices(&plan.clustering, &plan.table, self.bindings)?;
         for Slice { start, end } in slices {
             if plan.has_full_clustering() {

@@ -17,6 +17,7 @@ const WRITE: WriteContext = WriteContext {
     now_micros: 50_000_000,
     is_exact: false,
     counter_id: [0; 16],
+    mutation_bytes_max: 1 << 20,
 };
 
 /// In `in_order` the ids of the columns ascend with their names; in `added_later` the id of `a` is the last.

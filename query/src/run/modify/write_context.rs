@@ -18,6 +18,8 @@ pub struct WriteContext {
     pub is_exact: bool,
     /// The identity of this node in counters.
     pub counter_id: [u8; 16],
+    /// Most bytes of the changes of one partition.
+    pub mutation_bytes_max: usize,
 }
 
 /// The existing rows; only the owning shard of a partition can read them.

@@ -11,6 +11,10 @@ use crate::error::{RequestError, Result};
 
 const PACKAGE: &str = "org.apache.cassandra.io.compress.";
 const DEFAULT_CHUNK_LENGTH_BYTES: u32 = 16 << 10;
+/// The longest block. What holds it, whole and compressed, must fit into memory many times over.
+///
+/// DIFFERS: Cassandra takes up to 1 GiB.
+pub const CHUNK_LENGTH_BYTES_MAX: u32 = 16 << 20;
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
 const ZSTD_DEFAULT_LEVEL: i32 = 3;
 
@@ -180,6 +184,10 @@ fn chunk_length(text: &str) -> Result<u32> {
         return configuration(format!("Value of chunk_length_in_kb is too large ({kib})"));
     }
     match u32::try_from(kib) {
+        Ok(kib) if kib.is_power_of_two() && kib * 1024 > CHUNK_LENGTH_BYTES_MAX => configuration(format!(
+            "Value of chunk_length_in_kb is too large ({kib}): Helenus takes at most {}",
+            CHUNK_LENGTH_BYTES_MAX >> 10
+        )),
         Ok(kib) if kib.is_power_of_two() => Ok(kib * 1024),
         Ok(kib) if kib > 0 => configuration("chunk_length_in_kb must be a power of 2"),
         _ => configuration("Invalid negative or null chunk_length_in_kb"),
@@ -253,6 +261,13 @@ mod tests {
             error(&[snappy, ("chunk_length_in_kb", "-1")]),
             "Invalid negative or null chunk_length_in_kb"
         );
+        let lz4 = ("class", "LZ4Compressor");
+        assert_eq!(
+            error(&[lz4, ("chunk_length_in_kb", "32768")]),
+            "Value of chunk_length_in_kb is too large (32768): Helenus takes at most 16384"
+        );
+        let largest = Compression::from_map(&map_of(&[lz4, ("chunk_length_in_kb", "16384")])).unwrap();
+        assert_eq!(largest.chunk_length_bytes, CHUNK_LENGTH_BYTES_MAX);
         assert_eq!(error(&[snappy, ("min_compress_ratio", "-1")]), "Invalid negative min_compress_ratio");
         assert_eq!(error(&[snappy, ("unknownOption", "32")]), "Unknown compression options unknownOption");
         assert!(error(&[snappy]).contains("is not supported by Helenus; use LZ4Compressor"));

@@ -68,6 +68,25 @@ async fn write(
     mutation: &Mutation,
     deadline: Duration,
 ) -> Result<(), PeerError> {
+    let malformed = |error: helenus_engine::DecodeError| Failure::Internal(error.to_string());
+    let bytes_max = context.node.config.mutation_bytes_max();
+    if mutation.bytes().len() > bytes_max {
+        // The versions of a large row were written in several mutations, and are written in several again.
+        for part in mutation.view().and_then(|view| view.split(bytes_max)).map_err(malformed)? {
+            Box::pin(write_part(context, epoch, member, &part, deadline)).await?;
+        }
+        return Ok(());
+    }
+    write_part(context, epoch, member, mutation, deadline).await
+}
+
+async fn write_part(
+    context: &Rc<ShardContext>,
+    epoch: u64,
+    member: &Member,
+    mutation: &Mutation,
+    deadline: Duration,
+) -> Result<(), PeerError> {
     let view = mutation.view().map_err(|error| Failure::Internal(error.to_string()))?;
     let token = view.token;
     context.metrics.read_repairs.increment();

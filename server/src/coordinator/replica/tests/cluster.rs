@@ -26,11 +26,12 @@ pub use crate::testing::members::host_id;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 10] = [
+const SCHEMA: [&str; 11] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
     "CREATE TABLE three.c (k int PRIMARY KEY, n counter)",
+    "CREATE TABLE three.large (k blob PRIMARY KEY, v blob)",
     "CREATE KEYSPACE one WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE one.t (k int PRIMARY KEY, v int, l list<int>)",
     "CREATE TABLE one.c (k int PRIMARY KEY, n counter)",

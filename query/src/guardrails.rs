@@ -1,0 +1,132 @@
+//! Guardrails: limits that an operator sets for what clients may ask, with Cassandra 5.0's names, meanings, defaults and texts.
+//!
+//! One table ([`Guardrails`]) names them all. Each is checked in one place: those of modifications in `modification`, of reads in
+//! `selection`, of schema changes in `schema`. A check adds warnings for the client, or refuses the request. Whether a guardrail is set
+//! is known at once, so that requests that none concerns pay for a branch.
+//!
+//! DIFFERS: Cassandra checks them for ordinary users only, and without a login nobody is one. Here they hold for every client.
+//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements count.
+
+mod kinds;
+mod modification;
+mod schema;
+mod selection;
+
+pub use self::kinds::{Flag, Threshold, Values, is_violation};
+
+/// The table: how a guardrail is called in settings and messages, and what it tells. `{what}`, `{value}` and `{threshold}` stand for
+/// the thing that is checked, for its size and for the limit that it violates.
+macro_rules! guardrails {
+    (
+        thresholds { $($threshold:ident $(at least $minimum:literal)?: $warning:literal, $failure:literal;)+ }
+        flags { $($flag:ident ($flag_name:literal): $feature:literal $(because $reason:literal)?;)+ }
+        values { $($values:ident: $what:literal;)+ }
+    ) => {
+        /// All guardrails of a node. None is set by default but the warnings that Cassandra has by default.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Guardrails {
+            $(pub $threshold: Threshold,)+
+            $(pub $flag: Flag,)+
+            $(pub $values: Values,)+
+        }
+
+        impl Default for Guardrails {
+            fn default() -> Self {
+                Self {
+                    $($threshold: Threshold::new(
+                        stringify!($threshold),
+                        [$warning, $failure],
+                        false $(|| $minimum)?,
+                    ),)+
+                    $($flag: Flag::new($flag_name, stringify!($flag), $feature, concat!("" $(, $reason)?)),)+
+                    $($values: Values::new(stringify!($values), $what),)+
+                }
+            }
+        }
+
+        impl Guardrails {
+            pub fn thresholds_mut(&mut self) -> impl Iterator<Item = &mut Threshold> {
+                [$(&mut self.$threshold),+].into_iter()
+            }
+
+            pub fn flags_mut(&mut self) -> impl Iterator<Item = &mut Flag> {
+                [$(&mut self.$flag),+].into_iter()
+            }
+
+            pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Values> {
+                [$(&mut self.$values),+].into_iter()
+            }
+        }
+    };
+}
+
+guardrails! {
+    thresholds {
+        keyspaces:
+            "Creating keyspace {what}, current number of keyspaces {value} exceeds warning threshold of {threshold}.",
+            "Cannot have more than {threshold} keyspaces, aborting the creation of keyspace {what}";
+        tables:
+            "Creating table {what}, current number of tables {value} exceeds warning threshold of {threshold}.",
+            "Cannot have more than {threshold} tables, aborting the creation of table {what}";
+        columns_per_table:
+            "The table {what} has {value} columns, this exceeds the warning threshold of {threshold}.",
+            "Tables cannot have more than {threshold} columns, but {value} provided for table {what}";
+        fields_per_udt:
+            "The user type {what} has {value} columns, this exceeds the warning threshold of {threshold}.",
+            "User types cannot have more than {threshold} columns, but {value} provided for user type {what}.";
+        vector_dimensions:
+            "{what} has a vector of {value} dimensions, this exceeds the warning threshold of {threshold}.",
+            "{what} has a vector of {value} dimensions, this exceeds the failure threshold of {threshold}.";
+        minimum_replication_factor at least true:
+            "The keyspace {what} has a replication factor of {value}, below the warning threshold of {threshold}.",
+            "The keyspace {what} has a replication factor of {value}, below the failure threshold of {threshold}.";
+        maximum_replication_factor:
+            "The keyspace {what} has a replication factor of {value}, above the warning threshold of {threshold}.",
+            "The keyspace {what} has a replication factor of {value}, above the failure threshold of {threshold}.";
+        page_size:
+            "Query for table {what} with page size {value} exceeds warning threshold of {threshold}.",
+            "Aborting query for table {what}, page size {value} exceeds fail threshold of {threshold}.";
+        partition_keys_in_select:
+            "Query with partition keys in IN clause on table {what}, with number of partition keys {value} exceeds warning threshold of {threshold}.",
+            "Aborting query with partition keys in IN clause on table {what}, number of partition keys {value} exceeds fail threshold of {threshold}.";
+        in_select_cartesian_product:
+            "The cartesian product of the IN restrictions on {what} produces {value} values, this exceeds warning threshold of {threshold}.",
+            "Aborting query because the cartesian product of the IN restrictions on {what} produces {value} values, this exceeds fail threshold of {threshold}.";
+        column_value_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        collection_size:
+            "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
+            "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        items_per_collection:
+            "Detected collection {what} with {value} items, this exceeds the warning threshold of {threshold}.",
+            "Detected collection {what} with {value} items, this exceeds the failure threshold of {threshold}.";
+    }
+    flags {
+        user_timestamps ("user_timestamps"): "User provided timestamps (USING TIMESTAMP)";
+        group_by ("group_by"): "GROUP BY functionality";
+        alter_table ("alter_table"): "ALTER TABLE changing columns";
+        ddl ("ddl_enabled"): "DDL statement";
+        drop_truncate_table ("drop_truncate_table_enabled"):
+            "DROP and TRUNCATE TABLE functionality";
+        drop_keyspace ("drop_keyspace_enabled"): "DROP KEYSPACE functionality";
+        uncompressed_tables ("uncompressed_tables_enabled"): "Uncompressed table";
+        read_before_write_list_operations
+            ("read_before_write_list_operations"):
+            "List operation requiring read before write";
+        allow_filtering ("allow_filtering"): "Querying with ALLOW FILTERING"
+            because "ALLOW FILTERING can potentially visit all the data in the table and have unpredictable performance.";
+        simplestrategy ("simplestrategy"): "SimpleStrategy";
+        zero_ttl_on_twcs ("zero_ttl_on_twcs"):
+            "0 default_time_to_live on a table with TimeWindowCompactionStrategy compaction strategy"
+            because "It is suspicious to use default_time_to_live set to 0 with such compaction strategy. Please keep in mind that data will not start to automatically expire after they are older than a respective compaction window unit of a certain size. Please set TTL for your INSERT or UPDATE statements if you expect data to be expired as table settings will not do it. ";
+    }
+    values {
+        table_properties: "Table Properties";
+        read_consistency_levels: "read consistency levels";
+        write_consistency_levels: "write consistency levels";
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! The kinds of guardrails: thresholds of numbers, features that can be turned off, and values that are not welcome.
+
+use std::collections::BTreeSet;
+
+use crate::error::{RequestError, Result};
+
+/// How the messages of all guardrails begin.
+const BEGINNING: &str = "Guardrail ";
+
+/// Whether a request was refused by a guardrail.
+pub fn is_violation(error: &RequestError) -> bool {
+    matches!(error, RequestError::Invalid(message) if message.starts_with(BEGINNING))
+}
+
+/// Fits the message of a guardrail into Cassandra's frame.
+fn decorate(name: &str, message: &str, reason: &str) -> String {
+    let between = match (reason.is_empty(), message.ends_with('.')) {
+        (true, _) => "",
+        (false, true) => " ",
+        (false, false) => ". ",
+    };
+    format!("{BEGINNING}{name} violated: {message}{between}{reason}")
+}
+
+/// Most warnings of guardrails for one request.
+const WARNINGS_MAX: usize = 100;
+
+/// Adds a warning, once.
+fn warn(message: String, warnings: &mut Vec<String>) {
+    if warnings.len() < WARNINGS_MAX && !warnings.contains(&message) {
+        warnings.push(message);
+    }
+}
+
+/// Refuses a request. Its client is warned as well, as in Cassandra.
+fn fail(message: String, warnings: &mut Vec<String>) -> Result<()> {
+    warn(message.clone(), warnings);
+    Err(RequestError::Invalid(message))
+}
+
+/// A number that should not be exceeded (or should be reached), with one limit for a warning and one for an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Threshold {
+    /// In messages, and before `_warn_threshold` and `_fail_threshold` in settings.
+    pub name: &'static str,
+    /// The number violates the guardrail when it is below the limit.
+    pub is_minimum: bool,
+    pub warn: Option<u64>,
+    pub fail: Option<u64>,
+    /// Of the warning and of the error.
+    texts: [&'static str; 2],
+}
+
+impl Threshold {
+    pub(super) const fn new(name: &'static str, texts: [&'static str; 2], is_minimum: bool) -> Self {
+        Self { name, is_minimum, warn: None, fail: None, texts }
+    }
+
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.warn.is_some() || self.fail.is_some()
+    }
+
+    /// Checks a number. `what` is the thing that it belongs to.
+    pub fn guard(&self, value: u64, what: &str, warnings: &mut Vec<String>) -> Result<()> {
+        let violates = |limit: &u64| if self.is_minimum { value < *limit } else { value > *limit };
+        let told = |text: &str, limit: u64| {
+            let message = text
+                .replace("{value}", &value.to_string())
+                .replace("{threshold}", &limit.to_string())
+                .replace("{what}", what);
+            decorate(self.name, &message, "")
+        };
+        let [warning, failure] = self.texts;
+        if let Some(limit) = self.fail.filter(violates) {
+            return fail(told(failure, limit), warnings);
+        }
+        if let Some(limit) = self.warn.filter(violates) {
+            warn(told(warning, limit), warnings);
+        }
+        Ok(())
+    }
+}
+
+/// A feature that can be turned off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// In messages.
+    name: &'static str,
+    /// Before `_enabled` and `_warned` in settings.
+    pub setting: &'static str,
+    feature: &'static str,
+    reason: &'static str,
+    pub is_enabled: bool,
+    /// Its use is warned of where it is enabled.
+    pub is_warned: bool,
+}
+
+impl Flag {
+    pub(super) const fn new(
+        name: &'static str,
+        setting: &'static str,
+        feature: &'static str,
+        reason: &'static str,
+    ) -> Self {
+        Self { name, setting, feature, reason, is_enabled: true, is_warned: false }
+    }
+
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        !self.is_enabled || self.is_warned
+    }
+
+    /// Checks the use of the feature.
+    pub fn guard(&self, warnings: &mut Vec<String>) -> Result<()> {
+        self.guard_as(self.feature, warnings)
+    }
+
+    /// As [`Flag::guard`], for a part of the feature with a name of its own.
+    pub fn guard_as(&self, feature: &str, warnings: &mut Vec<String>) -> Result<()> {
+        if !self.is_enabled {
+            return fail(decorate(self.name, &format!("{feature} is not allowed"), self.reason), warnings);
+        }
+        if self.is_warned {
+            warn(decorate(self.name, &format!("{feature} is not recommended"), self.reason), warnings);
+        }
+        Ok(())
+    }
+}
+
+/// Values that are warned of, ignored or refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Values {
+    /// In messages, and before `_warned`, `_ignored` and `_disallowed` in settings.
+    pub name: &'static str,
+    what: &'static str,
+    pub warned: BTreeSet<String>,
+    pub ignored: BTreeSet<String>,
+    pub disallowed: BTreeSet<String>,
+}
+
+impl Values {
+    pub(super) const fn new(name: &'static str, what: &'static str) -> Self {
+        Self { name, what, warned: BTreeSet::new(), ignored: BTreeSet::new(), disallowed: BTreeSet::new() }
+    }
+
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        !(self.warned.is_empty() && self.ignored.is_empty() && self.disallowed.is_empty())
+    }
+
+    /// Checks values. Returns those that must be ignored.
+    pub fn guard<'v>(
+        &self,
+        values: &BTreeSet<&'v str>,
+        warnings: &mut Vec<String>,
+    ) -> Result<BTreeSet<&'v str>> {
+        let among = |list: &BTreeSet<String>| -> BTreeSet<&'v str> {
+            values.iter().copied().filter(|value| list.contains(*value)).collect()
+        };
+        let told =
+            |before: &str, found: &BTreeSet<&str>, between: &str, kind: &str, all: &BTreeSet<String>| {
+                let found = found.iter().copied().collect::<Vec<_>>().join(", ");
+                let all = all.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let what = self.what;
+                decorate(
+                    self.name,
+                    &format!("{before} [{found}] {between} {what} ({kind} values are: [{all}])"),
+                    "",
+                )
+            };
+        let disallowed = among(&self.disallowed);
+        if !disallowed.is_empty() {
+            let message =
+                told("Provided values", &disallowed, "are not allowed for", "disallowed", &self.disallowed);
+            fail(message, warnings)?;
+        }
+        let ignored = among(&self.ignored);
+        if !ignored.is_empty() {
+            let between = "as they are not supported for";
+            warn(told("Ignoring provided values", &ignored, between, "ignored", &self.ignored), warnings);
+        }
+        let warned = among(&self.warned);
+        if !warned.is_empty() {
+            let between = "are not recommended for";
+            warn(told("Provided values", &warned, between, "warned", &self.warned), warnings);
+        }
+        Ok(ignored)
+    }
+}

@@ -1,0 +1,125 @@
+//! Guardrails of SELECT: what it is allowed to ask for, and how much at a time; and consistency levels of all requests.
+
+use std::collections::BTreeSet;
+
+use super::{Guardrails, Values};
+use crate::error::Result;
+use crate::plan::restrictions::{
+    ClusteringRestriction, PartitionRestriction, TupleValues, Values as Allowed,
+};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::{Bindings, Bound, Term};
+use crate::schema::system_keyspaces;
+
+impl Guardrails {
+    /// Whether any guardrail of reads is set.
+    #[inline]
+    pub fn guard_selects(&self) -> bool {
+        self.allow_filtering.is_set()
+            || self.group_by.is_set()
+            || self.page_size.is_set()
+            || self.partition_keys_in_select.is_set()
+            || self.in_select_cartesian_product.is_set()
+            || self.read_consistency_levels.is_set()
+    }
+
+    /// Checks a SELECT. `page_rows`: the rows of a page that the client wants, if it names them.
+    pub fn check_select(
+        &self,
+        plan: &SelectPlan,
+        bindings: &Bindings<'_>,
+        page_rows: Option<usize>,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        let table = &plan.table;
+        if system_keyspaces::is_system(&table.keyspace) {
+            return Ok(());
+        }
+        if plan.allows_filtering {
+            self.allow_filtering.guard(warnings)?;
+        }
+        if !plan.group_by.is_empty() {
+            self.group_by.guard(warnings)?;
+        }
+        if let Some(rows) = page_rows {
+            self.page_size.guard(rows as u64, &table.name, warnings)?;
+        }
+        if self.partition_keys_in_select.is_set() || self.in_select_cartesian_product.is_set() {
+            self.check_combinations(plan, bindings, warnings)?;
+        }
+        Ok(())
+    }
+
+    fn check_combinations(
+        &self,
+        plan: &SelectPlan,
+        bindings: &Bindings<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        let product = &self.in_select_cartesian_product;
+        if let PartitionRestriction::Keys(keys) = &plan.restrictions.partition
+            && plan.restrictions.has_partition_in()
+        {
+            let mut count = 1_u64;
+            for values in keys {
+                count = count.saturating_mul(allowed(values, bindings)?);
+            }
+            product.guard(count, "partition key", warnings)?;
+            self.partition_keys_in_select.guard(count, &plan.table.name, warnings)?;
+        }
+        let (mut count, mut has_in) = (1_u64, false);
+        for restriction in &plan.restrictions.clustering {
+            let (values, is_in) = match restriction {
+                ClusteringRestriction::Values { values, .. } => {
+                    (allowed(values, bindings)?, !matches!(values, Allowed::One(_)))
+                }
+                ClusteringRestriction::Tuples { values, .. } => match values {
+                    TupleValues::One(_) => (1, false),
+                    TupleValues::Many(tuples) => (tuples.len() as u64, true),
+                    TupleValues::List(term) => (elements(term, bindings)?, true),
+                },
+                ClusteringRestriction::Slice { .. } => (1, false),
+            };
+            count = count.saturating_mul(values);
+            has_in |= is_in;
+        }
+        if has_in { product.guard(count, "clustering key", warnings) } else { Ok(()) }
+    }
+
+    /// Checks the consistency levels of a read, by name.
+    pub fn check_read_levels(&self, levels: &[&str], warnings: &mut Vec<String>) -> Result<()> {
+        check_levels(&self.read_consistency_levels, levels, warnings)
+    }
+
+    /// Checks the consistency levels of a write, by name.
+    pub fn check_write_levels(&self, levels: &[&str], warnings: &mut Vec<String>) -> Result<()> {
+        check_levels(&self.write_consistency_levels, levels, warnings)
+    }
+}
+
+fn check_levels(guardrail: &Values, levels: &[&str], warnings: &mut Vec<String>) -> Result<()> {
+    if !guardrail.is_set() {
+        return Ok(());
+    }
+    let levels: BTreeSet<&str> = levels.iter().copied().collect();
+    guardrail.guard(&levels, warnings).map(|_| ())
+}
+
+/// How many values a column may have.
+fn allowed(values: &Allowed, bindings: &Bindings<'_>) -> Result<u64> {
+    match values {
+        Allowed::One(_) => Ok(1),
+        Allowed::Many(terms) => Ok(terms.len() as u64),
+        Allowed::List(term) => elements(term, bindings),
+    }
+}
+
+/// The elements of a list for IN. A list that cannot be read is refused where it is used.
+fn elements(term: &Term, bindings: &Bindings<'_>) -> Result<u64> {
+    Ok(match term.evaluate(bindings)? {
+        Bound::Bytes(list) => {
+            cql_lite::types::codec::elements(&list).map_or(0, |list| list.remaining() as u64)
+        }
+        Bound::Null | Bound::Unset => 0,
+    })
+}
