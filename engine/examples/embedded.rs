@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, SystemRandom, ThreadedDisk};
 use helenus_engine::key::{REGULAR_END, REGULAR_START, full_key};
 use helenus_engine::{
     Budget, Cell, CellKind, Deletion, Liveness, MutationBuilder, RowBuilder, ScanRequest, Shard,
@@ -89,6 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         disk: Arc::new(ThreadedDisk::start("disk")?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: Rc::clone(&clock),
+        random: Rc::new(SystemRandom),
     };
     // A shard lives on one thread, in a local set.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use helenus_engine::commit_log::SyncMode;
 use helenus_engine::io::{
-    BackgroundPool, Clock, Environment, RealClock, SplitMix64, ThreadedDisk, yield_now,
+    BackgroundPool, Clock, Environment, RealClock, SplitMix64, SystemRandom, ThreadedDisk, yield_now,
 };
 use helenus_engine::key::{REGULAR_END, REGULAR_START, put_partition_prefix};
 use helenus_engine::{
@@ -210,6 +210,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         disk: Arc::new(ThreadedDisk::start("disk")?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: Rc::clone(&clock),
+        random: Rc::new(SystemRandom),
     };
     let mut options = ShardOptions::new(directory.path());
     options.commit_log.sync = SyncMode::Periodic { period: Duration::from_secs(10) };

@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
-use crate::observe::prometheus::{EngineGauges, render};
+use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
 use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
+use crate::shard::disk_status::{DiskStatus, DiskUsage};
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
@@ -39,6 +40,27 @@ struct NamedTable {
 impl NodeAdmin {
     pub fn new(node: Arc<NodeShared>) -> Self {
         Self { node }
+    }
+
+    /// What an operator should know of a node that serves.
+    fn remark(&self) -> Option<String> {
+        let DiskStatus { usage, is_reserve_reached } = self.node.disks.own();
+        if self.node.reserve.is_reached() {
+            return Some(format!("the disk is full, writes are refused: {}", self.node.reserve.reason()));
+        }
+        if is_reserve_reached {
+            return Some("the disk is full: the commit log waits for room, writes are refused".to_owned());
+        }
+        match usage {
+            DiskUsage::Full => Some(
+                "the disk is full, writes are refused: data_disk_usage_percentage_fail_threshold is exceeded"
+                    .to_owned(),
+            ),
+            DiskUsage::Stuffed => Some(
+                "the disk is filling up: data_disk_usage_percentage_warn_threshold is exceeded".to_owned(),
+            ),
+            DiskUsage::Spacious => None,
+        }
     }
 
     async fn catalog(&self) -> Result<Arc<Catalog>, AdminError> {
@@ -196,7 +218,7 @@ fn failed(error: &RequestError) -> AdminError {
 }
 
 impl Admin for NodeAdmin {
-    fn health(&self) -> Result<(), String> {
+    fn health(&self) -> Result<Option<String>, String> {
         if *self.node.stopping.borrow() {
             return Err("the node is stopping".to_owned());
         }
@@ -207,7 +229,7 @@ impl Admin for NodeAdmin {
         if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
             return Err("a shard has ended".to_owned());
         }
-        Ok(())
+        Ok(self.remark())
     }
 
     fn metrics_text(&self) -> BoxFuture<'_, String> {
@@ -215,15 +237,25 @@ impl Admin for NodeAdmin {
             // A shard that does not answer is stopping: its gauges end at 0, and the counters are shown all the same.
             let shards = self
                 .on_every_shard(|context| {
-                    Box::pin(
-                        async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) },
-                    )
+                    Box::pin(async move {
+                        let shard = &context.shard;
+                        Ok((shard.memtable_bytes(), shard.commit_log_bytes(), shard.log_lacks_room()))
+                    })
                 })
                 .await
                 .unwrap_or_default();
+            let reserve = &self.node.reserve;
             let gauges = EngineGauges {
-                memtable_bytes: shards.iter().map(|(bytes, _)| *bytes as u64).sum(),
-                commit_log_bytes: shards.iter().map(|(_, bytes)| bytes).sum(),
+                memtable_bytes: shards.iter().map(|(bytes, ..)| *bytes as u64).sum(),
+                commit_log_bytes: shards.iter().map(|(_, bytes, _)| bytes).sum(),
+                commit_logs_without_room: shards.iter().filter(|(.., lacks_room)| *lacks_room).count() as u64,
+                disk: reserve.room().map(|room| DiskGauges {
+                    free_bytes: room.free_bytes,
+                    total_bytes: room.total_bytes,
+                    reserve_bytes: reserve.bytes(),
+                    is_reserve_reached: reserve.is_reached(),
+                }),
+                refused_writes: reserve.refused_writes(),
                 tables: self.reports(None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)

@@ -182,7 +182,10 @@ impl AdminCommand {
     /// The node's answer as text for people.
     fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
         Ok(match self {
-            Self::Health => "up\n".to_owned(),
+            Self::Health => match answer.get("remark").and_then(Value::as_str) {
+                Some(remark) => format!("up; {remark}\n"),
+                None => "up\n".to_owned(),
+            },
             Self::Status { .. } => tables::status(&read::<ClusterStatus>(answer)?),
             Self::Ring { .. } => tables::ring(&read::<RingReport>(answer)?),
             Self::Info => tables::info(&read::<NodeReport>(answer)?),

@@ -5,6 +5,7 @@
 
 pub(crate) mod applying;
 pub(crate) mod departure;
+pub mod disk_watch;
 pub mod failure;
 pub(crate) mod join;
 pub mod liveness;
@@ -88,6 +89,10 @@ async fn serve(
         }
         ClusterRequest::Status(status) => {
             context.liveness().receive_status(context, from, status);
+            Ok(ClusterResponse::Received)
+        }
+        ClusterRequest::Disk(announcement) => {
+            context.liveness().receive_disk(context, from, announcement);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::YouWereRemoved => {

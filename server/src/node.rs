@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, SystemRandom, ThreadedDisk};
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
@@ -262,6 +262,13 @@ impl Node {
         let _ = departure.wait_for(|departure| *departure == Departure::Gone).await;
     }
 
+    /// Resolves when the disk has failed and the process must end at once, as `disk_failure_policy` or `commit_failure_policy` says.
+    pub async fn failed(&self) {
+        let mut fatal = self.shared.fatal.subscribe();
+        // The sender lives as long as the node.
+        let _ = fatal.wait_for(Option::is_some).await;
+    }
+
     /// Stops serving, makes everything durable, and returns when all threads have ended.
     pub fn shutdown(mut self) -> Result<(), String> {
         self.stop()
@@ -374,6 +381,7 @@ fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Resul
         disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"))?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: clock.clone(),
+        random: Rc::new(SystemRandom),
     };
     let random_seed = || Uuid::new_v4().as_u128() as u64;
     let transport: Rc<dyn Transport> = if shared.config.internode.is_some() {

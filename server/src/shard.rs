@@ -5,6 +5,7 @@
 
 pub(crate) mod call;
 pub mod context;
+pub(crate) mod disk_status;
 pub(crate) mod engine_options;
 pub(crate) mod layers;
 pub(crate) mod metrics;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::dropped::DroppedRanges;
 use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
-use crate::io::{JobContext, yield_now};
+use crate::io::{Claim, JobContext, yield_now};
 use crate::key;
 use crate::merge::KWayMerge;
 use crate::range_tombstone::RangeTombstoneSet;
@@ -39,6 +39,8 @@ pub struct CompactionTask {
     pub max_output_bytes: Option<u64>,
     pub file_options: TableOptions,
     pub limiter: RateLimiter,
+    /// Room on the disk for the outputs.
+    pub room: Option<Claim>,
 }
 
 /// The state of a running merge.
@@ -160,6 +162,9 @@ impl Merge {
         let bytes = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
         let fresh = bytes.saturating_sub(self.paced_bytes);
         self.paced_bytes = self.paced_bytes.max(bytes);
+        if let Some(room) = &mut self.task.room {
+            room.written(fresh);
+        }
         self.task.limiter.spend(fresh, &*self.context.clock).await;
         yield_now().await;
     }

@@ -20,15 +20,22 @@ use std::thread;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
+use super::disk::{
+    DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, Mapping, RENAME, SYNC, WRITE,
+};
 use super::mapping::map_file;
 
 /// The blocking calls themselves, shared by both variants.
 mod calls {
     use super::{
-        Bytes, DirectoryEntry, DiskLock, File, FileExt, FileLock, Mapping, OpenOptions, Path, TryLockError,
-        fs, io, map_file,
+        Bytes, DirectoryEntry, DiskLock, DiskRoom, File, FileExt, FileLock, Mapping, OpenOptions, Path,
+        TryLockError, fs, io, map_file,
     };
+    use rustix::fs::{FallocateFlags, fallocate, statvfs};
+    use rustix::io::Errno;
+
+    /// Where a file system cannot reserve room, zeros are written in pieces of this size.
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
     pub fn create_directory(path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
@@ -80,18 +87,41 @@ mod calls {
         }
     }
 
-    pub fn free_bytes(path: &Path) -> io::Result<u64> {
-        let statistics = rustix::fs::statvfs(path)?;
-        Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
+    pub fn room(path: &Path) -> io::Result<DiskRoom> {
+        let statistics = statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(statistics.f_frsize);
+        Ok(DiskRoom { free_bytes: bytes(statistics.f_bavail), total_bytes: bytes(statistics.f_blocks) })
+    }
+
+    pub fn reserve(file: &File, length: u64) -> io::Result<()> {
+        loop {
+            match fallocate(file, FallocateFlags::empty(), 0, length) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return fill(file, length),
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    /// Writes zeros behind the end of a file until it has this length.
+    pub fn fill(file: &File, length: u64) -> io::Result<()> {
+        let mut end = file.metadata()?.len();
+        while end < length {
+            let piece = ZEROS.len().min(usize::try_from(length - end).unwrap_or(usize::MAX));
+            file.write_all_at(&ZEROS[..piece], end)?;
+            end += piece as u64;
+        }
+        Ok(())
     }
 
     pub fn write_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
         file.write_all_at(data, offset)
     }
 
-    pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+    /// The inner result is that of the sync.
+    pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<io::Result<()>> {
         file.write_all_at(data, offset)?;
-        file.sync_data()
+        Ok(file.sync_data())
     }
 }
 
@@ -197,19 +227,25 @@ struct RealFile<E> {
 impl<E: Executor> DiskFile for RealFile<E> {
     fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("write", self.path.clone(), move |_| calls::write_at(&file, offset, &data))
+        self.executor.execute(WRITE, self.path.clone(), move |_| calls::write_at(&file, offset, &data))
     }
 
     fn sync_data(&self) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("sync", self.path.clone(), move |_| file.sync_data())
+        self.executor.execute(SYNC, self.path.clone(), move |_| file.sync_data())
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        let file = Arc::clone(&self.file);
+        self.executor.execute("reserve", self.path.clone(), move |_| calls::reserve(&file, length))
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("write and sync", self.path.clone(), move |_| {
-            calls::write_and_sync_at(&file, offset, &data)
-        })
+        let written = self
+            .executor
+            .execute(WRITE, self.path.clone(), move |_| calls::write_and_sync_at(&file, offset, &data));
+        Box::pin(async move { written.await?.map_err(|error| DiskError::new(SYNC, &self.path, error)) })
     }
 }
 
@@ -249,7 +285,7 @@ macro_rules! implement_disk {
 
             fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
                 let to = to.to_path_buf();
-                self.executor.execute("rename", from.to_path_buf(), move |from| fs::rename(from, to))
+                self.executor.execute(RENAME, from.to_path_buf(), move |from| fs::rename(from, to))
             }
 
             fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
@@ -287,8 +323,8 @@ macro_rules! implement_disk {
                 self.executor.execute("lock", path.to_path_buf(), calls::lock)
             }
 
-            fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-                self.executor.execute("free space of", path.to_path_buf(), calls::free_bytes)
+            fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+                self.executor.execute("room on", path.to_path_buf(), calls::room)
             }
         }
     };
@@ -327,9 +363,26 @@ mod tests {
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
             drop(lock);
             disk.lock(&root.join("lock")).await.unwrap();
-            assert!(disk.free_bytes(&root).await.unwrap() > 0);
+            let room = disk.room(&root).await.unwrap();
+            assert!(room.free_bytes > 0 && room.free_bytes <= room.total_bytes);
+            let reserved = disk.create(&root.join("reserved")).await.unwrap();
+            reserved.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+            reserved.reserve(100_000).await.unwrap();
+            reserved.reserve(10).await.unwrap();
+            let contents = disk.read(&root.join("reserved")).await.unwrap();
+            assert!(contents.len() == 100_000 && contents.starts_with(b"abc\0"));
             disk.remove_directory(&root).await.unwrap();
         });
+    }
+
+    #[test]
+    fn where_no_room_can_be_reserved_zeros_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, b"abc").unwrap();
+        calls::fill(&calls::open(&path).unwrap(), 200_001).unwrap();
+        let contents = fs::read(&path).unwrap();
+        assert!(contents.len() == 200_001 && contents.starts_with(b"abc\0") && contents.ends_with(&[0]));
     }
 
     #[test]

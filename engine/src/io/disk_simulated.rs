@@ -24,7 +24,9 @@ use bytes::Bytes;
 
 use self::corruption::MemoryMapping;
 use self::state::{Entry, Inode, NameChange, Names, State, crashed};
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
+use super::disk::{
+    DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, Mapping, RENAME, SYNC, WRITE,
+};
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
@@ -134,12 +136,12 @@ impl SimulatedDisk {
         self.state().overlapping_writes
     }
 
-    /// The sum of all file lengths.
+    /// The sum of the lengths of all files that have a name or are mapped.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
 
-    /// Limits the sum of all file lengths; writes beyond it fail with ENOSPC.
+    /// Limits [`Self::used_bytes`]; writes beyond it fail with ENOSPC.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;
     }
@@ -187,6 +189,7 @@ impl SimulatedDisk {
         let edited = edit(&mut inode.current);
         inode.durable = inode.current.clone();
         inode.pending.clear();
+        inode.reserved = 0;
         edited
     }
 
@@ -232,11 +235,15 @@ impl SimulatedFile {
 
 impl DiskFile for SimulatedFile {
     fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
-        self.perform("write", move |state, fault| state.write(self.inode, offset, &data, fault))
+        self.perform(WRITE, move |state, fault| state.write(self.inode, offset, &data, fault))
     }
 
     fn sync_data(&self) -> DiskFuture<'_, ()> {
-        self.perform("sync", move |state, fault| state.sync(self.inode, fault))
+        self.perform(SYNC, move |state, fault| state.sync(self.inode, fault))
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        self.perform("reserve", move |state, fault| state.reserve(self.inode, length, fault))
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
@@ -321,7 +328,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
-        self.perform("rename", from, move |state, fault| {
+        self.perform(RENAME, from, move |state, fault| {
             State::simple_fault(fault)?;
             if !state.names.contains_key(from) {
                 return Err(io::ErrorKind::NotFound.into());
@@ -423,10 +430,11 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-        self.perform("free space of", path, move |state, fault| {
+    fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+        self.perform("room on", path, move |state, fault| {
             State::simple_fault(fault)?;
-            Ok(state.capacity_bytes.saturating_sub(state.used_bytes()))
+            let total_bytes = state.capacity_bytes;
+            Ok(DiskRoom { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -55,20 +56,30 @@ impl Shard {
         self.run_compaction(&table, Choice { inputs, output_level: 0, max_output_bytes: None }).await
     }
 
-    /// Runs compactions as long as the strategy of any table chooses one.
+    /// Runs compactions as long as the strategy of any table chooses one for which there is room on the disk.
     pub(super) async fn compact_if_needed(&self) -> Result<(), EngineError> {
+        let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
             let now_seconds = self.environment.clock.now_seconds();
-            let chosen =
-                self.all_tables().into_iter().filter(|table| table.is_configured.get()).find_map(|table| {
-                    let options = table.options.borrow().clone();
-                    let purge_before = now_seconds.saturating_sub(options.gc_grace_seconds);
-                    let choice = options.compaction.choose(&table.summaries(purge_before), now_seconds)?;
-                    Some((table, choice))
-                });
+            let is_ready =
+                |table: &Rc<TableState>| table.is_configured.get() && !without_room.contains(&table.id);
+            let chosen = self.all_tables().into_iter().filter(is_ready).find_map(|table| {
+                let options = table.options.borrow().clone();
+                let purge_before = now_seconds.saturating_sub(options.gc_grace_seconds);
+                let choice = options.compaction.choose(&table.summaries(purge_before), now_seconds)?;
+                Some((table, choice))
+            });
             let Some((table, choice)) = chosen else { return Ok(()) };
-            self.run_compaction(&table, choice).await?;
+            match self.run_compaction(&table, choice).await {
+                Err(EngineError::NoRoom(reason)) => {
+                    tracing::debug!(table = %table.id, reason, "a compaction waits for room on the disk");
+                    without_room.insert(table.id);
+                    // Another one may have had room.
+                    self.compaction_lacks_room.set(true);
+                }
+                outcome => outcome?,
+            }
         }
     }
 
@@ -90,9 +101,12 @@ impl Shard {
         busy: Busy,
         dropped: DroppedRanges,
     ) -> Result<(), EngineError> {
+        let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
+        let room = self.room_for_compaction(input_bytes).await?;
         let (first, count) = self.reserve_generations(choice, &busy.files);
         let mut task = self.compaction_task(table, choice, &busy.files, first, count);
         task.dropped = dropped;
+        task.room = Some(room);
         let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move { task.run(context).await })
         })
@@ -102,6 +116,9 @@ impl Shard {
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
+        if let Err(error) = &outcome {
+            self.disk_failures.note(error);
+        }
         if outcome.is_err() && self.failure.borrow().is_none() {
             for generation in first..first + count {
                 discard_file(&self.environment, &table.path(generation)).await;
@@ -163,6 +180,7 @@ impl Shard {
             max_output_bytes: choice.max_output_bytes,
             file_options: options.writer.clone(),
             limiter: RateLimiter::new(self.options.compaction_bytes_per_second),
+            room: None,
         }
     }
 

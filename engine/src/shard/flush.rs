@@ -135,7 +135,7 @@ impl Shard {
             }
             self.check_open()?;
             if let Some(failure) = &*self.flush_failure.borrow() {
-                return Err(EngineError::FlushFailed(failure.clone()));
+                return Err(EngineError::FlushFailed(failure.to_string()));
             }
             space.await;
         }
@@ -146,11 +146,12 @@ impl Shard {
         loop {
             let oldest = table.frozen.borrow().first().cloned();
             let Some(frozen) = oldest else { return Ok(()) };
-            self.flush_one(table, &frozen).await?;
+            self.flush_one(table, &frozen).await.inspect_err(|error| self.disk_failures.note(error))?;
         }
     }
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
+        let _room = self.room_for_flush(frozen.memtable.read(Memtable::size_bytes)).await?;
         let generation = self.new_generation();
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
@@ -213,7 +214,7 @@ impl Shard {
                 .filter(|table| !table.active.borrow().read(Memtable::is_empty))
                 .max_by_key(|table| table.active_bytes());
         }
-        if self.log.total_bytes() > self.options.commit_log_bytes_max {
+        if self.log.total_bytes() > self.options.commit_log_bytes_max || self.log.lacks_room() {
             let end = self.log.end_position();
             return tables
                 .into_iter()

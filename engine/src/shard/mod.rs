@@ -10,9 +10,12 @@
 //!   replay see all of it or nothing. Data that is loaded past the log ([`Shard::load`]) is only in the memtable.
 //! * A table's manifest entry names its files, and the log position up to which they contain all its records. Files are complete
 //!   and synced before the manifest names them, and are removed only after it has stopped naming them.
-//! * Log segments are released only when no memtable needs them. A memtable is released only when the manifest names its file.
+//! * Log segments are released only when the manifest on disk does not need them any more. A memtable is released only when the
+//!   manifest names its file.
 //! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the shard refuses all
 //!   further writes.
+//! * A full disk is no failure. Operations for which there is no room are refused ([`EngineError::NoRoom`](crate::EngineError)) and
+//!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
 mod cleanup;
@@ -22,6 +25,7 @@ mod flush;
 mod look_up;
 mod open;
 mod options;
+mod room;
 mod scan;
 mod schema;
 mod snapshot;

@@ -12,11 +12,12 @@ use hashbrown::HashMap;
 
 use super::flush::build_table;
 use super::options::{ShardOptions, TableOptions};
+use super::room::keep_measuring;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState, file_name};
 use super::tasks::{keep_compacting, keep_flushing};
-use crate::commit_log::{CommitLog, LogPosition, Replay};
-use crate::error::EngineError;
+use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
+use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
 use crate::io::Environment;
 use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
@@ -45,9 +46,13 @@ impl Shard {
         recovery.remove_orphans().await?;
         recovery.open_tables().await?;
         let log_directory = directory.join("commit-log");
-        let clock = Rc::clone(&recovery.environment.clock);
+        let log_environment = LogEnvironment {
+            disk,
+            clock: Rc::clone(&recovery.environment.clock),
+            random: Rc::clone(&recovery.environment.random),
+        };
         let log_options = recovery.options.commit_log.clone();
-        let mut replay = CommitLog::open(disk, &log_directory, log_options, clock).await?;
+        let mut replay = CommitLog::open(log_environment, &log_directory, log_options, 0).await?;
         recovery.replay(&mut replay).await?;
         let log = replay.finish().await?;
         recovery.clamp_positions(log.end_position()).await?;
@@ -64,9 +69,13 @@ impl Shard {
             last_segment: Cell::new(0),
             manifest: Mutex::new(manifest),
             memtable_bytes: Cell::new(memtable_bytes),
+            measured_memtable_bytes: Cell::new(0),
+            compaction_lacks_room: Cell::new(false),
+            log_needed_from: Cell::new(0),
             flush_hurries: Arc::default(),
             watch: Watch::default(),
             failure: RefCell::default(),
+            disk_failures: DiskFailures::default(),
             flush_failure: RefCell::default(),
             is_closing: Cell::new(false),
             is_closed: Cell::new(false),
@@ -87,7 +96,10 @@ impl Shard {
             tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
         let compacting =
             tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        shard.tasks.replace(vec![flushing, compacting]);
+        shard.measure_room().await;
+        let measuring =
+            tokio::task::spawn_local(keep_measuring(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        shard.tasks.replace(vec![flushing, compacting, measuring]);
         Ok(shard)
     }
 }

@@ -1,9 +1,11 @@
 //! Settings of a shard and of a table, and the statistics of a table.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::CompactionOptions;
+use crate::io::{DiskReserve, ReserveSize};
 use crate::table::TableOptions as FileOptions;
 
 /// Settings of a shard.
@@ -20,18 +22,24 @@ pub struct ShardOptions {
     pub block_cache_bytes: usize,
     /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
+    /// The room on the disk. All shards of a node on the same disk share one.
+    pub reserve: Arc<DiskReserve>,
 }
 
 impl ShardOptions {
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let (memtable_bytes_max, commit_log) = (256 << 20, CommitLogOptions::default());
+        // What is in memory fits into files, and the log gets its next segment.
+        let reserve = memtable_bytes_max as u64 + commit_log.segment_bytes;
         Self {
             directory: directory.into(),
-            memtable_bytes_max: 256 << 20,
-            commit_log: CommitLogOptions::default(),
+            memtable_bytes_max,
+            commit_log,
             commit_log_bytes_max: 1 << 30,
             block_cache_bytes: 64 << 20,
             compaction_bytes_per_second: Some(64 << 20),
+            reserve: DiskReserve::new(ReserveSize::AtMostATenth(reserve)),
         }
     }
 }

@@ -92,13 +92,17 @@ impl Shard {
             let opening = Opening { bounds, partition, is_row, is_long };
             let memtable_count = buffers.sources.len();
             let leaves_out = wanted.filter(|_| is_row);
-            if !self.open_files(table, &opening, leaves_out, &mut buffers.sources, &mut pool)? {
+            let mut open = |leaves_out: Option<&[u32]>| {
                 buffers.sources.truncate(memtable_count);
-                self.open_files(table, &opening, None, &mut buffers.sources, &mut pool)?;
+                self.open_files(table, &opening, leaves_out, &mut buffers.sources, &mut pool)
+                    .inspect_err(|error| self.disk_failures.note(error))
+            };
+            if !open(leaves_out)? {
+                open(None)?;
             }
         }
         drop(pool);
-        Ok(Scan::new(&self.scan_buffers, &self.watch, buffers, request, wanted))
+        Ok(Scan::new(&self.scan_buffers, &self.watch, &self.disk_failures, buffers, request, wanted))
     }
 
     /// Adds the files of a scan to `sources`, behind the memtables. With `wanted` (a projected read of one row) files that cannot

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
-use crate::commit_log::CommitLog;
-use crate::error::EngineError;
+use crate::commit_log::{CommitLog, LogPosition};
+use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
 use crate::manifest::{Manifest, ManifestError, ReplaceError};
@@ -37,14 +37,21 @@ pub struct Shard {
     pub(super) last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
     pub(super) memtable_bytes: Cell<usize>,
+    /// The same when the room on the disk was measured last.
+    pub(super) measured_memtable_bytes: Cell<usize>,
+    /// A compaction waits for room on the disk.
+    pub(super) compaction_lacks_room: Cell<bool>,
+    /// The log segments from this one on are needed, as the manifest on disk says.
+    pub(super) log_needed_from: Cell<u64>,
     /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
     /// The failure after which writes are refused.
     pub(super) failure: RefCell<Option<String>>,
+    pub(super) disk_failures: DiskFailures,
     /// The failure of the last flush, if it failed.
-    pub(super) flush_failure: RefCell<Option<String>>,
+    pub(super) flush_failure: RefCell<Option<EngineError>>,
     pub(super) is_closing: Cell<bool>,
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
@@ -104,6 +111,11 @@ impl Shard {
             .or_else(|| self.log.failure().map(|failure| failure.to_string()))
     }
 
+    /// The failures of data files that the shard has met since it was opened: the first one of each kind. It goes on nevertheless.
+    pub fn disk_failures(&self) -> Vec<DiskFailure> {
+        self.disk_failures.known()
+    }
+
     pub(super) fn check_open(&self) -> Result<(), EngineError> {
         self.watch.check()?;
         if self.is_closed.get() {
@@ -123,12 +135,18 @@ impl Shard {
     ) -> Result<(), EngineError> {
         self.check_open()?;
         changed.next_generation = self.next_generation.get();
+        let log_needed_from = self.log.lowest_needed(self.lowest_position_of(&changed));
         match changed.replace(&self.environment.disk, &self.directory).await {
             Ok(()) => {
                 *current = changed;
+                self.log_needed_from.set(log_needed_from);
                 Ok(())
             }
             Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
+            // Nothing was renamed, so the old manifest is valid.
+            Err(ReplaceError::Unknown(error)) if error.is_full() && error.is_rename() => {
+                Err(ManifestError::Disk(error).into())
+            }
             Err(ReplaceError::Unknown(error)) => {
                 self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
                 self.signals.space.notify_waiters();
@@ -143,10 +161,19 @@ impl Shard {
         generation
     }
 
-    /// Releases the part of the log that no memtable needs.
+    /// The lowest log position that is needed beside what a manifest names; `None`: everything in the log is in its files.
+    fn lowest_position_of(&self, manifest: &Manifest) -> Option<LogPosition> {
+        let tables = self.tables.borrow();
+        let positions = manifest.tables.iter().filter_map(|entry| {
+            let table = tables.get(&entry.id)?;
+            table.lowest_position_from(entry.flushed_to)
+        });
+        positions.min()
+    }
+
+    /// Releases the part of the log that the manifest does not need any more.
     pub(super) fn discard_log(&self) {
-        let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
-        self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
+        self.log.discard_before(LogPosition { segment: self.log_needed_from.get(), offset: 0 });
     }
 
     /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.

@@ -143,6 +143,15 @@ impl TableState {
         lowest
     }
 
+    /// The lowest log position that a memtable needs beside files that are complete up to `flushed_to`.
+    pub fn lowest_position_from(&self, flushed_to: LogPosition) -> Option<LogPosition> {
+        let lowest = |memtable: &SharedMemtable| memtable.read(crate::memtable::Memtable::lowest_position);
+        let frozen = self.frozen.borrow();
+        let needed = frozen.iter().filter(|frozen| frozen.flushed_to > flushed_to);
+        let positions = needed.filter_map(|frozen| lowest(&frozen.memtable));
+        positions.chain(lowest(&self.active.borrow())).min()
+    }
+
     pub fn active_bytes(&self) -> usize {
         self.active.borrow().read(crate::memtable::Memtable::size_bytes)
     }

@@ -13,7 +13,7 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let flushed = shard.flush_if_needed().await;
-        shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
+        let before = shard.flush_failure.replace(flushed.as_ref().err().cloned());
         if shard.check_open().is_err() {
             return;
         }
@@ -22,7 +22,11 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
         match flushed {
             Ok(()) => signals.flush_wanted.notified().await,
             Err(error) => {
-                tracing::error!(%error, "a flush has failed");
+                if error.is_full() && before.is_some_and(|before| before.is_full()) {
+                    tracing::debug!(%error, "a flush still has no room");
+                } else {
+                    tracing::error!(%error, "a flush has failed; it is tried again every second");
+                }
                 signals.space.notify_waiters();
                 clock.sleep(RETRY_PAUSE).await;
             }

@@ -31,6 +31,29 @@ pub enum CommitLogMode {
     Batch,
 }
 
+/// What the node does when a shard cannot write its commit log any more. Cassandra's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitFailurePolicy {
+    Die,
+    Stop,
+    StopCommit,
+    /// Cassandra's, refused here.
+    Ignore,
+}
+
+/// What the node does when a file of data cannot be read or written, or is damaged. Cassandra's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskFailurePolicy {
+    Die,
+    Stop,
+    StopParanoid,
+    BestEffort,
+    /// Cassandra's, refused here.
+    Ignore,
+}
+
 /// How logs are written to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -172,6 +195,47 @@ settings! {
     commit_log_total_bytes: u64 = 2 << 30,
         unit Bytes,
         cassandra Alias::Scaled("commitlog_total_space_in_mb", MIB);
+
+    section "Full and failing disks";
+    /// Room on the disk that is kept free for what must go on when the disk is full: flushes, the metadata log, transactions that have
+    /// begun. While less is free, writes are refused. 0: none. Default: `memtable_bytes` and one commit-log segment a shard, but at
+    /// most a tenth of the disk.
+    disk_reserve_bytes: Option<u64> = None,
+        unit Bytes,
+        example Some(512 << 20);
+    /// Share of the disk, in percent, that the data may take before clients are warned. From 1 to 100; -1: no warning. The disk is
+    /// what the data takes and what is free; memtables count as data. Measured every 30 seconds.
+    data_disk_usage_percentage_warn_threshold: i32 = -1,
+        cassandra Alias::Same("data_disk_usage_percentage_warn_threshold");
+    /// Share above which writes are refused, by every node that coordinates a write for this one. From 1 to 100; -1: no limit.
+    /// Not below the threshold of the warning.
+    data_disk_usage_percentage_fail_threshold: i32 = -1,
+        cassandra Alias::Same("data_disk_usage_percentage_fail_threshold");
+    /// Size of the disk for these two shares, if it is less than what the data takes and what is free. Not more than the disk has.
+    data_disk_usage_max_disk_size_bytes: Option<u64> = None,
+        unit Bytes,
+        range Range::at_least(1),
+        cassandra Alias::Size("data_disk_usage_max_disk_size"),
+        example Some(100 << 30);
+    /// What the node does when a file of data cannot be read or written, or is damaged. The request or the compaction that meets
+    /// it fails, whatever the policy.
+    /// * "best_effort": everything else goes on. A damaged range answers with an error, never with fewer rows.
+    /// * "stop": after an I/O error the node serves nothing more until it is restarted; damage of a file is as for "best_effort".
+    /// * "stop_paranoid": so too when a file is damaged.
+    /// * "die": the process ends, in both cases.
+    ///
+    /// Cassandra's "ignore" is refused. Cassandra's default is "stop".
+    disk_failure_policy: DiskFailurePolicy = DiskFailurePolicy::BestEffort,
+        cassandra Alias::Same("disk_failure_policy");
+    /// What the node does when a write or sync of the commit log has failed. No write is accepted any more, whatever the policy.
+    /// A full disk is no such failure: the node waits for room.
+    /// * "stop": a member of a cluster serves nothing more until it is restarted. A node that is alone goes on answering reads.
+    /// * "stop_commit": reads are answered, also in a cluster.
+    /// * "die": the process ends.
+    ///
+    /// Cassandra's "ignore" is refused.
+    commit_failure_policy: CommitFailurePolicy = CommitFailurePolicy::Stop,
+        cassandra Alias::Same("commit_failure_policy");
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.

@@ -86,7 +86,9 @@ fn only_partition(transaction: &Transaction) -> Result<Option<(&Arc<Table>, &Par
 
 /// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
-    context.shard.admit().await?;
+    if replicated_table(&context, &transaction).is_none() {
+        context.shard.admit().await?;
+    }
     // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
     if let Some(table) = replicated_table(&context, &transaction) {
         return decide_by_agreement(&context, &transaction, table).await;

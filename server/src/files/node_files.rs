@@ -8,8 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use helenus_engine::io::{Disk, DiskError};
+use helenus_engine::io::{Disk, DiskError, DiskRoom};
 use tokio::sync::Mutex;
+
+/// The name of the directory of a shard's commit log.
+const COMMIT_LOG_DIRECTORY: &str = "commit-log";
 
 /// Small files in one directory.
 pub struct NodeFiles {
@@ -41,6 +44,38 @@ impl NodeFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The size of all files below the directory, in bytes, without the commit logs: as Cassandra counts data directories, the files of
+    /// snapshots included.
+    pub async fn data_bytes(&self) -> Result<u64, DiskError> {
+        let mut waiting = vec![self.directory.clone()];
+        let mut bytes = 0;
+        while let Some(directory) = waiting.pop() {
+            let entries = match self.disk.list(&directory).await {
+                // A table or a snapshot that was dropped meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let path = directory.join(&entry.name);
+                if !entry.is_directory {
+                    match self.disk.length(&path).await {
+                        Ok(length) => bytes += length,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
+                } else if entry.name != COMMIT_LOG_DIRECTORY {
+                    waiting.push(path);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The room on the disk of the directory.
+    pub async fn room(&self) -> Result<DiskRoom, DiskError> {
+        self.disk.room(&self.directory).await
     }
 
     /// Replaces a file; resolves when the new one is durable.
@@ -93,6 +128,22 @@ mod tests {
                 Err(_) => assert!(matches!(found.as_deref(), Some(b"old" | b"new")), "{found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_size_of_the_data_is_that_of_all_files_but_the_logs() {
+        let disk = SimulatedDisk::new(1);
+        futures::executor::block_on(async {
+            let files = NodeFiles::open(Arc::new(disk.clone()), PathBuf::from("/node")).await.unwrap();
+            for (path, length) in
+                [("catalog", 5), ("shard-0/tables/t/1-data.sst", 20), ("shard-0/commit-log/segment", 100)]
+            {
+                let path = files.path(path);
+                disk.create_directory(path.parent().unwrap()).await.unwrap();
+                disk.create(&path).await.unwrap().reserve(length).await.unwrap();
+            }
+            assert_eq!(files.data_bytes().await.unwrap(), 25);
+        });
     }
 
     #[test]

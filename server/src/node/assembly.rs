@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::io::{DiskReserve, ReserveSize};
 use helenus_engine::{Shard, ShardOptions, TableId};
 use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_query::error::{RequestError, Result};
@@ -41,6 +42,7 @@ use crate::coordinator::{batch_log, paxos};
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
+use crate::shard::disk_status::DiskTable;
 use crate::shard::engine_options::engine_tables;
 use crate::shard::metrics::ShardMetrics;
 use crate::shard::status_table::StatusTable;
@@ -121,6 +123,12 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             (state.catalog, cluster)
         }
     };
+    if let Some(max) = config.data_disk_usage_max_disk_size_bytes {
+        let room = files.room().await?;
+        if max > room.total_bytes {
+            return Err(StartError::DiskSize { configured: max, present: room.total_bytes });
+        }
+    }
     let shared = Arc::new(NodeShared {
         host_id: identity.host_id,
         links,
@@ -136,6 +144,9 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         applied: watch::channel(cluster.topology.version).0,
         files,
         connections: AtomicUsize::new(0),
+        disks: DiskTable::default(),
+        reserve: DiskReserve::new(reserve_size(&config, identity.shards as u64)),
+        fatal: watch::channel(None).0,
         config,
     });
     let catalog = CatalogView::new(1, catalog);
@@ -172,7 +183,8 @@ pub async fn open_shard(
 ) -> Result<Rc<ShardContext>, StartError> {
     let failed =
         |error: &dyn std::fmt::Display| StartError::Shard { shard: index, message: error.to_string() };
-    let options = shard_options(&shared.config, index, shared.shard_count() as u64);
+    let mut options = shard_options(&shared.config, index, shared.shard_count() as u64);
+    options.reserve = shared.reserve.clone();
     let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
     tables.push((batch_log::store::TABLE.0, batch_log::store::table_options()));
@@ -212,11 +224,20 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     }
     replica::start(context).await?;
     cluster::failure::watch(context);
+    if context.index == 0 {
+        cluster::disk_watch::watch(context);
+    }
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has the data to answer them.
         membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
     }
     Ok(())
+}
+
+/// The reserve: what is in memory fits into files, and each commit log gets another segment.
+fn reserve_size(config: &Config, shard_count: u64) -> ReserveSize {
+    let derived = config.memtable_bytes.saturating_add(shard_count * config.commit_log_segment_bytes);
+    config.disk_reserve_bytes.map_or(ReserveSize::AtMostATenth(derived), ReserveSize::Bytes)
 }
 
 fn shard_options(config: &Config, index: usize, shard_count: u64) -> ShardOptions {

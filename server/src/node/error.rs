@@ -48,6 +48,10 @@ pub enum StartError {
     DataCenterOrRack { stored: String, configured: String },
     #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
     NoInternode { members: usize },
+    #[error(
+        "setting 'data_disk_usage_max_disk_size_bytes': {configured} bytes are more than the disk has, which is {present}"
+    )]
+    DiskSize { configured: u64, present: u64 },
     #[error("the start was interrupted")]
     Interrupted,
     #[error("the start was interrupted, and the node did not stop cleanly: {0}")]

@@ -23,8 +23,8 @@ pub enum AdminError {
 /// A future is dropped when its client disconnects or the server stops. Work that has begun may continue by itself,
 /// but must not be left half done.
 pub trait Admin: Send + Sync {
-    /// Whether the node serves requests. The error is the reason why not.
-    fn health(&self) -> Result<(), String>;
+    /// Whether the node serves requests: what an operator should know although it does, or the reason why it does not.
+    fn health(&self) -> Result<Option<String>, String>;
 
     /// All metrics in the text format of Prometheus: see `prometheus::render`.
     fn metrics_text(&self) -> BoxFuture<'_, String>;

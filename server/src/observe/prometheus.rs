@@ -19,7 +19,22 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct EngineGauges {
     pub memtable_bytes: u64,
     pub commit_log_bytes: u64,
+    /// Shards whose commit log waits for room on the disk.
+    pub commit_logs_without_room: u64,
+    /// `None` before the disk was looked at.
+    pub disk: Option<DiskGauges>,
+    /// Writes that shards refused because the disk was full.
+    pub refused_writes: u64,
     pub tables: Vec<TableReport>,
+}
+
+/// The disk of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskGauges {
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    pub reserve_bytes: u64,
+    pub is_reserve_reached: bool,
 }
 
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
@@ -139,6 +154,37 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    text.family(
+        "helenus_commit_logs_without_room",
+        "gauge",
+        "Shards whose commit log waits for room on the disk.",
+    );
+    text.sample("helenus_commit_logs_without_room", &[], engine.commit_logs_without_room);
+    text.family(
+        "helenus_writes_refused_for_room_total",
+        "counter",
+        "Writes that were refused because the disk of this node or of replicas was full.",
+    );
+    let coordinated: u64 = shards.iter().map(|shard| shard.writes_refused_for_room.get()).sum();
+    text.sample("helenus_writes_refused_for_room_total", &[], coordinated + engine.refused_writes);
+    if let Some(disk) = &engine.disk {
+        text.family(
+            "helenus_disk_free_bytes",
+            "gauge",
+            "Bytes that are free on the disk of the data directory.",
+        );
+        text.sample("helenus_disk_free_bytes", &[], disk.free_bytes);
+        text.family("helenus_disk_total_bytes", "gauge", "Size of the disk of the data directory.");
+        text.sample("helenus_disk_total_bytes", &[], disk.total_bytes);
+        text.family("helenus_disk_reserve_bytes", "gauge", "Bytes below which writes are refused.");
+        text.sample("helenus_disk_reserve_bytes", &[], disk.reserve_bytes);
+        text.family(
+            "helenus_disk_reserve_reached",
+            "gauge",
+            "1 while writes are refused because less is free.",
+        );
+        text.sample("helenus_disk_reserve_reached", &[], u8::from(disk.is_reserve_reached));
+    }
     for (name, help, gauge) in TABLE_GAUGES {
         text.family(name, "gauge", help);
         for table in &engine.tables {
@@ -245,10 +291,21 @@ mod tests {
             disk_bytes: 4096,
             ..TableReport::default()
         };
-        let engine = EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, tables: vec![table] };
+        let disk = DiskGauges { free_bytes: 7, total_bytes: 8, reserve_bytes: 9, is_reserve_reached: true };
+        let engine = EngineGauges {
+            memtable_bytes: 5,
+            commit_log_bytes: 6,
+            commit_logs_without_room: 2,
+            disk: Some(disk),
+            refused_writes: 11,
+            tables: vec![table],
+        };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
+        assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
+        assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

@@ -163,7 +163,8 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
     Ok(match route {
         Route::Metrics => text_answer(prometheus::CONTENT_TYPE, admin.metrics_text().await),
         Route::Health => match admin.health() {
-            Ok(()) => json_answer(StatusCode::OK, &json!({ "status": "up" })),
+            Ok(None) => json_answer(StatusCode::OK, &json!({ "status": "up" })),
+            Ok(Some(remark)) => json_answer(StatusCode::OK, &json!({ "status": "up", "remark": remark })),
             Err(reason) => {
                 let body = json!({ "status": "down", "reason": reason });
                 json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)

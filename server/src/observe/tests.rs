@@ -24,6 +24,7 @@ struct Node {
     told: Mutex<Vec<String>>,
     snapshots: Mutex<BTreeSet<String>>,
     illness: Mutex<Option<String>>,
+    remark: Mutex<Option<String>>,
     drain_begun: Notify,
     drain_may_end: Notify,
 }
@@ -43,8 +44,9 @@ impl Node {
 }
 
 impl Admin for Node {
-    fn health(&self) -> Result<(), String> {
-        self.illness.lock().unwrap().clone().map_or(Ok(()), Err)
+    fn health(&self) -> Result<Option<String>, String> {
+        let remark = self.remark.lock().unwrap().clone();
+        self.illness.lock().unwrap().clone().map_or(Ok(remark), Err)
     }
 
     fn metrics_text(&self) -> BoxFuture<'_, String> {
@@ -219,9 +221,15 @@ async fn health_shows_why_a_node_is_down() {
     let (node, server) = start();
     let up = ask(&server, "GET", "/health").await;
     assert_eq!((up.status, up.json()), (200, json!({ "status": "up" })));
-    *node.illness.lock().unwrap() = Some("the disk is full".to_owned());
+    *node.remark.lock().unwrap() = Some("the disk is full".to_owned());
+    let full = ask(&server, "GET", "/health").await;
+    assert_eq!((full.status, full.json()), (200, json!({ "status": "up", "remark": "the disk is full" })));
+    *node.illness.lock().unwrap() = Some("the disk has failed".to_owned());
     let down = ask(&server, "GET", "/health").await;
-    assert_eq!((down.status, down.json()), (503, json!({ "status": "down", "reason": "the disk is full" })));
+    assert_eq!(
+        (down.status, down.json()),
+        (503, json!({ "status": "down", "reason": "the disk has failed" }))
+    );
 }
 
 #[tokio::test]

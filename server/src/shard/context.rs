@@ -14,7 +14,7 @@ use cql_lite::frame::Event;
 use cql_lite::types::{timeuuid, token};
 use futures::future::LocalBoxFuture;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::io::{Clock, Environment, SplitMix64};
+use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
 use helenus_engine::shard::Shard;
 use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
@@ -27,6 +27,7 @@ use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::disk_status::DiskTable;
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
 use super::status_table::{ServingState, StatusTable};
@@ -92,6 +93,12 @@ pub struct NodeShared {
     pub files: NodeFiles,
     /// Number of open connections of clients.
     pub connections: AtomicUsize,
+    /// How full the disks of the nodes are.
+    pub disks: DiskTable,
+    /// The room on this node's disk.
+    pub reserve: Arc<DiskReserve>,
+    /// Why the process must end at once (`cluster/failure.rs`).
+    pub fatal: watch::Sender<Option<String>>,
 }
 
 impl NodeShared {

@@ -111,6 +111,8 @@ pub struct ShardMetrics {
     pub speculative_reads: Counter,
     /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
+    /// Writes that this shard did not begin because disks of their replicas were full.
+    pub writes_refused_for_room: Counter,
     /// Open client connections.
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.

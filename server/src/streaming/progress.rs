@@ -148,7 +148,7 @@ async fn write(context: &Rc<ShardContext>, epoch: u64, name: &[u8], value: &[u8]
 }
 
 async fn apply(context: &Rc<ShardContext>, change: PrivateChange) -> Result<LogPosition> {
-    context.shard.admit().await?;
+    context.shard.admit_essential().await?;
     let position = change.apply(&context.shard)?;
     context.note_append(position);
     Ok(position)

@@ -11,6 +11,7 @@ use helenus_engine::io::CrashStyle;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::FEATURE_VERSION;
 use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
@@ -53,7 +54,8 @@ fn address(node: usize) -> SocketAddr {
 impl Members {
     /// A cluster without nodes.
     pub fn new(cluster: Cluster, catalog: Arc<Catalog>) -> Self {
-        let topology = Topology { version: 1, epoch: 1, ..Topology::default() };
+        let feature_level = FEATURE_VERSION;
+        let topology = Topology { version: 1, epoch: 1, feature_level, ..Topology::default() };
         Self {
             cluster,
             catalog,

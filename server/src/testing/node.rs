@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, SplitMix64};
+use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, SeededRandom, SplitMix64};
 use helenus_internode::transport::Transport;
 use helenus_query::functions::UuidSource;
 use helenus_ring::HostId;
@@ -66,14 +66,16 @@ impl NodeParts<'_> {
         let Assembled { shared, queues, catalog, cluster } = self.assemble().await?;
         let mut shards = Vec::with_capacity(queues.len());
         for (index, queue) in queues.into_iter().enumerate() {
+            let random_seed = self.random.borrow_mut().next_u64();
             let parts = ShardParts {
                 environment: Environment {
                     disk: self.disk.clone(),
                     background: Rc::new(InlineBackground::new(self.disk.clone(), self.clock.clone())),
                     clock: self.clock.clone(),
+                    random: Rc::new(SeededRandom::new(!random_seed)),
                 },
                 transport: self.transport.clone(),
-                random_seed: self.random.borrow_mut().next_u64(),
+                random_seed,
                 uuids: self.uuids,
                 planted_bug: self.planted_bug,
             };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::io::{
-    DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, Mapping, SimulatedDisk, SplitMix64,
+    DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, DiskRoom, Mapping, SimulatedDisk, SplitMix64,
 };
 
 use crate::trace::{Event, Trace};
@@ -134,8 +134,8 @@ impl Disk for PacedDisk {
         self.disk.lock(path)
     }
 
-    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-        self.disk.free_bytes(path)
+    fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+        self.disk.room(path)
     }
 }
 
@@ -156,6 +156,11 @@ impl DiskFile for PacedFile {
             self.disk.pace.sync().await;
             self.file.sync_data().await
         })
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        self.disk.note("reserve", &[]);
+        self.file.reserve(length)
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {

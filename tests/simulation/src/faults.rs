@@ -141,6 +141,12 @@ fn begin(
             machine.disk.set_capacity_bytes(machine.disk.used_bytes() + random.below(LAST_BYTES));
             later(world, duration_ms, move |world| {
                 machine.disk.set_capacity_bytes(u64::MAX);
+                let fails_otherwise = |kind| matches!(kind, FaultKind::FailedSync | FaultKind::CorruptReads);
+                if let Some(failure) = machine.failure()
+                    && !world.plan.faults.iter().copied().any(fails_otherwise)
+                {
+                    world.violation(format!("n{node} needs a restart after its disk was full: {failure}"));
+                }
                 restart_if_failed(world, machine);
             });
         }

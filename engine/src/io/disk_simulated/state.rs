@@ -32,6 +32,8 @@ pub(super) struct Inode {
     /// The contents that readers see.
     pub(super) current: Vec<u8>,
     pub(super) pending: Vec<PendingWrite>,
+    /// The length that was reserved and is not durable; 0 if there is none.
+    pub(super) reserved: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,8 +246,38 @@ impl State {
         of_file.filter_map(|(_, mapping)| mapping.upgrade()).collect()
     }
 
+    /// A file without a name takes room as long as it is mapped.
     pub(super) fn used_bytes(&self) -> u64 {
-        self.inodes.values().map(|inode| inode.current.len() as u64).sum()
+        let named = self.names.values().filter_map(|entry| match entry {
+            Entry::File(number) => Some(*number),
+            Entry::Directory => None,
+        });
+        let mapped = self.mappings.iter().filter(|(_, mapping)| mapping.strong_count() > 0);
+        let used: BTreeSet<u64> = named.chain(mapped.map(|(number, _)| *number)).collect();
+        let lengths = used.into_iter().filter_map(|number| self.inodes.get(&number));
+        lengths.map(|inode| inode.current.len() as u64).sum()
+    }
+
+    /// The fault of a call that makes files grow by so many bytes: the planted one, or that the disk is full.
+    fn growth_fault(&self, growth: u64, planted: Option<Fault>) -> Option<Fault> {
+        let is_limited = self.capacity_bytes < u64::MAX && growth > 0;
+        match planted {
+            None if is_limited && self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
+            other => other,
+        }
+    }
+
+    pub(super) fn reserve(&mut self, inode: u64, length: u64, fault: Option<Fault>) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let present = self.inode(inode)?.current.len();
+        let fault = self.growth_fault(length.saturating_sub(present) as u64, fault);
+        Self::simple_fault(fault)?;
+        let inode = self.inode(inode)?;
+        if length > present {
+            inode.current.resize(length, 0);
+            inode.reserved = length;
+        }
+        Ok(())
     }
 
     pub(super) fn write(
@@ -258,10 +290,7 @@ impl State {
         let offset = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let length = self.inode(inode)?.current.len();
         let growth = (offset + data.len()).saturating_sub(length) as u64;
-        let fault = match fault {
-            None if self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
-            other => other,
-        };
+        let fault = self.growth_fault(growth, fault);
         let written = match fault {
             None => data.len(),
             Some(Fault::Error) => 0,
@@ -286,6 +315,7 @@ impl State {
             // As on Linux: the pages stay readable but are clean now, so a later sync takes them for written.
             inode.pending.clear();
         } else if !crashing {
+            inode.grow_to_reserved();
             for write in inode.pending.drain(..) {
                 overlay(&mut inode.durable, write.offset, &write.data);
             }
@@ -345,8 +375,18 @@ impl State {
 }
 
 impl Inode {
+    /// Makes the reserved length durable.
+    fn grow_to_reserved(&mut self) {
+        let length = std::mem::take(&mut self.reserved).max(self.durable.len());
+        self.durable.resize(length, 0);
+    }
+
     /// Applies the effect of a crash to un-synced writes. `cut` is the number of the write at which prefixes end.
     pub(super) fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
+        if self.reserved > 0 && style != CrashStyle::LoseAll && random.chance(1, 2) {
+            self.grow_to_reserved();
+        }
+        self.reserved = 0;
         if style == CrashStyle::Unordered {
             self.land_in_any_order(random);
         }

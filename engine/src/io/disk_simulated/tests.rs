@@ -104,6 +104,26 @@ fn a_full_disk_fails_writes_until_there_is_room() {
 }
 
 #[test]
+fn what_is_reserved_can_be_written_on_a_full_disk() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let file = written(&disk, b"data").await;
+        disk.sync_directory(Path::new("/data")).await.unwrap();
+        disk.set_capacity_bytes(8);
+        assert_eq!(file.reserve(9).await.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        file.reserve(8).await.unwrap();
+        let room = disk.room(Path::new("/")).await.unwrap();
+        assert_eq!(room, DiskRoom { free_bytes: 0, total_bytes: 8 });
+        file.write_and_sync_at(6, Bytes::from_static(b"xy")).await.unwrap();
+        assert_eq!(disk.overlapping_writes(), 0, "reserving writes nothing");
+        disk.restart(CrashStyle::LoseAll, 0);
+        assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data\0\0xy"[..]);
+        disk.remove(Path::new(FILE)).await.unwrap();
+        assert_eq!(disk.used_bytes(), 0, "a file without a name takes no room");
+    });
+}
+
+#[test]
 fn after_a_planted_crash_every_call_fails_until_the_restart() {
     block_on(async {
         let disk = SimulatedDisk::new(1);

@@ -126,12 +126,8 @@ impl LogStore {
         change: impl FnOnce(&mut Log),
     ) -> Result<(), io::Error> {
         let written = async {
-            match self.shard.admit().await {
-                // Writes of this log are small. Returning the error of a full disk would end this node's
-                // participation in the log for good.
-                Ok(()) | Err(EngineError::FlushFailed(_)) => {}
-                Err(error) => return Err(failed(error)),
-            }
+            // Writes of this log are small, and wait on a full disk. An error would end this node's participation in the log for good.
+            self.shard.admit_essential().await.map_err(failed)?;
             match self.write_in_turn(rows, deleted.as_ref(), change)? {
                 Some(position) => self.shard.on_disk(position).await.map_err(failed),
                 None => Ok(()),

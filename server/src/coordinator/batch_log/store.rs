@@ -144,11 +144,14 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             Some(Ok(PartitionMutation { token, table, mutation }))
         });
         let known = known.collect::<Result<_>>()?;
-        if only_here::apply(context, known).await?.is_empty() {
-            remove(context, &position)?;
-            count += 1;
-        } else {
-            note_left_behind(context, position);
+        match only_here::apply(context, known).await {
+            Ok(elsewhere) if elsewhere.is_empty() => {
+                remove(context, &position)?;
+                count += 1;
+            }
+            // A full disk does not keep the node from starting.
+            Ok(_) | Err(RequestError::NoRoom(_)) => note_left_behind(context, position),
+            Err(error) => return Err(error),
         }
     }
     Ok(count)

@@ -79,7 +79,8 @@ pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Resul
 async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
     let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     epoch::fence(&context, request.epoch, wait).await?;
-    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    // Transactions were checked for room when they began. What was begun ends, and SERIAL reads go on, also on a full disk.
+    context.shard.admit_essential().await.map_err(|error| failure_of(&error))?;
     epoch::refuse_stale(&context, request.epoch)?;
     let PaxosRequest { partition, order, .. } = request;
     let response = match order {

@@ -23,6 +23,7 @@ pub fn failure_of(error: &EngineError) -> Failure {
     match error {
         EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },
         EngineError::Mutation(error) => Failure::Malformed(error.to_string()),
+        EngineError::NoRoom(_) => Failure::Overloaded(error.to_string()),
         error => Failure::Internal(error.to_string()),
     }
 }

@@ -224,7 +224,7 @@ pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<(
     context.replication().hints.truncated.borrow_mut().insert(table, now);
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&table.0);
-    context.shard.admit().await?;
+    context.shard.admit_essential().await?;
     let mut change = TABLE.change(TRUNCATIONS);
     change.put(&position, now, &now.to_be_bytes());
     write_durably(context, change).await

@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::io::{
-    CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
+    CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+    SplitMix64,
 };
 use helenus_engine::{ShardOptions, TableOptions};
 use helenus_ring::metadata::Command;
@@ -50,6 +51,7 @@ fn vote(term: u64) -> Vote {
 }
 
 async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
+    let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(1_700_000_000_000_000));
     let mut options = ShardOptions::new(PathBuf::from("/shard"));
@@ -58,6 +60,7 @@ async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
         background: Rc::new(InlineBackground::new(disk.clone(), clock.clone())),
         disk,
         clock: clock.clone(),
+        random,
     };
     let shard = Shard::open(environment, options).await.unwrap();
     shard.create_tables(&[(TABLE.0, TableOptions::default())]).await.unwrap();
