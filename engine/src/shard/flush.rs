@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::files::discard_file;
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
-use crate::compaction::RateLimiter;
+use crate::compaction::{KeySample, RateLimiter};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
 use crate::manifest::ManifestFile;
@@ -29,7 +29,13 @@ const BYTES_PER_SECOND: u64 = 256 << 20;
 /// Bytes written between two checks of the rate.
 const BYTES_PER_TURN: u64 = 64 << 10;
 
-/// Writes a frozen memtable to the file of this generation; `None` if the memtable is empty. The rate is not limited while
+/// A file made of a memtable.
+pub(super) struct Flushed {
+    pub reader: Arc<TableReader>,
+    pub sample: Arc<KeySample>,
+}
+
+/// Writes a frozen memtable to the file of this generation; `None` if there is nothing to write. The rate is not limited while
 /// `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
@@ -37,19 +43,21 @@ pub(super) async fn build_table(
     memtable: Arc<Memtable>,
     generation: u64,
     hurries: Arc<AtomicBool>,
-) -> Result<Option<Arc<TableReader>>, EngineError> {
+) -> Result<Option<Flushed>, EngineError> {
     if memtable.is_empty() {
         return Ok(None);
     }
     let path = table.path(generation);
     let options = table.options.borrow().writer.clone();
     let target = path.clone();
-    run_in_background(&*environment.background, JobKind::Soon, move |context| {
+    let written = run_in_background(&*environment.background, JobKind::Soon, move |context| {
         Box::pin(write_memtable(context, memtable, target, options, hurries))
     })
     .await??;
+    let Some(sample) = written else { return Ok(None) };
     environment.disk.sync_directory(&table.directory).await?;
-    Ok(Some(TableReader::open_file(&*environment.disk, &path, generation).await?))
+    let reader = TableReader::open_file(&*environment.disk, &path, generation).await?;
+    Ok(Some(Flushed { reader, sample: Arc::new(sample) }))
 }
 
 async fn write_memtable(
@@ -58,7 +66,11 @@ async fn write_memtable(
     path: PathBuf,
     options: FileOptions,
     hurries: Arc<AtomicBool>,
-) -> Result<(), TableError> {
+) -> Result<Option<KeySample>, TableError> {
+    // All rows may have been taken back.
+    if memtable.row_count() == 0 && !memtable.has_range_tombstones() {
+        return Ok(None);
+    }
     let mut limiter = RateLimiter::new(Some(BYTES_PER_SECOND));
     let mut paced_bytes = 0;
     let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
@@ -100,8 +112,8 @@ async fn write_memtable(
             }
         }
     }
-    writer.finish().await?;
-    Ok(())
+    let written = writer.finish().await?;
+    Ok(Some(KeySample::of(written.row_hashes)))
 }
 
 impl Shard {
@@ -160,8 +172,8 @@ impl Shard {
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();
         let entry = changed.table(table.id).filter(|_| is_wanted);
-        let (reader, entry) = match (built, entry) {
-            (Ok(reader), Some(entry)) => (reader, entry),
+        let (flushed, entry) = match (built, entry) {
+            (Ok(flushed), Some(entry)) => (flushed, entry),
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
                 discard_file(&self.environment, &table.path(generation)).await;
@@ -171,7 +183,7 @@ impl Shard {
         let created_seconds = self.environment.clock.now_seconds();
         let place = ManifestFile { generation, level: 0, created_seconds };
         entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
-        if reader.is_some() {
+        if flushed.is_some() {
             entry.files.push(place);
         }
         if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
@@ -180,8 +192,9 @@ impl Shard {
             }
             return Err(error);
         }
-        if let Some(reader) = reader {
-            table.add_file(LiveFile::new(place, reader));
+        if let Some(Flushed { reader, sample }) = flushed {
+            table.note_flush(reader.file_bytes());
+            table.add_file(LiveFile::new(place, reader, Some(sample)));
         }
         self.release_memtables(table, 1);
         drop(manifest);

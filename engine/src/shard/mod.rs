@@ -17,6 +17,8 @@
 
 mod cleanup;
 mod compact;
+mod compaction_counters;
+mod compaction_failures;
 mod files;
 mod flush;
 mod look_up;
@@ -34,6 +36,8 @@ mod versions;
 mod write;
 
 pub use self::cleanup::Dropped;
+pub use self::compaction_counters::CompactionStatistics;
+pub use self::compaction_failures::{CompactionFailure, CompactionReport};
 pub use self::look_up::{Lookup, RowRequest};
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 pub use self::state::Shard;

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
-use super::flush::build_table;
+use super::compaction_counters::CompactionCounters;
+use super::flush::{Flushed, build_table};
 use super::options::{ShardOptions, TableOptions};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState, file_name};
-use super::tasks::{keep_compacting, keep_flushing};
+use super::tasks::{keep_compacting, keep_dropping_expired, keep_flushing};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
 use crate::invariant::{Watch, broken};
@@ -65,6 +66,7 @@ impl Shard {
             manifest: Mutex::new(manifest),
             memtable_bytes: Cell::new(memtable_bytes),
             flush_hurries: Arc::default(),
+            compaction_counters: CompactionCounters::default(),
             watch: Watch::default(),
             failure: RefCell::default(),
             flush_failure: RefCell::default(),
@@ -87,7 +89,8 @@ impl Shard {
             tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
         let compacting =
             tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        shard.tasks.replace(vec![flushing, compacting]);
+        let expiring = tokio::task::spawn_local(keep_dropping_expired(Rc::downgrade(&shard)));
+        shard.tasks.replace(vec![flushing, compacting, expiring]);
         Ok(shard)
     }
 }
@@ -153,7 +156,7 @@ impl Recovery {
             for file in &entry.files {
                 let path = table.path(file.generation);
                 let reader = TableReader::open_file(&*self.environment.disk, &path, file.generation).await?;
-                table.add_file(LiveFile::new(*file, reader));
+                table.add_file(LiveFile::new(*file, reader, None));
             }
             self.tables.insert(entry.id, Rc::new(table));
         }
@@ -197,11 +200,11 @@ impl Recovery {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
             entry.flushed_to = flushed_to;
-            if let Some(reader) = built {
+            if let Some(Flushed { reader, sample }) = built {
                 let created_seconds = self.environment.clock.now_seconds();
                 let place = ManifestFile { generation, level: 0, created_seconds };
                 entry.files.push(place);
-                table.add_file(LiveFile::new(place, reader));
+                table.add_file(LiveFile::new(place, reader, Some(sample)));
             }
         }
         self.write_manifest().await

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::commit_log::CommitLogOptions;
-use crate::compaction::CompactionOptions;
+use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::table::TableOptions as FileOptions;
 
 /// Settings of a shard.
@@ -46,6 +46,12 @@ pub struct TableOptions {
     pub compaction: CompactionOptions,
     /// Block size, compression and filters of new files.
     pub writer: FileOptions,
+    /// Columns whose old cells are garbage.
+    pub dropped_columns: DroppedColumns,
+    /// Every row is written once and later removed once, by the deletion of the row; both in one mutation each. Then a removal needs
+    /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
+    /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
+    pub writes_once: bool,
 }
 
 impl Default for TableOptions {
@@ -55,6 +61,8 @@ impl Default for TableOptions {
             is_logged: true,
             compaction: CompactionOptions::default(),
             writer: FileOptions::default(),
+            dropped_columns: DroppedColumns::default(),
+            writes_once: false,
         }
     }
 }

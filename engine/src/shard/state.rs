@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::compaction_counters::CompactionCounters;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
@@ -39,6 +40,7 @@ pub struct Shard {
     pub(super) memtable_bytes: Cell<usize>,
     /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
+    pub(super) compaction_counters: CompactionCounters,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
     /// The failure after which writes are refused.

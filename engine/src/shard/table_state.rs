@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::lock::Mutex;
 
+use super::compaction_failures::Failure;
 use super::options::{TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
-use crate::compaction::TableSummary;
+use crate::compaction::{KeySample, TableSummary};
 use crate::invariant::BrokenInvariant;
 use crate::key;
 use crate::manifest::ManifestFile;
@@ -21,8 +23,14 @@ use crate::table::{TableReader, TableStatistics as FileStatistics};
 pub(super) struct LiveFile {
     pub place: ManifestFile,
     pub reader: Arc<TableReader>,
+    /// `None`: not known, for a file from before the last start.
+    pub sample: Option<Arc<KeySample>>,
     /// Whether a compaction is reading it.
     pub is_busy: Cell<bool>,
+    /// Whether no strategy may choose it, because a merge would give the same file again.
+    pub is_left_alone: Cell<bool>,
+    /// The failure of the last compaction that the file has caused.
+    pub failure: RefCell<Option<Failure>>,
 }
 
 /// A memtable that is no longer written to.
@@ -39,6 +47,13 @@ pub(super) struct TableState {
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
     pub is_logged: Cell<bool>,
+    pub writes_once: Cell<bool>,
+    /// The failure of the last compaction, if no file has caused it.
+    pub failure: RefCell<Option<Failure>>,
+    /// The second at which expired files were last looked for.
+    pub expired_checked: Cell<Option<u32>>,
+    /// The usual size of a flushed file: a moving average. 0 before the first flush.
+    pub flush_bytes: Cell<u64>,
     pub active: RefCell<Rc<SharedMemtable>>,
     /// Oldest first.
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
@@ -59,8 +74,15 @@ pub(super) fn file_name(generation: u64) -> String {
 }
 
 impl LiveFile {
-    pub fn new(place: ManifestFile, reader: Arc<TableReader>) -> Self {
-        Self { place, reader, is_busy: Cell::new(false) }
+    pub fn new(place: ManifestFile, reader: Arc<TableReader>, sample: Option<Arc<KeySample>>) -> Self {
+        Self {
+            place,
+            reader,
+            sample,
+            is_busy: Cell::new(false),
+            is_left_alone: Cell::new(false),
+            failure: RefCell::new(None),
+        }
     }
 }
 
@@ -70,6 +92,10 @@ impl TableState {
             id,
             directory: table_directory(shard, id),
             is_logged: Cell::new(options.is_logged),
+            writes_once: Cell::new(options.writes_once),
+            failure: RefCell::default(),
+            expired_checked: Cell::new(None),
+            flush_bytes: Cell::new(0),
             options: RefCell::new(options),
             is_configured: Cell::new(is_configured),
             active: RefCell::default(),
@@ -85,6 +111,7 @@ impl TableState {
 
     pub fn configure(&self, options: TableOptions) {
         self.is_logged.set(options.is_logged);
+        self.writes_once.set(options.writes_once);
         self.options.replace(options);
         self.is_configured.set(true);
     }
@@ -97,7 +124,10 @@ impl TableState {
         position: Option<LogPosition>,
     ) -> Result<usize, BrokenInvariant> {
         // The active memtable is frozen and replaced in one critical section, so it is never frozen here.
-        self.active.borrow().apply(mutation, position)
+        if self.writes_once.get() {
+            return self.active.borrow().apply::<true>(mutation, position);
+        }
+        self.active.borrow().apply::<false>(mutation, position)
     }
 
     pub fn for_each_memtable(&self, mut visit: impl FnMut(&Rc<SharedMemtable>)) {
@@ -157,6 +187,22 @@ impl TableState {
         least
     }
 
+    /// As [`crate::memtable::Memtable::visit_old_partitions`], for all memtables.
+    pub fn visit_old_partitions(&self, timestamp: i64, mut visit: impl FnMut(&[u8], i64)) {
+        self.for_each_memtable(|memtable| {
+            let memtable = memtable.borrow();
+            if memtable.min_timestamp().is_some_and(|oldest| oldest <= timestamp) {
+                memtable.visit_old_partitions(timestamp, &mut visit);
+            }
+        });
+    }
+
+    /// Adds the size of a flushed file to the average.
+    pub fn note_flush(&self, bytes: u64) {
+        let average = self.flush_bytes.get();
+        self.flush_bytes.set(if average == 0 { bytes } else { (3 * average + bytes) / 4 });
+    }
+
     /// Adds a file in the order of generations.
     pub fn add_file(&self, file: LiveFile) {
         let mut files = self.files.borrow_mut();
@@ -164,14 +210,10 @@ impl TableState {
         files.sort_by_key(|file| std::cmp::Reverse(file.place.generation));
     }
 
-    /// The files that a compaction may choose from.
-    pub fn summaries(&self, deleted_before_seconds: u32) -> Vec<TableSummary> {
-        self.files
-            .borrow()
-            .iter()
-            .filter(|file| !file.is_busy.get())
-            .map(|file| summary(file, deleted_before_seconds))
-            .collect()
+    /// The files that a compaction may choose from, and the busy ones. `now`: on the monotonic clock.
+    pub fn summaries(&self, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> Vec<TableSummary> {
+        let files = self.files.borrow();
+        files.iter().map(|file| summary(file, now_seconds, gc_grace_seconds, now)).collect()
     }
 
     pub fn statistics(&self) -> TableStatistics {
@@ -211,7 +253,7 @@ impl TableState {
     }
 }
 
-fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
+fn summary(file: &LiveFile, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> TableSummary {
     let statistics = file.reader.statistics();
     TableSummary {
         generation: file.place.generation,
@@ -222,8 +264,26 @@ fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
         last_key: statistics.max_key.clone(),
         level: file.place.level,
         created_seconds: file.place.created_seconds,
-        droppable_ratio: droppable_ratio(statistics, deleted_before_seconds),
+        droppable_ratio: droppable_ratio(statistics, now_seconds.saturating_sub(gc_grace_seconds)),
+        purgeable_from_seconds: purgeable_from_seconds(statistics, gc_grace_seconds),
+        rows: statistics.rows,
+        tombstones: statistics.tombstones,
+        sample: file.sample.clone(),
+        is_busy: file.is_busy.get()
+            || file.is_left_alone.get()
+            || file.failure.borrow().as_ref().is_some_and(|failure| failure.waits(now)),
     }
+}
+
+/// The second from which a compaction would purge everything in the file, if nothing outside is older; see [`crate::reconcile`].
+fn purgeable_from_seconds(statistics: &FileStatistics, gc_grace_seconds: u32) -> Option<u32> {
+    let last = statistics.max_deletion_time.filter(|_| statistics.permanent == 0)?;
+    // The grace period of a deletion begins with it, that of expiring data when it was written.
+    let last_begin = match statistics.min_ttl {
+        Some(ttl) if statistics.tombstones == 0 => last.saturating_sub(ttl),
+        _ => last,
+    };
+    Some(last.max(last_begin.saturating_add(gc_grace_seconds).saturating_add(1)))
 }
 
 /// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are

@@ -21,6 +21,7 @@ mod reader;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
@@ -32,5 +33,6 @@ pub use filter::{Filter, KeyHash, build as build_filter};
 pub use packing::unpack as unpack_block;
 pub use reader::{TableReader, TableRow};
 pub(crate) use statistics::{Positions, TableStatistics};
+pub(crate) use verify::verify;
 pub use writer::TableOptions;
-pub(crate) use writer::TableWriter;
+pub(crate) use writer::{ROW_BYTES_MAX, TableWriter, WrittenTable};

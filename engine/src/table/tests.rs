@@ -54,7 +54,7 @@ async fn write(
     for (start, end, deletion) in range_tombstones {
         writer.add_range_tombstone(start, end, *deletion)?;
     }
-    let statistics = writer.finish().await?;
+    let statistics = writer.finish().await?.statistics;
     disk.sync_directory(Path::new("/")).await?;
     Ok(statistics)
 }
@@ -254,7 +254,7 @@ fn the_writer_refuses_disorder_and_bad_keys() {
         writer.add_range_tombstone(&key(&[2]), &key(&[3]), deletion).unwrap();
         let again = writer.add_range_tombstone(&key(&[2, 1]), &key(&[4]), deletion);
         assert!(matches!(again, Err(TableError::Disorder { .. })));
-        assert_eq!(writer.finish().await.unwrap().rows, 1);
+        assert_eq!(writer.finish().await.unwrap().statistics.rows, 1);
     });
 }
 
