@@ -1,5 +1,7 @@
 //! The errors of a shard.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 use crate::codec::DecodeError;
@@ -41,6 +43,17 @@ pub enum EngineError {
     /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
+    /// A directory that an earlier run has filled is not there. Nothing was changed.
+    #[error(
+        "{what} should be in {}, and is not: mount or restore the directory, or set it to where the files are", path.display()
+    )]
+    MissingDirectory { path: PathBuf, what: &'static str },
+    /// Nothing was changed.
+    #[error(
+        "the commit log lies in {}, and the settings name {}: move its files there, or set the directory back",
+        found.display(), configured.display()
+    )]
+    CommitLogElsewhere { found: PathBuf, configured: PathBuf },
     #[error("the shard is closed")]
     Closed,
 }

@@ -10,6 +10,7 @@
 //! * `choose now=SECONDS memtable=SECONDS flush=MIB once`: options as in `WITH compaction`, a `name: value` a line. It shows the
 //!   inputs in their order, and where the output goes. `memtable`: the oldest timestamp in memory; `flush`: the usual size of a
 //!   flush; `once`: rows are written once and removed once.
+//! * `all`: the merge of all tables that an operator asks for.
 //! * `settle`, with the same arguments: the same, and the choice is carried out as if nothing were merged away, until nothing is
 //!   chosen.
 
@@ -68,6 +69,7 @@ fn run(case: &mut TestCase, tables: &mut Vec<TableSummary>) -> Result<String, St
     };
     match case.directive.as_str() {
         "choose" => Ok(shown(options.choose(&Situation { tables: tables.as_slice(), ..base }).as_ref())),
+        "all" => Ok(shown(options.choose_all(tables).map(Choice::Merge).as_ref())),
         "settle" => {
             let mut text = String::new();
             for _ in 0..ROUNDS_MAX {

@@ -92,6 +92,36 @@ fn a_snapshot_is_a_copy_that_later_changes_leave_alone() {
 }
 
 #[test]
+fn the_commit_log_may_have_a_directory_of_its_own() {
+    let disk = SimulatedDisk::new(1);
+    let options =
+        |log: Option<&str>| ShardOptions { commit_log_directory: log.map(Into::into), ..small_options() };
+    run_local(async {
+        let shard = open_with(&disk, options(Some("log/shard"))).await;
+        let position = apply(&shard, &put(1, 1, 1, b"value"));
+        shard.durable(position).await.unwrap();
+    });
+    run_local(async {
+        assert!(!disk.list(Path::new("log/shard")).await.unwrap().is_empty());
+        assert!(disk.list(&Path::new(DIRECTORY).join("commit-log")).await.is_err());
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let missing = Shard::open(environment(&disk, &clock), options(Some("elsewhere"))).await;
+        let missing = missing.err().unwrap().to_string();
+        assert!(missing.contains("the commit log should be in elsewhere, and is not"), "{missing}");
+        let shard = open_with(&disk, options(Some("log/shard"))).await;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 1);
+    });
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        open_with(&disk, options(None)).await;
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let elsewhere = Shard::open(environment(&disk, &clock), options(Some("log/shard"))).await;
+        let elsewhere = elsewhere.err().unwrap().to_string();
+        assert!(elsewhere.contains("the commit log lies in shard/commit-log"), "{elsewhere}");
+    });
+}
+
+#[test]
 fn an_unlogged_table_keeps_what_was_flushed() {
     let disk = SimulatedDisk::new(1);
     let options = || TableOptions { is_logged: false, ..table_options() };

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_engine::shard::CompactionReport;
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, TableKind};
@@ -15,7 +16,7 @@ use uuid::Uuid;
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{EngineGauges, render};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
+use crate::observe::reports::{ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::status_table::ServingState;
@@ -163,14 +164,14 @@ impl NodeAdmin {
                 let ids = ids.clone();
                 Box::pin(async move {
                     ids.into_iter()
-                        .map(|id| context.shard.statistics(id).map_err(RequestError::from))
-                        .collect::<Result<Vec<TableStatistics>>>()
+                        .map(|id| Ok((context.shard.statistics(id)?, context.shard.compaction_report(id)?)))
+                        .collect::<Result<Vec<(TableStatistics, CompactionReport)>>>()
                 })
             })
             .await?;
         let mut reports: BTreeMap<(String, String), TableReport> = BTreeMap::new();
-        for statistics in shards {
-            for (target, numbers) in targets.iter().zip(statistics) {
+        for (shard, statistics) in shards.into_iter().enumerate() {
+            for (target, (numbers, compactions)) in targets.iter().zip(statistics) {
                 let report =
                     reports.entry((target.keyspace.clone(), target.table.clone())).or_insert_with(|| {
                         TableReport {
@@ -185,6 +186,16 @@ impl NodeAdmin {
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
                 report.tombstones += numbers.tombstones;
+                report.pending_compactions += u64::from(compactions.is_pending);
+                report.failed_compactions.extend(compactions.failures.into_iter().map(|failure| {
+                    FailedCompaction {
+                        shard,
+                        file: failure.file,
+                        reason: failure.reason,
+                        attempts: failure.attempts,
+                        retry_in_seconds: failure.retry_in.as_secs(),
+                    }
+                }));
             }
         }
         Ok(reports.into_values().collect())
@@ -215,15 +226,17 @@ impl Admin for NodeAdmin {
             // A shard that does not answer is stopping: its gauges end at 0, and the counters are shown all the same.
             let shards = self
                 .on_every_shard(|context| {
-                    Box::pin(
-                        async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) },
-                    )
+                    Box::pin(async move {
+                        let shard = &context.shard;
+                        Ok((shard.memtable_bytes(), shard.commit_log_bytes(), shard.compaction_statistics()))
+                    })
                 })
                 .await
                 .unwrap_or_default();
             let gauges = EngineGauges {
-                memtable_bytes: shards.iter().map(|(bytes, _)| *bytes as u64).sum(),
-                commit_log_bytes: shards.iter().map(|(_, bytes)| bytes).sum(),
+                memtable_bytes: shards.iter().map(|(bytes, ..)| *bytes as u64).sum(),
+                commit_log_bytes: shards.iter().map(|(_, bytes, _)| bytes).sum(),
+                compactions: shards.iter().map(|(.., compactions)| *compactions).sum(),
                 tables: self.reports(None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)

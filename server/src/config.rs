@@ -94,6 +94,11 @@ impl Config {
             "must be from liveness_probe_period_ms to 600000",
         )?;
         check(!self.data_dir.as_os_str().is_empty(), "data_dir", "must not be empty")?;
+        check(
+            self.commit_log_dir.as_ref().is_none_or(|directory| !directory.as_os_str().is_empty()),
+            "commit_log_dir",
+            "must not be empty",
+        )?;
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",

@@ -9,6 +9,7 @@
 )]
 
 pub mod assembly;
+mod checks;
 pub mod dispatch;
 pub mod error;
 pub mod identity;
@@ -39,6 +40,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::assembly::{Addresses, Assembled, NodeParts};
+use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
@@ -81,6 +83,10 @@ impl Node {
         plain_files::create_directory(&data_dir)
             .map_err(file_error("cannot make the data directory", data_dir.clone()))?;
         let lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", data_dir.clone()))?;
+        let machine = Machine::read(&data_dir, i64::from(RealClock::new().now_seconds()));
+        for warning in checks::warnings(&machine, &config) {
+            tracing::warn!("{warning}");
+        }
         let disk = Arc::new(ThreadedDisk::start("disk-node").map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
         let identity = futures::executor::block_on(Identity::load_or_store(&files, config.shards, || {

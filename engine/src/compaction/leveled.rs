@@ -78,6 +78,14 @@ impl Leveled {
         None
     }
 
+    /// The lowest level, from 1 on, that has room for all these tables.
+    pub(crate) fn level_of(&self, tables: &[&TableSummary]) -> u32 {
+        let bytes: u64 = tables.iter().map(|table| table.size_bytes).sum();
+        let has_room =
+            |level: &u32| bytes <= self.table_bytes.saturating_mul(self.fanout.saturating_pow(*level));
+        (1..MAX_LEVEL).find(has_room).unwrap_or(MAX_LEVEL)
+    }
+
     /// Merges what hides the most: level 0 into level 1, or the lowest level with tables into the next.
     fn merge_overwritten(
         &self,

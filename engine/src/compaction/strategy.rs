@@ -90,6 +90,24 @@ impl CompactionOptions {
         merge.map(Choice::Merge).or_else(|| self.choose_by_tombstones(&idle, situation))
     }
 
+    /// A merge of all tables that are not busy, as an operator asks for it.
+    pub fn choose_all(&self, tables: &[TableSummary]) -> Option<Merge> {
+        let idle: Vec<&TableSummary> = tables.iter().filter(|table| !table.is_busy).collect();
+        if idle.is_empty() {
+            return None;
+        }
+        let (output_level, split) = match &self.strategy {
+            Strategy::Unified(strategy) => (0, strategy.split(&idle)),
+            // The outputs are the only tables of their level.
+            Strategy::Leveled(strategy) if idle.len() == tables.len() => {
+                (strategy.level_of(&idle), Split::Bytes(strategy.table_bytes))
+            }
+            _ => (0, Split::Never),
+        };
+        let inputs = idle.iter().map(|table| table.generation).collect();
+        Some(Merge { inputs, output_level, split })
+    }
+
     /// The removal of files whose contents have all expired, if there are any.
     pub fn choose_expired(&self, situation: &Situation<'_>) -> Option<Choice> {
         if !self.enabled || !situation.seeks_expired {

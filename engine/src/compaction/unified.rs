@@ -213,7 +213,8 @@ impl Unified {
         groups.filter(|group| is_mostly_overwritten(group)).max_by_key(|group| bytes(group))
     }
 
-    fn split(&self, inputs: &[&TableSummary]) -> Split {
+    /// Where the outputs of a merge of these tables end.
+    pub(crate) fn split(&self, inputs: &[&TableSummary]) -> Split {
         let first = inputs.iter().map(|table| table.first_key.as_slice()).min().unwrap_or_default();
         let last = inputs.iter().map(|table| table.last_key.as_slice()).max().unwrap_or_default();
         let bytes: u64 = inputs.iter().map(|table| table.size_bytes).sum();

@@ -57,21 +57,23 @@ struct Successor {
 }
 
 impl Shard {
-    /// Flushes the table and merges all its files that no other compaction is reading into one.
+    /// Flushes the table and merges all its files that no other compaction is reading: into one, or into as many as the strategy
+    /// cuts them.
     pub async fn compact(&self, id: TableId) -> Result<(), EngineError> {
         self.flush(id).await?;
         let table = self.table(id)?;
-        let inputs: Vec<u64> = table
-            .files
-            .borrow()
-            .iter()
-            .filter(|file| !file.is_busy.get())
-            .map(|file| file.place.generation)
-            .collect();
-        if inputs.is_empty() {
-            return Ok(());
+        let merge = self.with_situation(&table, |situation| {
+            let mut tables = situation.tables.to_vec();
+            // Files that the strategies leave alone take part.
+            for (summary, file) in tables.iter_mut().zip(table.files.borrow().iter()) {
+                summary.is_busy = file.is_busy.get();
+            }
+            table.options.borrow().compaction.choose_all(&tables)
+        });
+        match merge {
+            Some(merge) => self.run_compaction(&table, Choice::Merge(merge)).await,
+            None => Ok(()),
         }
-        self.run_compaction(&table, Choice::Merge(Merge { inputs, ..Merge::default() })).await
     }
 
     /// Runs compactions as long as the strategy of any table chooses one. Returns the time until which there is nothing to do, unless

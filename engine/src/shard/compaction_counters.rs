@@ -1,6 +1,7 @@
 //! Counts of a shard's compactions since it was opened.
 
 use std::cell::Cell;
+use std::iter::Sum;
 use std::time::Duration;
 
 use super::state::Shard;
@@ -34,6 +35,21 @@ pub struct CompactionStatistics {
     /// The time of the merges, and the part of it in which outputs were read back.
     pub duration: Duration,
     pub verification: Duration,
+}
+
+impl Sum for CompactionStatistics {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |left, right| Self {
+            merges: left.merges + right.merges,
+            failed: left.failed + right.failed,
+            dropped_files: left.dropped_files + right.dropped_files,
+            moved_files: left.moved_files + right.moved_files,
+            input_bytes: left.input_bytes + right.input_bytes,
+            output_bytes: left.output_bytes + right.output_bytes,
+            duration: left.duration + right.duration,
+            verification: left.verification + right.verification,
+        })
+    }
 }
 
 impl CompactionCounters {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use super::tasks::{keep_compacting, keep_dropping_expired, keep_flushing};
 use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
 use crate::invariant::{Watch, broken};
-use crate::io::Environment;
+use crate::io::{Disk, Environment};
 use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
@@ -45,7 +45,7 @@ impl Shard {
         let mut recovery = Recovery { environment, options, manifest, tables: HashMap::new() };
         recovery.remove_orphans().await?;
         recovery.open_tables().await?;
-        let log_directory = directory.join("commit-log");
+        let log_directory = recovery.commit_log_directory().await?;
         let clock = Rc::clone(&recovery.environment.clock);
         let log_options = recovery.options.commit_log.clone();
         let mut replay = CommitLog::open(disk, &log_directory, log_options, clock).await?;
@@ -117,9 +117,34 @@ impl Shard {
     }
 }
 
+/// Whether a directory exists and is not empty.
+async fn has_entries(disk: &Arc<dyn Disk>, path: &Path) -> Result<bool, EngineError> {
+    match disk.list(path).await {
+        Ok(entries) => Ok(!entries.is_empty()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Recovery {
     fn directory(&self) -> &Path {
         &self.options.directory
+    }
+
+    /// The directory of the commit log. A shard that has run before must have one of its own where the options say, and only there: a log
+    /// that is not found holds acknowledged writes.
+    async fn commit_log_directory(&self) -> Result<PathBuf, EngineError> {
+        let disk = &self.environment.disk;
+        let own = self.directory().join("commit-log");
+        let Some(chosen) = self.options.commit_log_directory.clone() else { return Ok(own) };
+        if has_entries(disk, &own).await? {
+            return Err(EngineError::CommitLogElsewhere { found: own, configured: chosen });
+        }
+        // A shard writes its manifest with its first table.
+        if !self.manifest.tables.is_empty() && !has_entries(disk, &chosen).await? {
+            return Err(EngineError::MissingDirectory { path: chosen, what: "the commit log" });
+        }
+        Ok(chosen)
     }
 
     /// Removes the files that the manifest does not name: outputs of incomplete flushes and compactions, and files of dropped

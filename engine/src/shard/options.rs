@@ -11,6 +11,8 @@ use crate::table::TableOptions as FileOptions;
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
+    /// The directory of the commit log. `None`: `commit-log` in the shard's own.
+    pub commit_log_directory: Option<PathBuf>,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     pub commit_log: CommitLogOptions,
@@ -27,6 +29,7 @@ impl ShardOptions {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
+            commit_log_directory: None,
             memtable_bytes_max: 256 << 20,
             commit_log: CommitLogOptions::default(),
             commit_log_bytes_max: 1 << 30,

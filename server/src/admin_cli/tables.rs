@@ -228,9 +228,31 @@ pub fn description(cluster: &ClusterDescription) -> String {
 }
 
 pub fn table_statistics(tables: &[TableReport]) -> String {
-    let mut rows =
-        vec![row(&["Table", "Files", "On disk", "In memory", "Rows*", "Partitions*", "Tombstones"])];
+    let mut rows = vec![row(&[
+        "Table",
+        "Files",
+        "On disk",
+        "In memory",
+        "Rows*",
+        "Partitions*",
+        "Tombstones",
+        "Pending",
+    ])];
+    let mut failures = String::new();
     for table in tables {
+        for failure in &table.failed_compactions {
+            let file = failure.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
+            let _ = writeln!(
+                failures,
+                "{}.{}, shard {}: a compaction{file} has failed ({} times; again in {} s): {}",
+                table.keyspace,
+                table.table,
+                failure.shard,
+                failure.attempts,
+                failure.retry_in_seconds,
+                failure.reason
+            );
+        }
         rows.push(vec![
             format!("{}.{}", table.keyspace, table.table),
             table.file_count.to_string(),
@@ -239,9 +261,14 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
             table.row_versions.to_string(),
             table.partition_versions.to_string(),
             table.tombstones.to_string(),
+            table.pending_compactions.to_string(),
         ]);
     }
-    format!("{}* versions: a row or partition in several files counts in each\n", columns(&rows))
+    format!(
+        "{}* versions: a row or partition in several files counts in each\nPending: shards on which a compaction is \
+         due\n{failures}",
+        columns(&rows)
+    )
 }
 
 #[cfg(test)]

@@ -123,6 +123,12 @@ settings! {
     /// The directory of all data, made if missing. A second process cannot open it.
     data_dir: PathBuf = PathBuf::from("helenus-data"),
         flags "--data-dir, HELENUS_DATA_DIR";
+    /// A directory for the commit log, made if missing, on another disk than `data_dir` for example. Default: in `data_dir`. To
+    /// change it, stop the node and move `shard-N/commit-log` to `shard-N` in the new directory; a node that does not find its
+    /// log does not start.
+    commit_log_dir: Option<PathBuf> = None,
+        cassandra Alias::Same("commitlog_directory"),
+        example Some(PathBuf::from("helenus-commit-log"));
     /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
     /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
     /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.

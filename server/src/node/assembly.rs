@@ -177,10 +177,10 @@ pub async fn open_shard(
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
     tables.push((batch_log::store::TABLE.0, batch_log::store::table_options()));
     tables.push((hints::TABLE.0, hints::table_options()));
-    tables.push((progress::TABLE.0, helenus_engine::TableOptions::default()));
+    tables.push((progress::TABLE.0, progress::table_options()));
     tables.push((paxos::store::TABLE, paxos::store::table_options()));
     if index == 0 {
-        tables.push((log_store::TABLE.0, helenus_engine::TableOptions::default()));
+        tables.push((log_store::TABLE.0, log_store::table_options()));
     }
     let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
@@ -221,6 +221,8 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
 
 fn shard_options(config: &Config, index: usize, shard_count: u64) -> ShardOptions {
     let mut options = ShardOptions::new(config.data_dir.join(format!("shard-{index}")));
+    options.commit_log_directory =
+        config.commit_log_dir.as_ref().map(|directory| directory.join(format!("shard-{index}")));
     options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;
     options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;

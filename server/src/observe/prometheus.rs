@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
+use helenus_engine::shard::CompactionStatistics;
 use helenus_internode::metrics::Counter;
 
 use super::reports::TableReport;
@@ -19,8 +20,40 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct EngineGauges {
     pub memtable_bytes: u64,
     pub commit_log_bytes: u64,
+    /// Counts since the start.
+    pub compactions: CompactionStatistics,
     pub tables: Vec<TableReport>,
 }
+
+/// A family of numbers of compactions: its name, its type, its help text, and its value.
+type CompactionFamily = (&'static str, &'static str, fn(&CompactionStatistics) -> f64);
+
+const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
+    ("helenus_compactions_total", "Compactions that have merged or rewritten files.", |counts| {
+        counts.merges as f64
+    }),
+    ("helenus_compactions_failed_total", "Compactions that have failed.", |counts| counts.failed as f64),
+    ("helenus_compaction_input_bytes_total", "Bytes of files that were merged.", |counts| {
+        counts.input_bytes as f64
+    }),
+    ("helenus_compaction_output_bytes_total", "Bytes of the files that took their place.", |counts| {
+        counts.output_bytes as f64
+    }),
+    ("helenus_compaction_seconds_total", "Time of compactions.", |counts| counts.duration.as_secs_f64()),
+    (
+        "helenus_compaction_verification_seconds_total",
+        "The part of that time in which outputs were read back.",
+        |counts| counts.verification.as_secs_f64(),
+    ),
+    (
+        "helenus_expired_files_total",
+        "Files removed unread because everything in them had expired.",
+        |counts| counts.dropped_files as f64,
+    ),
+    ("helenus_moved_files_total", "Files that went to another level as they were.", |counts| {
+        counts.moved_files as f64
+    }),
+];
 
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
@@ -88,7 +121,7 @@ const INTERNODE_COUNTERS: [CounterFamily; 8] = [
 /// A family of gauges: its name, its help text, and its value in the report of a table.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
-const TABLE_GAUGES: [TableFamily; 6] = [
+const TABLE_GAUGES: [TableFamily; 8] = [
     ("helenus_table_files", "Files of the table.", |table| table.file_count),
     ("helenus_table_disk_bytes", "Bytes of the table on disk.", |table| table.disk_bytes),
     ("helenus_table_memtable_bytes", "Bytes of the table in memory.", |table| table.memtable_bytes),
@@ -99,6 +132,16 @@ const TABLE_GAUGES: [TableFamily; 6] = [
         table.partition_versions
     }),
     ("helenus_table_tombstones", "Tombstones in memory and files.", |table| table.tombstones),
+    (
+        "helenus_table_pending_compactions",
+        "Shards on which a compaction of the table is due, or waits after a failure.",
+        |table| table.pending_compactions,
+    ),
+    (
+        "helenus_table_failed_compactions",
+        "Compactions of the table that have failed and will be tried again.",
+        |table| table.failed_compactions.len() as u64,
+    ),
 ];
 
 /// Renders all metrics of a node; the index of a shard in the list is its label.
@@ -139,6 +182,10 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    for (name, help, counter) in COMPACTION_COUNTERS {
+        text.family(name, "counter", help);
+        text.sample(name, &[], counter(&engine.compactions));
+    }
     for (name, help, gauge) in TABLE_GAUGES {
         text.family(name, "gauge", help);
         for table in &engine.tables {
@@ -189,6 +236,8 @@ fn escape(label_value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn two_shards() -> Vec<Arc<ShardMetrics>> {
@@ -245,10 +294,18 @@ mod tests {
             disk_bytes: 4096,
             ..TableReport::default()
         };
-        let engine = EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, tables: vec![table] };
+        let compactions = CompactionStatistics {
+            failed: 3,
+            duration: Duration::from_millis(1500),
+            ..CompactionStatistics::default()
+        };
+        let engine =
+            EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, compactions, tables: vec![table] };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
+        assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

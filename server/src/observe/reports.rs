@@ -18,6 +18,23 @@ pub struct TableReport {
     /// Partitions in all memtables and files; a partition in several of them counts in each.
     pub partition_versions: u64,
     pub tombstones: u64,
+    /// Shards on which a compaction of the table is due, or waits after a failure.
+    #[serde(default)]
+    pub pending_compactions: u64,
+    /// Compactions that have failed and will be tried again.
+    #[serde(default)]
+    pub failed_compactions: Vec<FailedCompaction>,
+}
+
+/// A compaction that has failed and will be tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCompaction {
+    pub shard: usize,
+    /// The file that causes it. It is left alone until then; `None`: the compactions of the whole table wait.
+    pub file: Option<String>,
+    pub reason: String,
+    pub attempts: u32,
+    pub retry_in_seconds: u64,
 }
 
 /// A member as seen by the node that was asked.

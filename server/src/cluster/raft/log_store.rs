@@ -29,7 +29,7 @@ use helenus_engine::error::EngineError;
 use helenus_engine::io::Clock;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, Shard, TableId};
+use helenus_engine::{Deletion, Shard, TableId, TableOptions};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 
@@ -38,6 +38,12 @@ use crate::shard::private_table::{PrivateRange, PrivateTable};
 
 /// The table of the metadata log.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-metadata"));
+
+/// The engine options of the table.
+pub fn table_options() -> TableOptions {
+    // Only this shard writes the table, in order, so nothing can bring back data that a tombstone hides.
+    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
+}
 
 /// The position of a row and the value of its one cell.
 type PositionedValue = (Vec<u8>, Vec<u8>);
