@@ -50,6 +50,11 @@ pub enum EngineError {
     MissingDirectory { path: PathBuf, what: &'static str },
     /// Nothing was changed.
     #[error(
+        "{} is new to the shard as a directory of table files, and holds some: name an empty directory", path.display()
+    )]
+    ForeignDirectory { path: PathBuf },
+    /// Nothing was changed.
+    #[error(
         "the commit log lies in {}, and the settings name {}: move its files there, or set the directory back",
         found.display(), configured.display()
     )]

@@ -6,12 +6,14 @@
 //! moment of the replacement.
 //!
 //! ```text
-//! magic "HLMF" | version u8 (1) | CRC32 of the rest, u32 little endian
-//! | next generation | count of tables | tables
-//! table := id 16 bytes | flushed to: segment, offset | count of files | files
-//! file  := generation | level | second of its creation
+//! magic "HLMF" | version u8 (1 or 2) | CRC32 of the rest, u32 little endian
+//! | next generation | directories | count of tables | tables
+//! directories := count | path, as its length and UTF-8, of each          only in version 2
+//! table       := id 16 bytes | flushed to: segment, offset | count of files | files
+//! file        := generation | level | second of its creation | directory  (the last only in version 2)
 //! ```
-//! Numbers are varints.
+//! Numbers are varints. A file's directory is 0 for that of the shard, else the number of one of `directories`, from 1 on. Version 1 is
+//! written while there are no such directories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,13 +22,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::codec::{DecodeError, Reader, put_unsigned};
+use crate::codec::{DecodeError, Reader, put_bytes, put_unsigned};
 use crate::commit_log::LogPosition;
 use crate::io::{Disk, DiskError};
 use crate::mutation::TableId;
 
 const MAGIC: [u8; 4] = *b"HLMF";
 const VERSION: u8 = 1;
+/// The version whose table files may lie in several directories.
+const DIRECTORIES_VERSION: u8 = 2;
 const FILE_NAME: &str = "manifest";
 const TEMPORARY_NAME: &str = "manifest.tmp";
 
@@ -48,6 +52,8 @@ pub(crate) struct ManifestFile {
     pub level: u32,
     /// Seconds since the epoch.
     pub created_seconds: u32,
+    /// 0: the shard's own directory; else the number of one of [`Manifest::directories`], from 1 on.
+    pub directory: u32,
 }
 
 /// A table of the shard.
@@ -64,6 +70,8 @@ pub(crate) struct ManifestTable {
 pub(crate) struct Manifest {
     /// Greater than the generation of any file so far.
     pub next_generation: u64,
+    /// Further directories of table files. One that was named once keeps its number.
+    pub directories: Vec<PathBuf>,
     pub tables: Vec<ManifestTable>,
 }
 
@@ -82,7 +90,14 @@ impl Manifest {
 
     fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
+        let has_directories = !self.directories.is_empty();
         put_unsigned(&mut body, self.next_generation);
+        if has_directories {
+            put_unsigned(&mut body, self.directories.len() as u64);
+            for directory in &self.directories {
+                put_bytes(&mut body, directory.as_os_str().as_encoded_bytes());
+            }
+        }
         put_unsigned(&mut body, self.tables.len() as u64);
         for table in &self.tables {
             body.extend_from_slice(&table.id.0);
@@ -93,11 +108,14 @@ impl Manifest {
                 put_unsigned(&mut body, file.generation);
                 put_unsigned(&mut body, u64::from(file.level));
                 put_unsigned(&mut body, u64::from(file.created_seconds));
+                if has_directories {
+                    put_unsigned(&mut body, u64::from(file.directory));
+                }
             }
         }
         let mut out = Vec::with_capacity(body.len() + 9);
         out.extend_from_slice(&MAGIC);
-        out.push(VERSION);
+        out.push(if has_directories { DIRECTORIES_VERSION } else { VERSION });
         out.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
         out.extend_from_slice(&body);
         out
@@ -108,19 +126,26 @@ impl Manifest {
         let mut reader = Reader::new(bytes);
         let magic: [u8; 4] = reader.array("the magic").map_err(damaged)?;
         let version = reader.byte("the version").map_err(damaged)?;
-        if magic != MAGIC || version != VERSION {
+        if magic != MAGIC || !(VERSION..=DIRECTORIES_VERSION).contains(&version) {
             return Err(damaged(DecodeError::Invalid { what: "version", value: u64::from(version) }));
         }
         let checksum = u32::from_le_bytes(reader.array("the checksum").map_err(damaged)?);
         if crc32fast::hash(reader.rest()) != checksum {
             return Err(ManifestError::Checksum { path: path.to_path_buf() });
         }
-        Self::decode_body(reader).map_err(damaged)
+        Self::decode_body(reader, version == DIRECTORIES_VERSION).map_err(damaged)
     }
 
-    fn decode_body(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode_body(mut reader: Reader<'_>, has_directories: bool) -> Result<Self, DecodeError> {
         let next_generation = reader.unsigned("the next generation")?;
-        let mut manifest = Self { next_generation, tables: Vec::new() };
+        let mut manifest = Self { next_generation, ..Self::default() };
+        if has_directories {
+            for _ in 0..reader.unsigned("the count of directories")? {
+                let path = std::str::from_utf8(reader.bytes("a directory")?);
+                let path = path.map_err(|_| DecodeError::Invalid { what: "a directory", value: 0 })?;
+                manifest.directories.push(PathBuf::from(path));
+            }
+        }
         for _ in 0..reader.unsigned("the count of tables")? {
             let id = TableId(reader.array("a table id")?);
             let segment = reader.unsigned("a log position")?;
@@ -130,7 +155,11 @@ impl Manifest {
                 let generation = reader.unsigned("a generation")?;
                 let level = reader.unsigned32("a level")?;
                 let created_seconds = reader.unsigned32("a time")?;
-                files.push(ManifestFile { generation, level, created_seconds });
+                let directory = if has_directories { reader.unsigned32("a directory")? } else { 0 };
+                if directory as usize > manifest.directories.len() {
+                    return Err(DecodeError::Invalid { what: "a directory", value: u64::from(directory) });
+                }
+                files.push(ManifestFile { generation, level, created_seconds, directory });
             }
             manifest.tables.push(ManifestTable { id, flushed_to: LogPosition { segment, offset }, files });
         }
@@ -146,7 +175,7 @@ impl Manifest {
         match disk.read(&path).await {
             Ok(bytes) => Self::decode(&bytes, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self { next_generation: 1, tables: Vec::new() })
+                Ok(Self { next_generation: 1, ..Self::default() })
             }
             Err(error) => Err(error.into()),
         }
@@ -175,16 +204,25 @@ mod tests {
     use super::*;
 
     fn sample() -> Manifest {
-        let file = ManifestFile { generation: 300, level: 1, created_seconds: 5 };
+        let file = ManifestFile { generation: 300, level: 1, created_seconds: 5, directory: 0 };
         let flushed_to = LogPosition { segment: 3, offset: 77 };
         let table = ManifestTable { id: TableId([9; 16]), flushed_to, files: vec![file] };
-        Manifest { next_generation: 301, tables: vec![table] }
+        Manifest { next_generation: 301, directories: Vec::new(), tables: vec![table] }
+    }
+
+    fn with_directories() -> Manifest {
+        let mut manifest = sample();
+        manifest.directories = vec![PathBuf::from("/a"), PathBuf::from("/bc")];
+        manifest.tables[0].files[0].directory = 2;
+        manifest
     }
 
     #[test]
     fn a_manifest_survives_a_round_trip() {
         let path = Path::new("manifest");
-        assert_eq!(Manifest::decode(&sample().encode(), path).unwrap(), sample());
+        for manifest in [sample(), with_directories()] {
+            assert_eq!(Manifest::decode(&manifest.encode(), path).unwrap(), manifest);
+        }
     }
 
     #[test]
@@ -195,6 +233,19 @@ mod tests {
         body.extend([9; 16]);
         body.extend([3, 77, 1, 0xAC, 2, 1, 5]);
         assert_eq!(encoded[9..], body);
+
+        let encoded = with_directories().encode();
+        assert_eq!(encoded[..5], *b"HLMF\x02");
+        let mut body = vec![0xAD, 2, 2, 2, b'/', b'a', 3, b'/', b'b', b'c', 1];
+        body.extend([9; 16]);
+        body.extend([3, 77, 1, 0xAC, 2, 1, 5, 2]);
+        assert_eq!(encoded[9..], body);
+        let mut unknown = with_directories();
+        unknown.directories.pop();
+        assert!(
+            Manifest::decode(&unknown.encode(), Path::new("m")).is_err(),
+            "a directory that is not named"
+        );
     }
 
     #[test]

@@ -122,6 +122,67 @@ fn the_commit_log_may_have_a_directory_of_its_own() {
 }
 
 #[test]
+fn table_files_may_lie_in_several_directories() {
+    let disk = SimulatedDisk::new(1);
+    let options = |directories: &[&str]| ShardOptions {
+        table_directories: directories.iter().map(Into::into).collect(),
+        ..small_options()
+    };
+    let files = async |root: &str| {
+        let directory = Path::new(root).join("tables").join(TABLE.to_string());
+        disk.list(&directory).await.map_or(0, |entries| entries.len())
+    };
+    let reopen = async |directories: &[&str]| {
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let opened = Shard::open(environment(&disk, &clock), options(directories)).await;
+        opened.map_err(|error| error.to_string())
+    };
+    let write = async |shard: &Shard, row: u8| {
+        apply(shard, &put(1, row, 1, b"value"));
+        shard.flush(TABLE).await.unwrap();
+    };
+    run_local(async {
+        // A directory that was there before keeps its files when others are named.
+        let shard = open_with(&disk, small_options()).await;
+        write(&shard, 1).await;
+    });
+    run_local(async {
+        let shard = open_with(&disk, options(&["two", "three"])).await;
+        write(&shard, 2).await;
+        assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (1, 1));
+        let snapshot = shard.snapshot(TABLE, "monday").await.unwrap();
+        assert_eq!(disk.list(&snapshot).await.unwrap().len(), 1);
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (0, 1));
+        shard.clear_snapshot("monday").await.unwrap();
+        shard.snapshot(TABLE, "monday").await.unwrap();
+    });
+    disk.restart(CrashStyle::LoseAll, 1);
+    run_local(async {
+        // In another order, and with one that is not written to any more.
+        let shard = open_with(&disk, options(&["three"])).await;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 2);
+        write(&shard, 3).await;
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!((files("two").await, files("three").await), (0, 1));
+    });
+    run_local(async {
+        let path = Path::new("three/tables");
+        disk.rename(path, Path::new("three/elsewhere")).await.unwrap();
+        let missing = reopen(&["two"]).await.err().unwrap();
+        assert!(missing.contains("table files should be in three, and is not"), "{missing}");
+        disk.rename(Path::new("three/elsewhere"), path).await.unwrap();
+        disk.create_directory(Path::new("foreign/tables/1234")).await.unwrap();
+        let foreign = reopen(&["foreign"]).await.err().unwrap();
+        assert!(foreign.contains("foreign is new to the shard"), "{foreign}");
+        let shard = open_with(&disk, options(&["two"])).await;
+        shard.truncate(TABLE).await.unwrap();
+        shard.drop_table(TABLE).await.unwrap();
+        assert_eq!(disk.list(path).await.unwrap().len(), 0);
+    });
+}
+
+#[test]
 fn an_unlogged_table_keeps_what_was_flushed() {
     let disk = SimulatedDisk::new(1);
     let options = || TableOptions { is_logged: false, ..table_options() };

@@ -94,6 +94,14 @@ impl Config {
             "must be from liveness_probe_period_ms to 600000",
         )?;
         check(!self.data_dir.as_os_str().is_empty(), "data_dir", "must not be empty")?;
+        let is_named = |directory: &PathBuf| !directory.as_os_str().is_empty();
+        check(
+            self.data_dirs.iter().all(is_named)
+                && self.data_dirs.iter().collect::<std::collections::BTreeSet<_>>().len()
+                    == self.data_dirs.len(),
+            "data_dirs",
+            "must be different directories",
+        )?;
         check(
             self.commit_log_dir.as_ref().is_none_or(|directory| !directory.as_os_str().is_empty()),
             "commit_log_dir",

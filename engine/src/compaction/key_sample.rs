@@ -31,10 +31,19 @@ impl KeySample {
     }
 
     fn add(&mut self, other: &Self) {
-        self.hashes.extend_from_slice(&other.hashes);
-        self.hashes.sort_unstable();
-        self.hashes.dedup();
-        self.hashes.truncate(KEYS_MAX);
+        let (mut left, mut right) = (self.hashes.iter().peekable(), other.hashes.iter().peekable());
+        let mut union = Vec::with_capacity(KEYS_MAX);
+        while union.len() < KEYS_MAX {
+            let next = match (left.peek(), right.peek()) {
+                (Some(&&left), Some(&&right)) => left.min(right),
+                (Some(&&only), None) | (None, Some(&&only)) => only,
+                (None, None) => break,
+            };
+            left.next_if(|hash| **hash == next);
+            right.next_if(|hash| **hash == next);
+            union.push(next);
+        }
+        self.hashes = union;
     }
 
     /// The estimated number of different keys.

@@ -239,12 +239,11 @@ fn unified(source: &mut Source<'_>) -> Result<Unified, CompactionOptionsError> {
         min_table_bytes,
         "must be less than the target size",
     )?;
-    let flush_bytes = match source.left.contains_key("flush_size_override") {
-        true => Some(size(source, "flush_size_override", 0)?),
-        false => None,
-    };
-    if let Some(bytes) = flush_bytes {
+    let mut flush_bytes = None;
+    if source.left.contains_key("flush_size_override") {
+        let bytes = size(source, "flush_size_override", 0)?;
         require(bytes >= TARGET_BYTES_MIN, "flush_size_override", bytes, "must be at least 1MiB")?;
+        flush_bytes = Some(bytes);
     }
     let base_shards = source.int("base_shard_count", defaults.base_shards)?;
     require(base_shards >= 1, "base_shard_count", base_shards, "should be positive")?;

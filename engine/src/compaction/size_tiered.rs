@@ -75,6 +75,9 @@ impl SizeTiered {
     }
 }
 
+/// Most tables whose contents are estimated together.
+const ESTIMATED_TABLES_MAX: usize = 256;
+
 fn largest_first<'a>(tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
     let mut sorted = tables.to_vec();
     sorted.sort_by_key(|table| (std::cmp::Reverse(table.size_bytes), table.generation));
@@ -84,6 +87,10 @@ fn largest_first<'a>(tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
 /// Whether more than half of the bytes of these tables would go in a merge of all of them. Then they are merged, whatever their
 /// sizes: files take at most twice the space of their contents, and three times while they are merged.
 pub(crate) fn is_mostly_overwritten(tables: &[&TableSummary]) -> bool {
+    // Among very many tables the strategy has work enough, and the estimate would hold up requests.
+    if tables.len() > ESTIMATED_TABLES_MAX {
+        return false;
+    }
     let bytes: u64 = tables.iter().map(|table| table.size_bytes).sum();
     let largest = tables.iter().map(|table| table.size_bytes).max().unwrap_or(0);
     // The first comparison is cheap, and enough for most tables.

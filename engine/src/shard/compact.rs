@@ -233,7 +233,8 @@ impl Shard {
         busy: Busy,
         dropped: DroppedRanges,
     ) -> Result<(), EngineError> {
-        let names = self.reserve_outputs(table, merge, &busy.files);
+        let directory = self.directories.choose(&self.environment.disk).await;
+        let names = self.reserve_outputs(table, merge, &busy.files, directory);
         let mut task = self.compaction_task(table, merge, &busy.files, names.clone());
         task.dropped = dropped;
         let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
@@ -241,7 +242,7 @@ impl Shard {
         })
         .await;
         let outcome = match built {
-            Ok(Ok(compacted)) => self.install_compaction(table, merge, &busy, compacted).await,
+            Ok(Ok(compacted)) => self.install_compaction(table, merge, &busy, compacted, directory).await,
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
@@ -268,7 +269,13 @@ impl Shard {
     }
 
     /// Reserves generations, as many as the outputs can need, and their paths.
-    fn reserve_outputs(&self, table: &TableState, merge: &Merge, inputs: &[Rc<LiveFile>]) -> OutputNames {
+    fn reserve_outputs(
+        &self,
+        table: &TableState,
+        merge: &Merge,
+        inputs: &[Rc<LiveFile>],
+        directory: u32,
+    ) -> OutputNames {
         let sum = |of: fn(&LiveFile) -> u64| inputs.iter().map(|file| of(file)).sum::<u64>();
         let partitions = sum(|file| {
             let statistics = file.reader.statistics();
@@ -284,7 +291,7 @@ impl Shard {
         let first = self.next_generation.get();
         let end = first + of_split + of_rows;
         self.next_generation.set(end);
-        (first..end).map(|generation| (generation, table.path(generation))).collect()
+        (first..end).map(|generation| (generation, table.path(directory, generation))).collect()
     }
 
     fn compaction_task(
@@ -334,6 +341,7 @@ impl Shard {
         merge: &Merge,
         busy: &Busy,
         compacted: Compacted,
+        directory: u32,
     ) -> Result<(), EngineError> {
         let Compacted { outputs, output_bytes, duration, verification } = compacted;
         let created_seconds = self.environment.clock.now_seconds();
@@ -341,15 +349,15 @@ impl Shard {
         let mut successors = Vec::with_capacity(output_count);
         for output in outputs {
             let generation = output.generation;
-            let path = table.path(generation);
+            let path = table.path(directory, generation);
             let reader = TableReader::open_file(&*self.environment.disk, &path, generation).await?;
             // Parts of a row overlap each other, so they belong to the level where tables may.
             let level = if output.is_part { 0 } else { merge.output_level };
-            let place = ManifestFile { generation, level, created_seconds };
+            let place = ManifestFile { generation, level, created_seconds, directory };
             successors.push(Successor { place, reader, output: Some(output) });
         }
         if output_count > 0 {
-            self.environment.disk.sync_directory(&table.directory).await?;
+            self.environment.disk.sync_directory(table.directory(directory)).await?;
         }
         if !self.install(table, busy, successors).await? {
             return Ok(());
@@ -383,7 +391,7 @@ impl Shard {
         let Some(entry) = entry else {
             drop(manifest);
             for successor in successors.iter().filter(|successor| successor.output.is_some()) {
-                discard_file(&self.environment, &table.path(successor.place.generation)).await;
+                discard_file(&self.environment, &table.path_of(&successor.place)).await;
             }
             return Ok(false);
         };
@@ -411,7 +419,7 @@ impl Shard {
         let gone = || busy.files.iter().filter(|file| !kept.contains(&file.place.generation));
         self.retire_files(gone());
         for file in gone() {
-            discard_file(&self.environment, &table.path(file.place.generation)).await;
+            discard_file(&self.environment, &table.path_of(&file.place)).await;
         }
         Ok(true)
     }

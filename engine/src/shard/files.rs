@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::table_state::table_directory;
+use super::directories::{Directories, table_directory};
 use crate::io::Environment;
 use crate::mutation::TableId;
 
@@ -18,12 +18,18 @@ pub(super) async fn discard_file(environment: &Environment, path: &Path) {
     }
 }
 
-/// Removes the directory of a table that the manifest does not name, as [`discard_file`] does.
-pub(super) async fn discard_table_directory(environment: &Environment, shard: &Path, id: TableId) {
-    match environment.disk.remove_directory(&table_directory(shard, id)).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "the directory of a dropped table could not be removed");
+/// Removes the directories of a table that the manifest does not name, as [`discard_file`] does.
+pub(super) async fn discard_table_directories(
+    environment: &Environment,
+    directories: &Directories,
+    id: TableId,
+) {
+    for root in directories.roots() {
+        match environment.disk.remove_directory(&table_directory(root, id)).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "the directory of a dropped table could not be removed");
+            }
+            _ => {}
         }
-        _ => {}
     }
 }

@@ -31,23 +31,24 @@ const BYTES_PER_TURN: u64 = 64 << 10;
 
 /// A file made of a memtable.
 pub(super) struct Flushed {
+    pub place: ManifestFile,
     pub reader: Arc<TableReader>,
     pub sample: Arc<KeySample>,
 }
 
-/// Writes a frozen memtable to the file of this generation; `None` if there is nothing to write. The rate is not limited while
-/// `hurries` is true.
+/// Writes a frozen memtable to the file of this generation, in the directory of this number; `None` if there is nothing to write. The
+/// rate is not limited while `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
     table: &TableState,
     memtable: Arc<Memtable>,
-    generation: u64,
+    (directory, generation): (u32, u64),
     hurries: Arc<AtomicBool>,
 ) -> Result<Option<Flushed>, EngineError> {
     if memtable.is_empty() {
         return Ok(None);
     }
-    let path = table.path(generation);
+    let path = table.path(directory, generation);
     let options = table.options.borrow().writer.clone();
     let target = path.clone();
     let written = run_in_background(&*environment.background, JobKind::Soon, move |context| {
@@ -55,9 +56,11 @@ pub(super) async fn build_table(
     })
     .await??;
     let Some(sample) = written else { return Ok(None) };
-    environment.disk.sync_directory(&table.directory).await?;
+    environment.disk.sync_directory(table.directory(directory)).await?;
     let reader = TableReader::open_file(&*environment.disk, &path, generation).await?;
-    Ok(Some(Flushed { reader, sample: Arc::new(sample) }))
+    let created_seconds = environment.clock.now_seconds();
+    let place = ManifestFile { generation, level: 0, created_seconds, directory };
+    Ok(Some(Flushed { place, reader, sample: Arc::new(sample) }))
 }
 
 async fn write_memtable(
@@ -164,10 +167,13 @@ impl Shard {
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
         let generation = self.new_generation();
+        let directory = self.directories.choose(&self.environment.disk).await;
+        let path = table.path(directory, generation);
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
         let built =
-            build_table(&self.environment, table, frozen.memtable.freeze(), generation, hurries).await;
+            build_table(&self.environment, table, frozen.memtable.freeze(), (directory, generation), hurries)
+                .await;
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();
@@ -176,23 +182,19 @@ impl Shard {
             (Ok(flushed), Some(entry)) => (flushed, entry),
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_file(&self.environment, &path).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
-        let created_seconds = self.environment.clock.now_seconds();
-        let place = ManifestFile { generation, level: 0, created_seconds };
         entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
-        if flushed.is_some() {
-            entry.files.push(place);
-        }
+        entry.files.extend(flushed.iter().map(|flushed| flushed.place));
         if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
             if self.failure.borrow().is_none() {
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_file(&self.environment, &path).await;
             }
             return Err(error);
         }
-        if let Some(Flushed { reader, sample }) = flushed {
+        if let Some(Flushed { place, reader, sample }) = flushed {
             table.note_flush(reader.file_bytes());
             table.add_file(LiveFile::new(place, reader, Some(sample)));
         }

@@ -19,6 +19,7 @@ mod cleanup;
 mod compact;
 mod compaction_counters;
 mod compaction_failures;
+mod directories;
 mod files;
 mod flush;
 mod look_up;

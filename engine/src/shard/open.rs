@@ -11,6 +11,7 @@ use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::compaction_counters::CompactionCounters;
+use super::directories::Directories;
 use super::flush::{Flushed, build_table};
 use super::options::{ShardOptions, TableOptions};
 use super::state::Shard;
@@ -20,7 +21,7 @@ use crate::commit_log::{CommitLog, LogPosition, Replay};
 use crate::error::EngineError;
 use crate::invariant::{Watch, broken};
 use crate::io::{Disk, Environment};
-use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
+use crate::manifest::{Manifest, ManifestError, ReplaceError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -29,6 +30,7 @@ struct Recovery {
     environment: Environment,
     options: ShardOptions,
     manifest: Manifest,
+    directories: Directories,
     tables: HashMap<TableId, Rc<TableState>>,
 }
 
@@ -41,8 +43,15 @@ impl Shard {
         disk.create_directory(&directory.join("tables")).await?;
         disk.sync_directory(&directory).await?;
         let lock = disk.lock(&directory.join("lock")).await?;
-        let manifest = Manifest::read(&disk, &directory).await?;
-        let mut recovery = Recovery { environment, options, manifest, tables: HashMap::new() };
+        let mut manifest = Manifest::read(&disk, &directory).await?;
+        let directories = Directories::new(&options, &mut manifest);
+        let mut locks = directories.open(&disk, &manifest).await?;
+        locks.push(lock);
+        let mut recovery = Recovery { environment, options, manifest, directories, tables: HashMap::new() };
+        if recovery.directories.has_new() {
+            // Before anything is written there: what a crash leaves must not look foreign.
+            recovery.write_manifest().await?;
+        }
         recovery.remove_orphans().await?;
         recovery.open_tables().await?;
         let log_directory = recovery.commit_log_directory().await?;
@@ -52,13 +61,14 @@ impl Shard {
         recovery.replay(&mut replay).await?;
         let log = replay.finish().await?;
         recovery.clamp_positions(log.end_position()).await?;
-        let Recovery { environment, options, manifest, tables } = recovery;
+        let Recovery { environment, options, manifest, directories, tables } = recovery;
         let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
         let block_cache_bytes = options.block_cache_bytes;
         let shard = Rc::new(Self {
             environment,
             options,
             directory,
+            directories,
             tables: RefCell::new(tables),
             log: Rc::clone(&log),
             next_generation: Cell::new(manifest.next_generation),
@@ -77,7 +87,7 @@ impl Shard {
             signals: Rc::default(),
             tasks: RefCell::default(),
             log_task: RefCell::default(),
-            _lock: lock,
+            _locks: locks,
         });
         let log_task = tokio::task::spawn_local(async move {
             if let Err(error) = log.run().await {
@@ -150,9 +160,15 @@ impl Recovery {
     /// Removes the files that the manifest does not name: outputs of incomplete flushes and compactions, and files of dropped
     /// tables.
     async fn remove_orphans(&self) -> Result<(), EngineError> {
+        for root in self.directories.roots() {
+            self.remove_orphans_in(&root.join("tables")).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_orphans_in(&self, root: &Path) -> Result<(), EngineError> {
         let disk = &self.environment.disk;
-        let root = self.directory().join("tables");
-        for entry in disk.list(&root).await? {
+        for entry in disk.list(root).await? {
             let known = self.manifest.tables.iter().find(|table| table.id.to_string() == entry.name);
             let path = root.join(&entry.name);
             let Some(table) = known else {
@@ -175,11 +191,13 @@ impl Recovery {
 
     async fn open_tables(&mut self) -> Result<(), EngineError> {
         for entry in &self.manifest.tables {
-            let table = TableState::new(self.directory(), entry.id, TableOptions::default(), false);
+            let table = TableState::new(&self.directories, entry.id, TableOptions::default(), false);
             // The directory of a table without files may be missing after a crash.
-            self.environment.disk.create_directory(&table.directory).await?;
+            for directory in &table.directories {
+                self.environment.disk.create_directory(directory).await?;
+            }
             for file in &entry.files {
-                let path = table.path(file.generation);
+                let path = table.path_of(file);
                 let reader = TableReader::open_file(&*self.environment.disk, &path, file.generation).await?;
                 table.add_file(LiveFile::new(*file, reader, None));
             }
@@ -218,16 +236,15 @@ impl Recovery {
             let memtable = memtable.freeze();
             let generation = self.manifest.next_generation;
             self.manifest.next_generation += 1;
+            let directory = self.directories.choose(&self.environment.disk).await;
+            let hurries = Arc::new(AtomicBool::new(true));
             let built =
-                build_table(&self.environment, &table, memtable, generation, Arc::new(AtomicBool::new(true)))
-                    .await?;
+                build_table(&self.environment, &table, memtable, (directory, generation), hurries).await?;
             let Some(entry) = self.manifest.table(table.id) else {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
             entry.flushed_to = flushed_to;
-            if let Some(Flushed { reader, sample }) = built {
-                let created_seconds = self.environment.clock.now_seconds();
-                let place = ManifestFile { generation, level: 0, created_seconds };
+            if let Some(Flushed { place, reader, sample }) = built {
                 entry.files.push(place);
                 table.add_file(LiveFile::new(place, reader, Some(sample)));
             }

@@ -11,6 +11,8 @@ use crate::table::TableOptions as FileOptions;
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
+    /// The directories that new table files are written to; each file goes where the most space is free. Empty: the shard's own.
+    pub table_directories: Vec<PathBuf>,
     /// The directory of the commit log. `None`: `commit-log` in the shard's own.
     pub commit_log_directory: Option<PathBuf>,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
@@ -29,6 +31,7 @@ impl ShardOptions {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
+            table_directories: Vec::new(),
             commit_log_directory: None,
             memtable_bytes_max: 256 << 20,
             commit_log: CommitLogOptions::default(),

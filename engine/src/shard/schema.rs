@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::files::{discard_file, discard_table_directory};
+use super::files::{discard_file, discard_table_directories};
 use super::options::TableOptions;
 use super::state::Shard;
 use super::table_state::TableState;
@@ -27,15 +27,19 @@ impl Shard {
             if changed.table(*id).is_some() {
                 continue;
             }
-            let table = TableState::new(&self.directory, *id, options.clone(), true);
-            self.environment.disk.create_directory(&table.directory).await?;
+            let table = TableState::new(&self.directories, *id, options.clone(), true);
+            for directory in &table.directories {
+                self.environment.disk.create_directory(directory).await?;
+            }
             created.push(table);
             // Older records of this id belong to an earlier table that was dropped.
             let flushed_to = self.log.end_position();
             changed.tables.push(ManifestTable { id: *id, flushed_to, files: Vec::new() });
         }
         if !created.is_empty() {
-            self.environment.disk.sync_directory(&self.directory.join("tables")).await?;
+            for root in self.directories.roots() {
+                self.environment.disk.sync_directory(&root.join("tables")).await?;
+            }
             self.replace_manifest(&mut manifest, changed).await?;
             let mut present = self.tables.borrow_mut();
             for table in created {
@@ -72,7 +76,7 @@ impl Shard {
             self.retire_files(table.files.take().iter());
         }
         self.discard_log();
-        discard_table_directory(&self.environment, &self.directory, id).await;
+        discard_table_directories(&self.environment, &self.directories, id).await;
         Ok(())
     }
 
@@ -95,7 +99,7 @@ impl Shard {
         self.discard_log();
         self.retire_files(files.iter());
         for file in files {
-            discard_file(&self.environment, &table.path(file.place.generation)).await;
+            discard_file(&self.environment, &table.path_of(&file.place)).await;
         }
         Ok(())
     }

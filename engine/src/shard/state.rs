@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::compaction_counters::CompactionCounters;
+use super::directories::Directories;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
@@ -29,6 +30,7 @@ pub struct Shard {
     pub(super) environment: Environment,
     pub(super) options: ShardOptions,
     pub(super) directory: PathBuf,
+    pub(super) directories: Directories,
     pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
     pub(super) log: Rc<CommitLog>,
     /// Held while a change of the manifest is prepared and written.
@@ -55,7 +57,7 @@ pub struct Shard {
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(super) log_task: RefCell<Option<JoinHandle<()>>>,
     /// Released when the shard is dropped.
-    pub(super) _lock: Box<dyn DiskLock>,
+    pub(super) _locks: Vec<Box<dyn DiskLock>>,
 }
 
 /// The signals that a shard's tasks wait for. They are separate from the shard, so that a waiting task does not keep it alive.

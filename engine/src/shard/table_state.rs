@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::lock::Mutex;
 
 use super::compaction_failures::Failure;
+use super::directories::Directories;
 use super::options::{TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
-use crate::invariant::BrokenInvariant;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::key;
 use crate::manifest::ManifestFile;
 use crate::memtable::SharedMemtable;
@@ -42,7 +43,8 @@ pub(super) struct FrozenMemtable {
 
 pub(super) struct TableState {
     pub id: TableId,
-    pub directory: PathBuf,
+    /// By number; see [`super::directories`].
+    pub directories: Vec<PathBuf>,
     pub options: RefCell<TableOptions>,
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
@@ -61,11 +63,6 @@ pub(super) struct TableState {
     pub files: RefCell<Vec<Rc<LiveFile>>>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
-}
-
-/// The directory of a table's files.
-pub(super) fn table_directory(shard: &Path, id: TableId) -> PathBuf {
-    shard.join("tables").join(id.to_string())
 }
 
 /// The name of a table file.
@@ -87,10 +84,10 @@ impl LiveFile {
 }
 
 impl TableState {
-    pub fn new(shard: &Path, id: TableId, options: TableOptions, is_configured: bool) -> Self {
+    pub fn new(directories: &Directories, id: TableId, options: TableOptions, is_configured: bool) -> Self {
         Self {
             id,
-            directory: table_directory(shard, id),
+            directories: directories.of_table(id),
             is_logged: Cell::new(options.is_logged),
             writes_once: Cell::new(options.writes_once),
             failure: RefCell::default(),
@@ -105,8 +102,22 @@ impl TableState {
         }
     }
 
-    pub fn path(&self, generation: u64) -> PathBuf {
-        self.directory.join(file_name(generation))
+    /// A directory of the table's files by its number.
+    pub fn directory(&self, number: u32) -> &Path {
+        let Some(directory) = self.directories.get(number as usize) else {
+            broken!("a file's directory is one of the shard's");
+            return Path::new("");
+        };
+        directory
+    }
+
+    /// The path of a file, in the directory of this number.
+    pub fn path(&self, directory: u32, generation: u64) -> PathBuf {
+        self.directory(directory).join(file_name(generation))
+    }
+
+    pub fn path_of(&self, file: &ManifestFile) -> PathBuf {
+        self.path(file.directory, file.generation)
     }
 
     pub fn configure(&self, options: TableOptions) {

@@ -123,6 +123,11 @@ settings! {
     /// The directory of all data, made if missing. A second process cannot open it.
     data_dir: PathBuf = PathBuf::from("helenus-data"),
         flags "--data-dir, HELENUS_DATA_DIR";
+    /// Directories for table files, made if missing, each on a disk of its own. A file goes where the most space is free. Default: in
+    /// `data_dir`, which holds everything else in any case. Files stay where they are until a compaction rewrites them, so a
+    /// directory that is left out is still needed until it is empty; a node that does not find one with files does not start.
+    data_dirs: Vec<PathBuf> = Vec::new(),
+        cassandra Alias::Same("data_file_directories");
     /// A directory for the commit log, made if missing, on another disk than `data_dir` for example. Default: in `data_dir`. To
     /// change it, stop the node and move `shard-N/commit-log` to `shard-N` in the new directory; a node that does not find its
     /// log does not start.

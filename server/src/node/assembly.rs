@@ -221,6 +221,8 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
 
 fn shard_options(config: &Config, index: usize, shard_count: u64) -> ShardOptions {
     let mut options = ShardOptions::new(config.data_dir.join(format!("shard-{index}")));
+    options.table_directories =
+        config.data_dirs.iter().map(|directory| directory.join(format!("shard-{index}"))).collect();
     options.commit_log_directory =
         config.commit_log_dir.as_ref().map(|directory| directory.join(format!("shard-{index}")));
     options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;

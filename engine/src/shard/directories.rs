@@ -1,0 +1,116 @@
+//! The directories in which a shard's table files lie.
+//!
+//! Each has the form of the shard's own: `tables/<table id>/<file>` and `snapshots/<name>/<table id>/<file>`. Number 0 is the shard's
+//! own directory; the manifest numbers the others, and names the number of each file's.
+//!
+//! Invariants:
+//! * A directory that was named once keeps its number, whether files are still written there or not.
+//! * A start that does not find a directory with files of the shard names it and changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::options::ShardOptions;
+use crate::error::EngineError;
+use crate::io::{Disk, DiskLock};
+use crate::manifest::Manifest;
+use crate::mutation::TableId;
+
+/// The directories of a shard.
+#[derive(Debug, Clone)]
+pub(super) struct Directories {
+    /// By number.
+    roots: Vec<PathBuf>,
+    /// How many of them the manifest named before.
+    known: usize,
+    /// The numbers of those that new files are written to; at least one.
+    written: Vec<u32>,
+}
+
+impl Directories {
+    /// The directories that manifest and options name. The manifest gets those that are new.
+    pub fn new(options: &ShardOptions, manifest: &mut Manifest) -> Self {
+        let mut roots = vec![options.directory.clone()];
+        roots.extend(manifest.directories.iter().cloned());
+        let known = roots.len();
+        let mut written = Vec::new();
+        for directory in &options.table_directories {
+            let number = roots.iter().position(|root| root == directory).unwrap_or_else(|| {
+                manifest.directories.push(directory.clone());
+                roots.push(directory.clone());
+                roots.len() - 1
+            });
+            written.push(number as u32);
+        }
+        if written.is_empty() {
+            written.push(0);
+        }
+        Self { roots, known, written }
+    }
+
+    /// Whether the manifest did not name one of them before.
+    pub fn has_new(&self) -> bool {
+        self.known < self.roots.len()
+    }
+
+    /// Checks that all directories with files are there and that new ones are empty, makes what is missing, and locks all but the shard's
+    /// own.
+    pub async fn open(
+        &self,
+        disk: &Arc<dyn Disk>,
+        manifest: &Manifest,
+    ) -> Result<Vec<Box<dyn DiskLock>>, EngineError> {
+        let files = || manifest.tables.iter().flat_map(|table| &table.files);
+        for (number, root) in self.roots.iter().enumerate().skip(1) {
+            let tables = root.join("tables");
+            if files().any(|file| file.directory as usize == number) && disk.list(&tables).await.is_err() {
+                return Err(EngineError::MissingDirectory { path: root.clone(), what: "table files" });
+            }
+        }
+        for root in self.roots.iter().skip(self.known) {
+            // Files that no manifest names would be removed as leftovers.
+            if disk.list(&root.join("tables")).await.is_ok_and(|entries| !entries.is_empty()) {
+                return Err(EngineError::ForeignDirectory { path: root.clone() });
+            }
+        }
+        let mut locks = Vec::new();
+        for root in self.roots.iter().skip(1) {
+            disk.create_directory(&root.join("tables")).await?;
+            disk.sync_directory(root).await?;
+            locks.push(disk.lock(&root.join("lock")).await?);
+        }
+        Ok(locks)
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// The directories of a table's files, by number.
+    pub fn of_table(&self, id: TableId) -> Vec<PathBuf> {
+        self.roots.iter().map(|root| table_directory(root, id)).collect()
+    }
+
+    /// The directory for the next files: the one with the most free space, as Cassandra chooses.
+    pub async fn choose(&self, disk: &Arc<dyn Disk>) -> u32 {
+        let mut chosen = self.written.first().copied().unwrap_or(0);
+        if self.written.len() < 2 {
+            return chosen;
+        }
+        let mut most_free = 0;
+        for &number in &self.written {
+            let Some(root) = self.roots.get(number as usize) else { continue };
+            match disk.free_bytes(root).await {
+                Ok(free) if free > most_free => (chosen, most_free) = (number, free),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "a directory of table files is left out"),
+            }
+        }
+        chosen
+    }
+}
+
+/// The directory of a table's files.
+pub(super) fn table_directory(root: &Path, id: TableId) -> PathBuf {
+    root.join("tables").join(id.to_string())
+}
