@@ -24,7 +24,7 @@ use crate::reconcile::Purge;
 use crate::table::{ROW_BYTES_MAX, TableReader};
 
 /// The longest time between two looks at all tables. Data expires, and tombstones pass their grace period, without any flush.
-const LOOK_PAUSE: Duration = Duration::from_secs(60);
+const LOOK_PAUSE: Duration = Duration::from_mins(1);
 
 /// Marks files as busy (a compaction is reading them) until it is dropped.
 pub(super) struct Busy {
@@ -401,17 +401,14 @@ impl Shard {
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
         let mut kept = Vec::new();
         for Successor { place, reader, output } in successors {
-            let file = match output {
-                Some(output) => {
-                    let file = LiveFile::new(place, reader, Some(Arc::new(output.sample)));
-                    file.is_left_alone.set(output.is_part);
-                    file
-                }
-                None => {
-                    kept.push(place.generation);
-                    let before = busy.files.iter().find(|file| file.place.generation == place.generation);
-                    LiveFile::new(place, reader, before.and_then(|file| file.sample.clone()))
-                }
+            let file = if let Some(output) = output {
+                let file = LiveFile::new(place, reader, Some(Arc::new(output.sample)));
+                file.is_left_alone.set(output.is_part);
+                file
+            } else {
+                kept.push(place.generation);
+                let before = busy.files.iter().find(|file| file.place.generation == place.generation);
+                LiveFile::new(place, reader, before.and_then(|file| file.sample.clone()))
             };
             table.add_file(file);
         }

@@ -13,7 +13,7 @@ use crate::table::TableError;
 
 /// The pause after the first failure, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
 /// The last failure of a table or file, and when the compaction is tried again.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..14 {
             let next = Failure::after(failure.as_ref(), "full".to_owned(), Duration::from_secs(100));
-            pauses.push((next.retry_at - Duration::from_secs(100)).as_secs());
+            pauses.push(next.retry_at.as_secs() - 100);
             failure = Some(next);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600]);
