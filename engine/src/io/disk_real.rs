@@ -1,4 +1,4 @@
-//! The operating system's file system. Only this file and `mapping` access it.
+//! The operating system's file system. Only this file accesses it.
 //!
 //! [`DirectDisk`] performs each call on the calling thread; background threads use it. [`ThreadedDisk`] is for the
 //! shard's thread: it hands each call to an I/O thread of its own, in order, and completes the caller's future from
@@ -20,14 +20,13 @@ use std::thread;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
-use super::mapping::map_file;
+use super::disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock};
 
 /// The blocking calls themselves, shared by both variants.
 mod calls {
     use super::{
-        Bytes, DirectoryEntry, DiskLock, File, FileExt, FileLock, Mapping, OpenOptions, Path, TryLockError,
-        fs, io, map_file,
+        Arc, Bytes, CompleteFile, DirectoryEntry, DiskLock, File, FileExt, FileLock, OpenOptions, Path,
+        RealCompleteFile, TryLockError, fs, io,
     };
 
     pub fn create_directory(path: &Path) -> io::Result<()> {
@@ -67,8 +66,10 @@ mod calls {
         fs::read(path).map(Bytes::from)
     }
 
-    pub fn map(path: &Path) -> io::Result<Mapping> {
-        map_file(&File::open(path)?)
+    pub fn open_complete(path: &Path) -> io::Result<Arc<dyn CompleteFile>> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Arc::new(RealCompleteFile { file, length, path: path.to_path_buf() }))
     }
 
     pub fn lock(path: &Path) -> io::Result<Box<dyn DiskLock>> {
@@ -92,6 +93,31 @@ mod calls {
     pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
         file.write_all_at(data, offset)?;
         file.sync_data()
+    }
+}
+
+struct RealCompleteFile {
+    file: File,
+    length: u64,
+    path: PathBuf,
+}
+
+impl CompleteFile for RealCompleteFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(|error| DiskError::new("read a part of", &self.path, error))
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if let Some(length) = std::num::NonZeroU64::new(length.min(self.length.saturating_sub(offset))) {
+            // Without the hint, readers only wait longer.
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(length), rustix::fs::Advice::WillNeed);
+        }
     }
 }
 
@@ -279,8 +305,8 @@ macro_rules! implement_disk {
                 self.executor.execute("read", path.to_path_buf(), calls::read)
             }
 
-            fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-                self.executor.execute("map", path.to_path_buf(), calls::map)
+            fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+                self.executor.execute("open", path.to_path_buf(), calls::open_complete)
             }
 
             fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
@@ -320,8 +346,14 @@ mod tests {
             assert_eq!(names, ["link", "renamed"]);
             assert_eq!(disk.length(&root.join("link")).await.unwrap(), 6);
             assert_eq!(disk.read(&root.join("link")).await.unwrap(), &b"abcdef"[..]);
-            assert_eq!(disk.map(&root.join("renamed")).await.unwrap().bytes(), b"abcdef");
+            let complete = disk.open_complete(&root.join("renamed")).await.unwrap();
             disk.remove(&root.join("renamed")).await.unwrap();
+            assert_eq!(complete.length(), 6);
+            complete.prefetch(4, 100);
+            let mut part = [0; 3];
+            complete.read_at(2, &mut part).unwrap();
+            assert_eq!(part, *b"cde", "a file that was removed can still be read");
+            assert_eq!(complete.read_at(4, &mut part).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert_eq!(disk.length(&path).await.err().unwrap().kind(), io::ErrorKind::NotFound);
             let lock = disk.lock(&root.join("lock")).await.unwrap();
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);

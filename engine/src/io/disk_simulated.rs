@@ -9,6 +9,7 @@
 //!   [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod complete_file;
 mod corruption;
 mod fault;
 mod state;
@@ -22,9 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use self::corruption::MemoryMapping;
+use self::complete_file::SimulatedCompleteFile;
+use self::corruption::BadMedium;
 use self::state::{Entry, Inode, NameChange, Names, State, crashed};
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
+use super::disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock};
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
@@ -62,7 +64,7 @@ impl SimulatedDisk {
                 corruption_random: SplitMix64::new(!seed),
                 corrupt_reads: 0,
                 overlapping_writes: 0,
-                mappings: Vec::new(),
+                bad_medium: None,
             })),
         }
     }
@@ -112,20 +114,9 @@ impl SimulatedDisk {
         self.state().corrupt_reads
     }
 
-    /// Whether a mapping is in use that was corrupt when it was made.
-    pub fn has_corrupt_mappings(&self) -> bool {
-        self.state().has_corrupt_mappings()
-    }
-
-    /// Flips one bit in the live mappings of a file, until [`Self::restore_mappings`]. A mapping takes one such bit in its life.
-    /// Returns the number of mappings that show it.
-    pub fn flip_mapped_bit(&self, path: &Path, bit: u64) -> usize {
-        self.state().mappings_of(path).iter().filter(|mapping| mapping.flip(bit)).count()
-    }
-
-    /// Undoes [`Self::flip_mapped_bit`].
-    pub fn restore_mappings(&self, path: &Path) {
-        self.state().mappings_of(path).iter().for_each(|mapping| mapping.restore());
+    /// Makes every read of files whose path contains this text fail with EIO from now on; `None`: no file any more.
+    pub fn set_bad_medium(&self, path_contains: Option<&str>) {
+        self.state().bad_medium = path_contains.map(|text| BadMedium { path_contains: text.to_owned() });
     }
 
     /// The number of writes so far to a range that an earlier write covers in part and that was not synced in between. In a crash
@@ -399,14 +390,14 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-        self.perform("map", path, move |state, fault| {
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+        let disk = self.clone();
+        self.perform("open", path, move |state, fault| {
             State::simple_fault(fault)?;
-            let corrupt_before = state.corrupt_reads;
-            let contents = state.contents(path)?;
-            let mapping = MemoryMapping::new(contents, state.corrupt_reads > corrupt_before);
-            state.note_mapping(path, &mapping)?;
-            Ok(mapping as Mapping)
+            let inode = state.file_number(path)?;
+            let length = state.inode(inode)?.current.len() as u64;
+            let (path, life) = (path.to_path_buf(), state.life);
+            Ok(Arc::new(SimulatedCompleteFile { disk, inode, length, path, life }) as Arc<dyn CompleteFile>)
         })
     }
 

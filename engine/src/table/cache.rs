@@ -9,44 +9,14 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use crate::invariant::broken;
-use crate::io::Mapping;
+/// A verified, unpacked block body. The bytes are stored next to the reference counts, which costs one copy. It saves each reader a
+/// dependent memory access.
+pub type BlockData = Rc<[u8]>;
 
-/// A verified block body: unpacked, or in place in the file.
-#[derive(Clone)]
-pub enum BlockData {
-    /// The bytes are stored next to the reference counts, which costs one copy. It saves each reader a dependent memory access.
-    Unpacked(Rc<[u8]>),
-    Mapped {
-        mapping: Mapping,
-        start: usize,
-        end: usize,
-    },
-}
-
-impl BlockData {
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Unpacked(bytes) => bytes,
-            Self::Mapped { mapping, start, end } => {
-                let Some(bytes) = mapping.bytes().get(*start..*end) else {
-                    broken!("a block lies in its file's mapping");
-                    return &[];
-                };
-                bytes
-            }
-        }
-    }
-
-    fn weight_bytes(&self) -> usize {
-        // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
-        const OVERHEAD_BYTES: usize = 128;
-        match self {
-            Self::Unpacked(bytes) => bytes.len() + OVERHEAD_BYTES,
-            Self::Mapped { .. } => OVERHEAD_BYTES,
-        }
-    }
+fn weight_bytes(data: &BlockData) -> usize {
+    // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
+    const OVERHEAD_BYTES: usize = 128;
+    data.len() + OVERHEAD_BYTES
 }
 
 type BlockKey = (u64, u64);
@@ -141,7 +111,7 @@ impl BlockCache {
 
     pub(super) fn insert(&self, table: u64, offset: u64, data: BlockData) {
         let key = (table, offset);
-        let weight = data.weight_bytes();
+        let weight = weight_bytes(&data);
         let capacity = self.capacity_bytes.get();
         if weight > capacity {
             return;
@@ -192,7 +162,7 @@ impl BlockCache {
 impl State {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
-            self.used_bytes -= slot.data.weight_bytes();
+            self.used_bytes -= weight_bytes(&slot.data);
             if let Some(mark) = self.clock.get_mut(slot.place) {
                 *mark = None;
             }
@@ -219,7 +189,7 @@ mod tests {
     use super::*;
 
     fn block(length: usize) -> BlockData {
-        BlockData::Unpacked(vec![7; length].into())
+        vec![7; length].into()
     }
 
     #[test]
@@ -240,10 +210,10 @@ mod tests {
         cache.insert(1, 0, block(1));
         cache.insert(2, 0, block(2));
         cache.insert(2, 0, block(3));
-        assert_eq!(cache.get(2, 0).unwrap().bytes().len(), 3);
+        assert_eq!(cache.get(2, 0).unwrap().len(), 3);
         cache.remove_table(2);
         assert!(cache.get(2, 0).is_none());
-        assert_eq!(cache.get(1, 0).unwrap().bytes().len(), 1);
+        assert_eq!(cache.get(1, 0).unwrap().len(), 1);
         cache.set_capacity_bytes(0);
         assert_eq!(cache.statistics().used_bytes, 0);
         cache.insert(1, 0, block(1));

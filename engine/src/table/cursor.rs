@@ -16,8 +16,8 @@ use crate::invariant::broken;
 use crate::row::RowRef;
 
 /// How far a cursor for a long read prefetches file pages, in steps of `PREFETCH_STEP_BYTES`.
-const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
-const PREFETCH_STEP_BYTES: usize = 1 << 20;
+const PREFETCH_AHEAD_BYTES: u64 = 4 << 20;
+const PREFETCH_STEP_BYTES: u64 = 1 << 20;
 const _: () = assert!(PREFETCH_AHEAD_BYTES > PREFETCH_STEP_BYTES);
 
 struct LoadedBlock {
@@ -125,7 +125,7 @@ impl TableCursor {
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
         let block = self.block.as_ref().filter(|_| self.on_row);
-        let bytes = block.and_then(|block| block.data.bytes().get(self.row.clone()));
+        let bytes = block.and_then(|block| block.data.get(self.row.clone()));
         if bytes.is_none() && self.on_row {
             broken!("the row of a cursor lies in its block");
         }
@@ -265,8 +265,8 @@ impl TableCursor {
     /// Prefetches file pages whenever the read crosses a step boundary of the file. So a read in several parts needs no memory of
     /// its prefetches.
     fn prefetch(&self, target: BlockHandle) {
-        let Ok(start) = usize::try_from(target.offset) else { return };
-        let end = start.saturating_add(target.length as usize);
+        let start = target.offset;
+        let end = start.saturating_add(u64::from(target.length));
         if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
             let ahead = end.saturating_add(PREFETCH_AHEAD_BYTES - PREFETCH_STEP_BYTES);
             // A little more than a step: the next boundary may be crossed one block later.
@@ -356,5 +356,5 @@ fn no_block() -> TableError {
 
 #[inline]
 fn view<'a>(table: &TableReader, block: &'a LoadedBlock) -> Result<BlockView<'a>, TableError> {
-    BlockView::new(block.data.bytes()).ok_or_else(|| table.malformed_block(block.target))
+    BlockView::new(&block.data).ok_or_else(|| table.malformed_block(block.target))
 }

@@ -187,13 +187,22 @@ async fn decide_by_agreement(
         // held.
         Ok(Agreement::Agreed { commit: agreed, contentions }) => {
             let committed = commit(context, &operation, agreed, options.consistency, contentions).await;
-            committed.map(|()| applied_outcome.unwrap_or(Outcome::Void))
+            committed.and_then(|()| {
+                applied_outcome.ok_or_else(|| broken("a transaction that was agreed on was proposed"))
+            })
         }
     };
     if let Some(lease) = lease {
         lease.give_back(context);
     }
     outcome
+}
+
+/// The error of a statement about the state of a transaction that only a defect can break.
+#[cold]
+fn broken(statement: &str) -> RequestError {
+    debug_assert!(false, "{statement}");
+    RequestError::Server(format!("broken invariant: {statement}"))
 }
 
 /// A half-open range of positions within a partition.
@@ -290,7 +299,9 @@ struct AgreedRows {
 impl AgreedRows {
     fn merge(reads: &[ReadAnswer], now_seconds: u32) -> Result<Self> {
         let mut rows = BTreeMap::new();
-        let count = reads.iter().map(Vec::len).min().unwrap_or(0);
+        let Some(count) = reads.iter().map(Vec::len).min() else {
+            return Err(broken("a transaction decides on what at least one replica has read"));
+        };
         for range in 0..count {
             let merged = merge_range(reads, range, false, now_seconds)?;
             for row in merged.rows.iter() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::io::{
-    DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, Mapping, SimulatedDisk, SplitMix64,
+    CompleteFile, DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, SimulatedDisk, SplitMix64,
 };
 
 use crate::trace::{Event, Trace};
@@ -125,9 +125,9 @@ impl Disk for PacedDisk {
         self.disk.read(path)
     }
 
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-        self.note("map", &[]);
-        self.disk.map(path)
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+        self.note("open to read", &[]);
+        self.disk.open_complete(path)
     }
 
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {

@@ -1,0 +1,36 @@
+//! A complete file of a simulated disk, read in parts.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::SimulatedDisk;
+use super::state::{State, crashed};
+use crate::io::disk::{CompleteFile, DiskError};
+
+pub(super) struct SimulatedCompleteFile {
+    pub(super) disk: SimulatedDisk,
+    pub(super) inode: u64,
+    pub(super) length: u64,
+    pub(super) path: PathBuf,
+    pub(super) life: u64,
+}
+
+impl SimulatedCompleteFile {
+    fn part(&self, state: &mut State, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if state.crashed || state.life != self.life {
+            return Err(crashed());
+        }
+        state.read_part(self.inode, &self.path, offset, buffer)
+    }
+}
+
+impl CompleteFile for SimulatedCompleteFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.part(&mut self.disk.state(), offset, buffer)
+            .map_err(|error| DiskError::new("read a part of", &self.path, error))
+    }
+}
