@@ -2,13 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
-use super::SimulatedDisk;
-use super::state::{State, crashed};
+use super::state::{State, crashed, lock};
 use crate::io::disk::{CompleteFile, DiskError};
 
 pub(super) struct SimulatedCompleteFile {
-    pub(super) disk: SimulatedDisk,
+    pub(super) state: Arc<Mutex<State>>,
     pub(super) inode: u64,
     pub(super) length: u64,
     pub(super) path: PathBuf,
@@ -30,7 +30,7 @@ impl CompleteFile for SimulatedCompleteFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
-        self.part(&mut self.disk.state(), offset, buffer)
+        self.part(&mut lock(&self.state), offset, buffer)
             .map_err(|error| DiskError::new("read a part of", &self.path, error))
     }
 }
