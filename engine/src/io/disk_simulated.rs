@@ -19,7 +19,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
@@ -65,13 +65,13 @@ impl SimulatedDisk {
                 corrupt_reads: 0,
                 overlapping_writes: 0,
                 bad_medium: None,
+                part_reads: 0,
             })),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements. Panicking here would hide the message of the first panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        state::lock(&self.state)
     }
 
     /// The number of calls made so far, reads included.
@@ -107,6 +107,11 @@ impl SimulatedDisk {
     /// Makes some reads return flipped bits from now on; `None`: none any more.
     pub fn set_read_corruption(&self, corruption: Option<ReadCorruption>) {
         self.state().read_corruption = corruption;
+    }
+
+    /// The number of reads so far of parts of complete files.
+    pub fn part_reads(&self) -> u64 {
+        self.state().part_reads
     }
 
     /// The number of reads so far that returned flipped bits.
@@ -391,13 +396,14 @@ impl Disk for SimulatedDisk {
     }
 
     fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
-        let disk = self.clone();
+        let shared = Arc::clone(&self.state);
         self.perform("open", path, move |state, fault| {
             State::simple_fault(fault)?;
             let inode = state.file_number(path)?;
             let length = state.inode(inode)?.current.len() as u64;
             let (path, life) = (path.to_path_buf(), state.life);
-            Ok(Arc::new(SimulatedCompleteFile { disk, inode, length, path, life }) as Arc<dyn CompleteFile>)
+            Ok(Arc::new(SimulatedCompleteFile { state: shared, inode, length, path, life })
+                as Arc<dyn CompleteFile>)
         })
     }
 
