@@ -12,23 +12,18 @@
 use std::rc::Rc;
 
 use futures::FutureExt;
-use futures::future::{LocalBoxFuture, Shared, try_join_all};
+use futures::future::try_join_all;
 
+use super::fetches::Blocks;
 use super::state::Shard;
 use crate::error::EngineError;
-use crate::table::{BlockCache, BlockData, MissingBlock, TableError};
+use crate::table::{BlockCache, MissingBlock, TableError};
 
 /// The most blocks that one fetch reads: for a long read always, for others from the fourth attempt on. Their first one reads one, each
 /// later one four times as many.
 const FETCHED_BLOCKS_MAX: usize = 64;
 /// The most bytes of the file that one fetch reads, unless its first block alone is larger.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
-
-/// Blocks with their offsets.
-type Blocks = Rc<[(u64, BlockData)]>;
-
-/// A fetch that several reads may wait for.
-pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Blocks, TableError>>>;
 
 /// The result of [`Shard::attempt`].
 pub enum Attempt<T> {

@@ -18,6 +18,7 @@
 mod cleanup;
 mod cold;
 mod compact;
+mod fetches;
 mod files;
 mod flush;
 mod look_up;

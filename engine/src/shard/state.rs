@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::cold::Fetch;
+use super::fetches::Fetches;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
@@ -50,8 +50,7 @@ pub struct Shard {
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
     pub(super) block_cache: Rc<BlockCache>,
-    /// Fetches under way, by table and offset of the block that was missing.
-    pub(super) fetches: RefCell<HashMap<(u64, u64), Fetch>>,
+    pub(super) fetches: RefCell<Fetches>,
     pub(super) signals: Rc<Signals>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(super) log_task: RefCell<Option<JoinHandle<()>>>,
