@@ -49,8 +49,12 @@ pub trait CompleteFile: Send + Sync {
     /// Fills `buffer` with the bytes from `offset` on, on the calling thread. Error `UnexpectedEof` if the file ends before.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>;
 
-    /// A hint that these bytes will be read soon, so that the system can load them.
-    fn prefetch(&self, _offset: u64, _length: u64) {}
+    /// Reads `length` bytes from `offset` on. A file of a disk does so without holding up the calling thread.
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let mut bytes = vec![0; length].into_boxed_slice();
+        let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+        Box::pin(std::future::ready(outcome))
+    }
 }
 
 /// An exclusive lock against other processes, released on drop.

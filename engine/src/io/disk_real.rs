@@ -21,12 +21,13 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock};
+use super::read_pool::ReadPool;
 
 /// The blocking calls themselves, shared by both variants.
 mod calls {
     use super::{
         Arc, Bytes, CompleteFile, DirectoryEntry, DiskLock, File, FileExt, FileLock, OpenOptions, Path,
-        RealCompleteFile, TryLockError, fs, io,
+        ReadPool, RealCompleteFile, TryLockError, fs, io,
     };
 
     pub fn create_directory(path: &Path) -> io::Result<()> {
@@ -66,10 +67,10 @@ mod calls {
         fs::read(path).map(Bytes::from)
     }
 
-    pub fn open_complete(path: &Path) -> io::Result<Arc<dyn CompleteFile>> {
-        let file = File::open(path)?;
+    pub fn open_complete(path: &Path, reads: Option<ReadPool>) -> io::Result<Arc<dyn CompleteFile>> {
+        let file = Arc::new(File::open(path)?);
         let length = file.metadata()?.len();
-        Ok(Arc::new(RealCompleteFile { file, length, path: path.to_path_buf() }))
+        Ok(Arc::new(RealCompleteFile { file, length, path: path.to_path_buf(), reads }))
     }
 
     pub fn lock(path: &Path) -> io::Result<Box<dyn DiskLock>> {
@@ -97,9 +98,11 @@ mod calls {
 }
 
 struct RealCompleteFile {
-    file: File,
+    file: Arc<File>,
     length: u64,
     path: PathBuf,
+    /// The threads that carry out reads; `None`: the calling thread.
+    reads: Option<ReadPool>,
 }
 
 impl CompleteFile for RealCompleteFile {
@@ -113,11 +116,16 @@ impl CompleteFile for RealCompleteFile {
             .map_err(|error| DiskError::new("read a part of", &self.path, error))
     }
 
-    fn prefetch(&self, offset: u64, length: u64) {
-        if let Some(length) = std::num::NonZeroU64::new(length.min(self.length.saturating_sub(offset))) {
-            // Without the hint, readers only wait longer.
-            let _ = rustix::fs::fadvise(&self.file, offset, Some(length), rustix::fs::Advice::WillNeed);
-        }
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let Some(reads) = &self.reads else {
+            let mut bytes = vec![0; length].into_boxed_slice();
+            let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+            return Box::pin(std::future::ready(outcome));
+        };
+        let read = reads.read(Arc::clone(&self.file), offset, length);
+        Box::pin(
+            async move { read.await.map_err(|error| DiskError::new("read a part of", &self.path, error)) },
+        )
     }
 }
 
@@ -134,6 +142,9 @@ trait Executor: Clone + Send + Sync + 'static {
     where
         T: Send + 'static,
         F: FnOnce(&Path) -> io::Result<T> + Send + 'static;
+
+    /// The threads that read parts of complete files; `None`: the thread that asks for them.
+    fn reads(&self) -> Option<ReadPool>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -147,6 +158,10 @@ impl Executor for CallingThread {
     {
         Box::pin(async move { call(&path).map_err(|error| DiskError::new(operation, &path, error)) })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        None
+    }
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -154,6 +169,7 @@ type Call = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone)]
 struct IoThread {
     calls: Sender<Call>,
+    reads: ReadPool,
 }
 
 impl Executor for IoThread {
@@ -177,6 +193,10 @@ impl Executor for IoThread {
             outcome.map_err(|error| DiskError::new(operation, &path, error))
         })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        Some(self.reads.clone())
+    }
 }
 
 fn run_calls(calls: &Receiver<Call>) {
@@ -197,8 +217,8 @@ impl DirectDisk {
     }
 }
 
-/// Disk calls that one I/O thread performs, in order. Clones share the thread. It stops when the last clone and the last file
-/// opened through it are dropped.
+/// Disk calls that one I/O thread performs, in order, but for reads of parts of complete files, which threads of their own carry out.
+/// Clones share the threads. The I/O thread stops when the last clone and the last file opened through it are dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadedDisk {
     executor: IoThread,
@@ -206,10 +226,10 @@ pub struct ThreadedDisk {
 
 impl ThreadedDisk {
     /// Starts the I/O thread under the given name (shown in `top -H`).
-    pub fn start(name: &str) -> io::Result<Self> {
+    pub fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
         let (calls, queue) = channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
-        Ok(Self { executor: IoThread { calls } })
+        Ok(Self { executor: IoThread { calls, reads } })
     }
 }
 
@@ -306,7 +326,8 @@ macro_rules! implement_disk {
             }
 
             fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
-                self.executor.execute("open", path.to_path_buf(), calls::open_complete)
+                let reads = self.executor.reads();
+                self.executor.execute("open", path.to_path_buf(), |path| calls::open_complete(path, reads))
             }
 
             fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
@@ -349,7 +370,9 @@ mod tests {
             let complete = disk.open_complete(&root.join("renamed")).await.unwrap();
             disk.remove(&root.join("renamed")).await.unwrap();
             assert_eq!(complete.length(), 6);
-            complete.prefetch(4, 100);
+            assert_eq!(*Arc::clone(&complete).read_later(1, 2).await.unwrap(), *b"bc");
+            let behind = Arc::clone(&complete).read_later(5, 2).await.unwrap_err();
+            assert_eq!(behind.kind(), io::ErrorKind::UnexpectedEof);
             let mut part = [0; 3];
             complete.read_at(2, &mut part).unwrap();
             assert_eq!(part, *b"cde", "a file that was removed can still be read");
@@ -371,6 +394,6 @@ mod tests {
 
     #[test]
     fn calls_through_the_io_thread_do_what_they_say() {
-        exercise(&ThreadedDisk::start("io-test").unwrap());
+        exercise(&ThreadedDisk::start("io-test", ReadPool::start(2).unwrap()).unwrap());
     }
 }

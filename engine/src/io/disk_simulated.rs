@@ -65,6 +65,7 @@ impl SimulatedDisk {
                 corrupt_reads: 0,
                 overlapping_writes: 0,
                 bad_medium: None,
+                part_reads: 0,
             })),
         }
     }
@@ -106,6 +107,11 @@ impl SimulatedDisk {
     /// Makes some reads return flipped bits from now on; `None`: none any more.
     pub fn set_read_corruption(&self, corruption: Option<ReadCorruption>) {
         self.state().read_corruption = corruption;
+    }
+
+    /// The number of reads so far of parts of complete files.
+    pub fn part_reads(&self) -> u64 {
+        self.state().part_reads
     }
 
     /// The number of reads so far that returned flipped bits.

@@ -1,7 +1,7 @@
 //! The engine's interface to the outside: disk, time, randomness and background threads.
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
-//! each (`disk_real`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
+//! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
 //! `background`. Every disk call that writes or looks at names is a future, so that a simulation can crash, fail or interleave at each
 //! of them.
 
@@ -13,7 +13,10 @@ mod disk;
 mod disk_real;
 mod disk_simulated;
 mod environment;
+mod part_read;
 mod random;
+mod read_pool;
+mod read_ring;
 mod yield_now;
 
 pub use background::{
@@ -27,4 +30,5 @@ pub use disk_real::{DirectDisk, ThreadedDisk};
 pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
 pub use random::SplitMix64;
+pub use read_pool::ReadPool;
 pub use yield_now::yield_now;

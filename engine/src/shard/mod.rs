@@ -16,7 +16,9 @@
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
 mod cleanup;
+mod cold;
 mod compact;
+mod fetches;
 mod files;
 mod flush;
 mod look_up;
@@ -34,6 +36,7 @@ mod versions;
 mod write;
 
 pub use self::cleanup::Dropped;
+pub use self::cold::{Attempt, ColdRead, MissingBlocks};
 pub use self::look_up::{Lookup, RowRequest};
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 pub use self::state::Shard;

@@ -72,6 +72,7 @@ impl Shard {
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
             block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
+            fetches: RefCell::default(),
             signals: Rc::default(),
             tasks: RefCell::default(),
             log_task: RefCell::default(),

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::fetches::Fetches;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
@@ -49,6 +50,7 @@ pub struct Shard {
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
     pub(super) block_cache: Rc<BlockCache>,
+    pub(super) fetches: RefCell<Fetches>,
     pub(super) signals: Rc<Signals>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(super) log_task: RefCell<Option<JoinHandle<()>>>,

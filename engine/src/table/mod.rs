@@ -24,7 +24,7 @@ mod tests;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::BlockCache;
+pub(crate) use cache::{BlockCache, BlockData, MissingBlock};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;

@@ -10,19 +10,21 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures::future::LocalBoxFuture;
+
 use super::block::{BlockView, SearchResult};
-use super::cache::{BlockCache, BlockData};
+use super::cache::{BlockCache, BlockData, BlockReading, BlockSource, Direction, MissingBlock};
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
     CheckedBlock, FOOTER_BYTES, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION,
     checksum_matches, read_block,
 };
-use super::index::{BlockHandle, Node};
+use super::index::{BlockHandle, BlockPosition, Node};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
-use crate::io::{CompleteFile, Disk};
+use crate::io::{CompleteFile, Disk, DiskError};
 use crate::row::RowRef;
 
 /// An open table.
@@ -63,13 +65,6 @@ impl TableRow {
         };
         RowRef::new(bytes, self.base)
     }
-}
-
-/// The place of a block in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BlockPosition {
-    pub leaf: usize,
-    pub entry: usize,
 }
 
 impl TableReader {
@@ -188,9 +183,13 @@ impl TableReader {
 
     /// The row with exactly this key. Check the filter first.
     #[inline]
-    pub fn get(&self, cache: Option<&BlockCache>, key: &[u8]) -> Result<Option<TableRow>, TableError> {
-        let Some((_, target)) = self.find(key)? else { return Ok(None) };
-        let block = self.block(cache, target)?;
+    pub fn get(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        key: &[u8],
+    ) -> Result<Option<TableRow>, TableError> {
+        let Some((place, target)) = self.find(key)? else { return Ok(None) };
+        let block = self.block(cache, place, target, BlockReading::OF_ONE_ROW)?;
         let view = BlockView::new(&block).ok_or_else(|| self.malformed_block(target))?;
         view.prefetch_keys();
         let found = view.search(key).map_err(|_| self.malformed_block(target))?;
@@ -295,40 +294,146 @@ impl TableReader {
             .unwrap_or(false)
     }
 
-    /// Asks the system to load bytes of the file into memory.
-    pub(super) fn prefetch(&self, offset: u64, length: u64) {
-        self.file.prefetch(offset, length);
-    }
-
     /// A block's body from the cache; else it is read, checked and unpacked.
     #[inline]
     pub(super) fn block(
-        &self,
+        self: &Arc<Self>,
         cache: Option<&BlockCache>,
+        place: BlockPosition,
         target: BlockHandle,
+        reading: BlockReading,
     ) -> Result<BlockData, TableError> {
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
             return Ok(data);
         }
-        self.load_block(cache, target)
+        self.load_block(cache, place, target, reading)
     }
 
     #[cold]
-    fn load_block(&self, cache: Option<&BlockCache>, target: BlockHandle) -> Result<BlockData, TableError> {
-        let length = u64::from(target.length);
-        if target.offset.checked_add(length).is_none_or(|end| end > self.footer.data_bytes) {
-            return Err(self.damaged(target.offset, "the index points outside the data"));
+    fn load_block(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        place: BlockPosition,
+        target: BlockHandle,
+        reading: BlockReading,
+    ) -> Result<BlockData, TableError> {
+        let missing = || MissingBlock { table: Arc::clone(self) as _, place, target, reading };
+        if cache.is_some_and(|cache| !cache.may_read_disk(missing)) {
+            return Err(TableError::NotCached { path: self.path.clone(), offset: target.offset });
         }
-        let bytes = read_part(&*self.file, &self.path, target.offset, length)?;
-        let data: BlockData =
-            match read_block(&bytes).map_err(|reason| self.damaged(target.offset, reason))? {
-                CheckedBlock::InPlace(body) => body.into(),
-                CheckedBlock::Unpacked(body) => body.into(),
-            };
-        if let Some(cache) = cache {
+        self.check_place(target)?;
+        let bytes = read_part(&*self.file, &self.path, target.offset, u64::from(target.length))?;
+        let data = self.unpack(target, &bytes)?;
+        if let Some(cache) = cache.filter(|_| !reading.is_long) {
             cache.insert(self.id, target.offset, Rc::clone(&data));
         }
         Ok(data)
+    }
+
+    fn check_place(&self, target: BlockHandle) -> Result<(), TableError> {
+        let end = target.offset.checked_add(u64::from(target.length));
+        if end.is_some_and(|end| end <= self.footer.data_bytes) {
+            Ok(())
+        } else {
+            Err(self.damaged(target.offset, "the index points outside the data"))
+        }
+    }
+
+    /// Checks and unpacks a block as it is stored.
+    fn unpack(&self, target: BlockHandle, bytes: &[u8]) -> Result<BlockData, TableError> {
+        Ok(match read_block(bytes).map_err(|reason| self.damaged(target.offset, reason))? {
+            CheckedBlock::InPlace(body) => body.into(),
+            CheckedBlock::Unpacked(body) => body.into(),
+        })
+    }
+
+    /// The block at `place` and up to `count - 1` blocks behind it in the direction of a read, together at most `bytes_max` but for the
+    /// first: they are adjacent in the file. In the order of the file.
+    fn run_of_blocks(
+        &self,
+        missing: &MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> Result<Vec<BlockHandle>, TableError> {
+        self.check_place(missing.target)?;
+        let mut run = vec![missing.target];
+        let mut place = missing.place;
+        let mut bytes = u64::from(missing.target.length);
+        while run.len() < count {
+            let next = match missing.reading.direction {
+                Direction::Nowhere => None,
+                Direction::Forwards => self.block_after(Some(place))?,
+                Direction::Backwards => self.block_before(Some(place))?,
+            };
+            let Some((next_place, target)) = next else { break };
+            self.check_place(target)?;
+            bytes += u64::from(target.length);
+            if bytes > bytes_max {
+                break;
+            }
+            run.push(target);
+            place = next_place;
+        }
+        if missing.reading.direction == Direction::Backwards {
+            run.reverse();
+        }
+        Ok(run)
+    }
+
+    /// Reads the run of a missing block. Blocks ahead that cannot be read are left out: the read may not need them.
+    async fn fetch_run(
+        &self,
+        missing: &MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> Result<Vec<(u64, BlockData)>, TableError> {
+        let mut run = self.run_of_blocks(missing, count, bytes_max)?;
+        let bytes = match self.read_run(&run).await {
+            Err(_) if run.len() > 1 => {
+                run = vec![missing.target];
+                self.read_run(&run).await?
+            }
+            read => read?,
+        };
+        let start = run.first().map_or(missing.target.offset, |first| first.offset);
+        let mut blocks = Vec::with_capacity(run.len());
+        for target in run {
+            let from = (target.offset - start) as usize;
+            let Some(stored) = bytes.get(from..from + target.length as usize) else {
+                return Err(broken!("adjacent blocks lie in the bytes that were read").into());
+            };
+            match self.unpack(target, stored) {
+                Ok(data) => blocks.push((target.offset, data)),
+                Err(error) if target == missing.target => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Reads adjacent blocks as they are stored.
+    async fn read_run(&self, run: &[BlockHandle]) -> Result<Box<[u8]>, TableError> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            return Err(broken!("a run of blocks has the block that was missing").into());
+        };
+        let length = last.offset + u64::from(last.length) - first.offset;
+        let bytes = Arc::clone(&self.file).read_later(first.offset, length as usize).await;
+        bytes.map_err(|error| cut_short(error, &self.path, first.offset))
+    }
+}
+
+impl BlockSource for TableReader {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        missing: &'a MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> LocalBoxFuture<'a, Result<Vec<(u64, BlockData)>, TableError>> {
+        Box::pin(self.fetch_run(missing, count, bytes_max))
     }
 }
 
@@ -344,11 +449,16 @@ fn read_part(
         return Err(TableError::damaged(path, offset, "a part of the table lies outside the file"));
     };
     let mut bytes = vec![0; length].into_boxed_slice();
-    file.read_at(offset, &mut bytes).map_err(|error| match error.kind() {
+    file.read_at(offset, &mut bytes).map_err(|error| cut_short(error, path, offset))?;
+    Ok(bytes)
+}
+
+/// The error of a failed read. A file that ends before is damaged.
+fn cut_short(error: DiskError, path: &Path, offset: u64) -> TableError {
+    match error.kind() {
         io::ErrorKind::UnexpectedEof => TableError::damaged(path, offset, "the file ends before"),
         _ => error.into(),
-    })?;
-    Ok(bytes)
+    }
 }
 
 fn load_section(file: &dyn CompleteFile, path: &Path, section: &Section) -> Result<Box<[u8]>, TableError> {

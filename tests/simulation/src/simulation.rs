@@ -120,7 +120,8 @@ fn config(plan: &Plan, index: usize) -> Config {
         memtable_bytes: 256 << 10,
         commit_log_segment_bytes: 64 << 10,
         commit_log_total_bytes: 256 << 10,
-        block_cache_bytes: 256 << 10,
+        // None, too little, enough: on one node reads fetch all their blocks from the disk, on another some.
+        block_cache_bytes: [0, 8 << 10, 256 << 10][index % 3],
         compaction_bytes_per_second: 0,
         stream_throughput_bytes_per_second: plan.stream_bytes_per_second,
         stream_piece_bytes: 512,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::state::{State, crashed, lock};
-use crate::io::disk::{CompleteFile, DiskError};
+use crate::io::disk::{CompleteFile, DiskError, DiskFuture};
+use crate::io::yield_now::yield_now;
 
 pub(super) struct SimulatedCompleteFile {
     pub(super) state: Arc<Mutex<State>>,
@@ -20,6 +21,7 @@ impl SimulatedCompleteFile {
         if state.crashed || state.life != self.life {
             return Err(crashed());
         }
+        state.part_reads += 1;
         state.read_part(self.inode, &self.path, offset, buffer)
     }
 }
@@ -32,5 +34,17 @@ impl CompleteFile for SimulatedCompleteFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
         self.part(&mut lock(&self.state), offset, buffer)
             .map_err(|error| DiskError::new("read a part of", &self.path, error))
+    }
+
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        Box::pin(async move {
+            let yields = lock(&self.state).random.below(3);
+            for _ in 0..yields {
+                yield_now().await;
+            }
+            let mut bytes = vec![0; length].into_boxed_slice();
+            self.read_at(offset, &mut bytes)?;
+            Ok(bytes)
+        })
     }
 }

@@ -115,6 +115,13 @@ pub(super) struct State {
     pub(super) overlapping_writes: u64,
     /// Files that cannot be read.
     pub(super) bad_medium: Option<BadMedium>,
+    pub(super) part_reads: u64,
+}
+
+/// Locks the state of a disk.
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // The state is consistent between statements. Panicking here would hide the message of the first panic.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks the state of a disk.
