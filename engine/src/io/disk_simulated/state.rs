@@ -124,11 +124,6 @@ pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks the state of a disk.
-pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // The state is consistent between statements. Panicking here would hide the message of the first panic.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
