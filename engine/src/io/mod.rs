@@ -14,6 +14,7 @@ mod disk_simulated;
 mod environment;
 mod mapping;
 mod random;
+mod two_copies;
 mod yield_now;
 
 pub use background::{
@@ -24,7 +25,8 @@ pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
 pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
 pub use disk_real::{DirectDisk, ThreadedDisk};
-pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
+pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
 pub use random::SplitMix64;
+pub use two_copies::{Defect, LoadError, Newest, ReplaceError, TwoCopies, Unusable};
 pub use yield_now::yield_now;
