@@ -14,6 +14,8 @@ pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
+#[cfg(test)]
+mod lost_files;
 pub mod serve;
 
 use std::io;
@@ -83,7 +85,7 @@ impl Node {
         let lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", data_dir.clone()))?;
         let disk = Arc::new(ThreadedDisk::start("disk-node").map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
-        let identity = futures::executor::block_on(Identity::load_or_store(&files, config.shards, || {
+        let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
