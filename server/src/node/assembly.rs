@@ -48,7 +48,7 @@ use crate::node::error::StartError;
 use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
 use crate::shard::engine_options::engine_tables;
 use crate::shard::metrics::ShardMetrics;
-use crate::shard::snapshots;
+use crate::shard::snapshots::{self, LastSnapshot};
 use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
 
@@ -147,6 +147,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         files,
         has_catalog,
         private_tables: private_tables().into_iter().map(|(id, _)| id).chain([log_store::TABLE.0]).collect(),
+        last_snapshot: LastSnapshot::default(),
         connections: AtomicUsize::new(0),
         config,
     });

@@ -31,6 +31,7 @@ use uuid::Uuid;
 
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
+use super::snapshots::LastSnapshot;
 use super::status_table::{ServingState, StatusTable};
 use crate::config::Config;
 use crate::files::node_files::NodeFiles;
@@ -96,6 +97,7 @@ pub struct NodeShared {
     pub has_catalog: bool,
     /// The engine tables in which the node keeps rows of its own.
     pub private_tables: BTreeSet<TableId>,
+    pub last_snapshot: LastSnapshot,
     /// Number of open connections of clients.
     pub connections: AtomicUsize,
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,22 +73,38 @@ pub struct ListedSnapshot {
     pub bytes: u64,
 }
 
+/// The time of the last snapshot that the node has planned, in milliseconds since the epoch.
+#[derive(Debug, Default)]
+pub struct LastSnapshot(AtomicI64);
+
+impl LastSnapshot {
+    /// The present time, or a later one that no snapshot has: two snapshots of a table have different names.
+    fn next_millis(&self, now_micros: i64) -> i64 {
+        let next = |last: i64| now_micros.div_euclid(1_000).max(last.saturating_add(1));
+        next(self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last))).unwrap_or_else(|last| last))
+    }
+}
+
+/// Whether a snapshot precedes the drop or the truncation of a table.
+pub fn is_wanted(config: &Config, table: &Table) -> bool {
+    config.auto_snapshot
+        && table.options.allow_auto_snapshot
+        && !system_keyspaces::is_system(&table.keyspace)
+}
+
 /// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if there is to be none.
 pub fn plan(
-    config: &Config,
+    context: &ShardContext,
     keyspace: &Keyspace,
     table: &Table,
     occasion: Occasion,
-    now_micros: i64,
 ) -> Option<SnapshotPlan> {
-    let is_wanted = config.auto_snapshot
-        && table.options.allow_auto_snapshot
-        && !system_keyspaces::is_system(&keyspace.name);
-    is_wanted.then(|| {
-        let now_millis = now_micros.div_euclid(1_000);
-        let expires_at = config
-            .auto_snapshot_ttl
-            .map(|ttl| format_timestamp(now_millis.saturating_add(i64::from(ttl.seconds()) * 1_000)));
+    let config = &context.node.config;
+    is_wanted(config, table).then(|| {
+        let now_millis = context.node.last_snapshot.next_millis(context.clock.now_micros());
+        let expires_at = config.auto_snapshot_ttl.map(|ttl| {
+            format_timestamp(now_millis.saturating_add(i64::from(ttl.seconds()) * 1_000))
+        });
         SnapshotPlan {
             name: format!("{}-{now_millis}-{}", occasion.prefix(), table.name),
             schema: snapshot_schema(keyspace, table),

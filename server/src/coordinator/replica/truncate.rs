@@ -91,5 +91,5 @@ fn snapshot_plan(context: &ShardContext, table: TableId) -> Option<SnapshotPlan>
     let view = context.catalog_view();
     let table = view.table(table)?;
     let keyspace = view.catalog.keyspace(&table.keyspace)?;
-    snapshots::plan(&context.node.config, keyspace, table, Occasion::Truncate, context.clock.now_micros())
+    snapshots::plan(context, keyspace, table, Occasion::Truncate)
 }
