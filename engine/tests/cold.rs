@@ -1,5 +1,7 @@
 //! Reads without a wait of the shard's thread: a read is attempted without the disk, what is missing is fetched, and it is attempted again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::cell::Cell;

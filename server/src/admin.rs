@@ -1,6 +1,7 @@
 //! The operations of operators over HTTP, executed on the shards of a running node.
 
 mod cluster;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,7 +16,9 @@ use uuid::Uuid;
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{EngineGauges, render};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, UnknownTableReport,
+};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::status_table::ServingState;
@@ -221,7 +224,9 @@ impl Admin for NodeAdmin {
                 })
                 .await
                 .unwrap_or_default();
+            let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let gauges = EngineGauges {
+                unknown_tables: unknown.len() as u64,
                 memtable_bytes: shards.iter().map(|(bytes, _)| *bytes as u64).sum(),
                 commit_log_bytes: shards.iter().map(|(_, bytes)| bytes).sum(),
                 tables: self.reports(None).await.unwrap_or_default(),
@@ -345,6 +350,14 @@ impl Admin for NodeAdmin {
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        self.snapshot_reports().boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        self.unknown_table_reports().boxed()
     }
 
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {

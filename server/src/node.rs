@@ -14,6 +14,8 @@ pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
+#[cfg(test)]
+mod lost_files;
 pub mod serve;
 
 use std::io;
@@ -87,7 +89,7 @@ impl Node {
         let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
         let disk = Arc::new(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
-        let identity = futures::executor::block_on(Identity::load_or_store(&files, config.shards, || {
+        let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));

@@ -9,6 +9,7 @@
 //!   [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod at_rest;
 mod complete_file;
 mod corruption;
 mod fault;
@@ -32,6 +33,9 @@ use super::yield_now::yield_now;
 
 pub use self::corruption::{Persistence, ReadCorruption};
 pub use self::fault::{CrashStyle, Fault};
+
+/// Files by path, with their contents.
+pub type FileContents = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
@@ -409,13 +413,17 @@ impl Disk for SimulatedDisk {
 
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
         let disk = self.clone();
-        self.perform("lock", path, move |state, fault| {
+        let locked = self.perform("lock", path, move |state, fault| {
             State::simple_fault(fault)?;
             state.require_parent(path)?;
             if !state.locks.insert(path.to_path_buf()) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let life = state.life;
+            Ok(state.life)
+        });
+        // The lock is made outside of the call: if the disk crashes in it, the lock is dropped, which needs the state.
+        Box::pin(async move {
+            let life = locked.await?;
             Ok(Box::new(SimulatedLock { disk, path: path.to_path_buf(), life }) as Box<dyn DiskLock>)
         })
     }

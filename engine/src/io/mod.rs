@@ -17,6 +17,7 @@ mod part_read;
 mod random;
 mod read_pool;
 mod read_ring;
+mod two_copies;
 mod yield_now;
 
 pub use background::{
@@ -27,8 +28,9 @@ pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
 pub use disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock};
 pub use disk_real::{DirectDisk, ThreadedDisk};
-pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
+pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
 pub use random::SplitMix64;
 pub use read_pool::ReadPool;
+pub use two_copies::{Defect, LoadError, Newest, ReplaceError, TwoCopies, Unusable};
 pub use yield_now::yield_now;

@@ -1,5 +1,5 @@
 //! Reads of parts of files beside a shard's thread, so that a read from the disk holds up neither the shard nor other reads: through the
-//! kernel's io_uring where it is permitted ([`super::read_ring`]), else by threads that each carry out one read at a time.
+//! kernel's `io_uring` where it is permitted ([`super::read_ring`]), else by threads that each carry out one read at a time.
 #![allow(clippy::disallowed_methods, reason = "this is a place that starts threads for reads")]
 
 use std::fs::File;
@@ -27,7 +27,7 @@ enum Carrier {
 }
 
 impl ReadPool {
-    /// Reads through io_uring, or, where it is not there or not permitted, by `threads` threads (at least one).
+    /// Reads through `io_uring`, or, where it is not there or not permitted, by `threads` threads (at least one).
     pub fn start(threads: usize) -> io::Result<Self> {
         Self::ring().or_else(|error| {
             tracing::debug!(%error, threads, "io_uring cannot be used; threads read from the disk instead");
@@ -35,7 +35,7 @@ impl ReadPool {
         })
     }
 
-    /// Reads through io_uring.
+    /// Reads through `io_uring`.
     pub fn ring() -> io::Result<Self> {
         Ok(Self { carrier: Carrier::Ring(ReadRing::start()?) })
     }

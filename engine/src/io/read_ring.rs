@@ -1,4 +1,4 @@
-//! Reads of parts of files through the kernel's io_uring: one thread keeps many of them on their way to the device at once.
+//! Reads of parts of files through the kernel's `io_uring`: one thread keeps many of them on their way to the device at once.
 //!
 //! 1. A reader puts its read into the queue and rings the bell (an eventfd) if the thread sleeps.
 //! 2. The thread moves reads from the queue into the ring, up to `DEPTH`, and sleeps until the kernel has finished one or the bell rings:
@@ -71,7 +71,7 @@ impl Drop for ReadRing {
 }
 
 impl ReadRing {
-    /// Starts the thread. An error if the kernel has no io_uring, or does not permit it.
+    /// Starts the thread. An error if the kernel has no `io_uring`, or does not permit it.
     pub fn start() -> io::Result<Self> {
         let ring = IoUring::new(ENTRIES)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC)?;

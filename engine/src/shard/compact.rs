@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::files::discard_file;
+use super::edit::Edited;
+use super::files::{discard_output, give_name};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, CompactionTask, DroppedRanges, RateLimiter};
@@ -104,7 +105,7 @@ impl Shard {
         };
         if outcome.is_err() && self.failure.borrow().is_none() {
             for generation in first..first + count {
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_output(&self.environment, table, generation, false).await;
             }
         }
         let readers = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
@@ -158,7 +159,7 @@ impl Shard {
             dropped: DroppedRanges::default(),
             purge,
             outputs: (0..generation_count)
-                .map(|index| (first_generation + index, table.path(first_generation + index)))
+                .map(|index| (first_generation + index, table.temporary_path(first_generation + index)))
                 .collect(),
             max_output_bytes: choice.max_output_bytes,
             file_options: options.writer.clone(),
@@ -176,6 +177,7 @@ impl Shard {
         let mut opened: Vec<(ManifestFile, Arc<TableReader>)> = Vec::new();
         for &generation in generations {
             let path = table.path(generation);
+            give_name(&self.environment, table, generation).await?;
             let reader = TableReader::open_file(&*self.environment.disk, &path, generation).await?;
             let created_seconds = self.environment.clock.now_seconds();
             opened.push((ManifestFile { generation, level: choice.output_level, created_seconds }, reader));
@@ -191,25 +193,28 @@ impl Shard {
             // The table was truncated or dropped meanwhile.
             drop(manifest);
             for (file, _) in opened {
-                discard_file(&self.environment, &table.path(file.generation)).await;
+                discard_output(&self.environment, table, file.generation, false).await;
             }
             return Ok(());
         };
         entry.files.retain(|file| !is_input(file.generation));
         entry.files.extend(opened.iter().map(|(file, _)| *file));
+        entry.obsolete.extend(busy.files.iter().map(|file| file.place.generation));
         if !generations.is_empty() {
             self.environment.disk.sync_directory(&table.directory).await?;
         }
-        self.replace_manifest(&mut manifest, changed).await?;
+        let edited = Edited { table: table.id, released_memtables: 0 };
+        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
         for (file, reader) in opened {
             table.add_file(LiveFile::new(file, reader));
         }
         drop(manifest);
         self.retire_files(busy.files.iter());
-        for file in &busy.files {
-            discard_file(&self.environment, &table.path(file.place.generation)).await;
+        for generation in generations {
+            discard_output(&self.environment, table, *generation, true).await;
         }
+        self.remove_obsolete_files(table, busy.files.iter().map(|file| file.place.generation)).await;
         Ok(())
     }
 }

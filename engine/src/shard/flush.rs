@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::files::discard_file;
+use super::edit::Edited;
+use super::files::{discard_output, give_name};
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::compaction::RateLimiter;
@@ -29,8 +30,8 @@ const BYTES_PER_SECOND: u64 = 256 << 20;
 /// Bytes written between two checks of the rate.
 const BYTES_PER_TURN: u64 = 64 << 10;
 
-/// Writes a frozen memtable to the file of this generation; `None` if the memtable is empty. The rate is not limited while
-/// `hurries` is true.
+/// Writes a frozen memtable to the file of this generation, which is not installed yet; `None` if the memtable is empty. The rate is
+/// not limited while `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
     table: &TableState,
@@ -41,15 +42,15 @@ pub(super) async fn build_table(
     if memtable.is_empty() {
         return Ok(None);
     }
-    let path = table.path(generation);
     let options = table.options.borrow().writer.clone();
-    let target = path.clone();
+    let target = table.temporary_path(generation);
     run_in_background(&*environment.background, JobKind::Soon, move |context| {
         Box::pin(write_memtable(context, memtable, target, options, hurries))
     })
     .await??;
+    give_name(environment, table, generation).await?;
     environment.disk.sync_directory(&table.directory).await?;
-    Ok(Some(TableReader::open_file(&*environment.disk, &path, generation).await?))
+    Ok(Some(TableReader::open_file(&*environment.disk, &table.path(generation), generation).await?))
 }
 
 async fn write_memtable(
@@ -128,8 +129,15 @@ impl Shard {
         };
         loop {
             let space = self.signals.space.notified();
-            // A dropped table has no data to wait for.
-            let Ok(table) = self.table(id) else { return Ok(()) };
+            let Ok(table) = self.table(id) else {
+                // A drop that is under way may fail, and the table comes back.
+                drop(self.manifest.lock().await);
+                if self.table(id).is_ok() {
+                    continue;
+                }
+                // A dropped table has no data to wait for.
+                return Ok(());
+            };
             if newest.upgrade().is_none_or(|memtable| !table.has_memtable(&memtable)) {
                 return Ok(());
             }
@@ -164,7 +172,7 @@ impl Shard {
             (Ok(reader), Some(entry)) => (reader, entry),
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_output(&self.environment, table, generation, false).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
@@ -174,9 +182,10 @@ impl Shard {
         if reader.is_some() {
             entry.files.push(place);
         }
-        if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
+        let edited = Edited { table: table.id, released_memtables: 1 };
+        if let Err(error) = self.replace_manifest(&mut manifest, changed, Some(edited)).await {
             if self.failure.borrow().is_none() {
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_output(&self.environment, table, generation, false).await;
             }
             return Err(error);
         }
@@ -186,6 +195,7 @@ impl Shard {
         self.release_memtables(table, 1);
         drop(manifest);
         self.discard_log();
+        discard_output(&self.environment, table, generation, true).await;
         self.signals.compaction_wanted.notify_one();
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::quarantine::Quarantine;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::CompactionOptions;
 use crate::table::TableOptions as FileOptions;
@@ -11,6 +12,8 @@ use crate::table::TableOptions as FileOptions;
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
+    /// Where what the shard does not know is moved at a start.
+    pub quarantine: Quarantine,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     pub commit_log: CommitLogOptions,
@@ -25,8 +28,10 @@ pub struct ShardOptions {
 impl ShardOptions {
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
         Self {
-            directory: directory.into(),
+            quarantine: Quarantine::within(&directory),
+            directory,
             memtable_bytes_max: 256 << 20,
             commit_log: CommitLogOptions::default(),
             commit_log_bytes_max: 1 << 30,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::lock::Mutex;
 
+use super::names::{file_name, temporary_name};
 use super::options::{TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
 use crate::compaction::TableSummary;
@@ -39,6 +40,9 @@ pub(super) struct TableState {
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
     pub is_logged: Cell<bool>,
+    /// The end of the log when the table was created, or recovered without any record of it in the log. `None`: the log may have older
+    /// records of it.
+    pub logged_since: Cell<Option<LogPosition>>,
     pub active: RefCell<Rc<SharedMemtable>>,
     /// Oldest first.
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
@@ -51,11 +55,6 @@ pub(super) struct TableState {
 /// The directory of a table's files.
 pub(super) fn table_directory(shard: &Path, id: TableId) -> PathBuf {
     shard.join("tables").join(id.to_string())
-}
-
-/// The name of a table file.
-pub(super) fn file_name(generation: u64) -> String {
-    format!("{generation:010}-data.sst")
 }
 
 impl LiveFile {
@@ -72,6 +71,7 @@ impl TableState {
             is_logged: Cell::new(options.is_logged),
             options: RefCell::new(options),
             is_configured: Cell::new(is_configured),
+            logged_since: Cell::new(None),
             active: RefCell::default(),
             frozen: RefCell::default(),
             files: RefCell::default(),
@@ -81,6 +81,11 @@ impl TableState {
 
     pub fn path(&self, generation: u64) -> PathBuf {
         self.directory.join(file_name(generation))
+    }
+
+    /// The path of a file that is being written.
+    pub fn temporary_path(&self, generation: u64) -> PathBuf {
+        self.directory.join(temporary_name(generation))
     }
 
     pub fn configure(&self, options: TableOptions) {
@@ -135,12 +140,21 @@ impl TableState {
 
     /// The lowest log position that a memtable needs.
     pub fn lowest_position(&self) -> Option<LogPosition> {
-        let mut lowest: Option<LogPosition> = None;
-        self.for_each_memtable(|memtable| {
-            let position = memtable.read(crate::memtable::Memtable::lowest_position);
-            lowest = lowest.into_iter().chain(position).min();
-        });
-        lowest
+        self.lowest_position_behind(0)
+    }
+
+    /// The lowest log position that a memtable needs, the `frozen_count` oldest frozen ones left out.
+    pub fn lowest_position_behind(&self, frozen_count: usize) -> Option<LogPosition> {
+        let of_memtable =
+            |memtable: &SharedMemtable| memtable.read(crate::memtable::Memtable::lowest_position);
+        let frozen = self.frozen.borrow();
+        let positions = frozen.iter().skip(frozen_count).map(|frozen| of_memtable(&frozen.memtable));
+        positions.chain([of_memtable(&self.active.borrow())]).flatten().min()
+    }
+
+    /// Whether there are no rows in memory.
+    pub fn has_empty_memtables(&self) -> bool {
+        self.newest_memtable().is_none()
     }
 
     pub fn active_bytes(&self) -> usize {

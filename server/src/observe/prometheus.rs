@@ -19,13 +19,15 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct EngineGauges {
     pub memtable_bytes: u64,
     pub commit_log_bytes: u64,
+    /// Tables that the schema does not name.
+    pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
 }
 
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 11] = [
+const COUNTERS: [CounterFamily; 13] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -55,6 +57,14 @@ const COUNTERS: [CounterFamily; 11] = [
         "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
     ),
+    (
+        "helenus_auto_snapshots_total",
+        "Snapshots that were taken before a table was dropped or truncated.",
+        |shard| &shard.auto_snapshots,
+    ),
+    ("helenus_snapshots_expired_total", "Snapshots that were removed because they had expired.", |shard| {
+        &shard.snapshots_expired
+    }),
 ];
 
 /// Counters of the whole node.
@@ -139,6 +149,8 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
+    text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {
         text.family(name, "gauge", help);
         for table in &engine.tables {
@@ -245,7 +257,8 @@ mod tests {
             disk_bytes: 4096,
             ..TableReport::default()
         };
-        let engine = EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, tables: vec![table] };
+        let engine =
+            EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, unknown_tables: 1, tables: vec![table] };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");

@@ -200,6 +200,17 @@ async fn run_load(world: &Rc<World>) {
     }
     read_everything(world).await;
     converge(world, &convergence::tables(world), "reads at ALL").await;
+    quarantine_is_empty(world);
+}
+
+/// Checks that no start has found anything that it did not know: crashes and failing disks leave nothing of the kind.
+fn quarantine_is_empty(world: &World) {
+    for machine in &world.machines {
+        let quarantine = machine.config.data_dir.join("quarantine");
+        if let Some(path) = machine.disk.files().into_keys().find(|path| path.starts_with(&quarantine)) {
+            return world.violation(format!("n{} has quarantined {}", machine.index, path.display()));
+        }
+    }
 }
 
 /// Reads every table at ALL, so that differing replicas are repaired.

@@ -124,7 +124,6 @@ pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
