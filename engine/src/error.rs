@@ -32,6 +32,17 @@ pub enum EngineError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Background(#[from] BackgroundError),
+    #[error(
+        "the commit log in {} begins with segment {first}, and segment {segment} is needed too: acknowledged writes are missing; restore \
+         the segment",
+        directory.display()
+    )]
+    MissingLog { directory: PathBuf, segment: u64, first: u64 },
+    #[error(
+        "{} is unknown to the manifest and could not be moved to {}: {source}; it was not removed",
+        path.display(), to.display()
+    )]
+    Quarantine { path: PathBuf, to: PathBuf, source: DiskError },
     #[error("the shard refuses writes after a failure whose outcome is unknown: {0}")]
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]

@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use helenus_engine::{
 };
 
 use support::{
-    DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open, open_with, put,
-    read_all, request, run_local, small_options, table_options,
+    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open, open_with, put, read_all,
+    request, run_local, small_options, table_options,
 };
 
 #[test]
@@ -387,21 +386,6 @@ fn in_periodic_mode_writes_are_acknowledged_at_once_and_kept_by_close() {
     run_local(async {
         let shard = open_with(&disk, options).await;
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 1);
-    });
-}
-
-#[test]
-fn files_of_no_use_are_removed_at_the_start() {
-    let disk = SimulatedDisk::new(1);
-    run_local(async {
-        let shard = open(&disk).await;
-        apply(&shard, &put(1, 1, 1, b"value"));
-        shard.close().await.unwrap();
-        let stray = Path::new(DIRECTORY).join("tables").join(TABLE.to_string()).join("0000000099-data.sst");
-        disk.create(&stray).await.unwrap();
-        drop(shard);
-        open(&disk).await;
-        assert!(disk.length(&stray).await.is_err());
     });
 }
 

@@ -1,6 +1,7 @@
 //! The operations of operators over HTTP, executed on the shards of a running node.
 
 mod cluster;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,7 +17,10 @@ use uuid::Uuid;
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{EngineGauges, render};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport};
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport, SnapshotReport,
+    UnknownTableReport,
+};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::status_table::ServingState;
@@ -233,10 +237,12 @@ impl Admin for NodeAdmin {
                 })
                 .await
                 .unwrap_or_default();
+            let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let gauges = EngineGauges {
                 memtable_bytes: shards.iter().map(|(bytes, ..)| *bytes as u64).sum(),
                 commit_log_bytes: shards.iter().map(|(_, bytes, _)| bytes).sum(),
                 compactions: shards.iter().map(|(.., compactions)| *compactions).sum(),
+                unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)
@@ -358,6 +364,14 @@ impl Admin for NodeAdmin {
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        self.snapshot_reports().boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        self.unknown_table_reports().boxed()
     }
 
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod applying;
 pub(crate) mod departure;
+pub(crate) mod drops;
 pub mod failure;
 pub(crate) mod join;
 pub mod liveness;
@@ -17,6 +18,7 @@ pub(crate) mod raft;
 pub(crate) mod schema;
 pub(crate) mod start;
 pub mod stored;
+pub(crate) mod unknown_tables;
 mod voters;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
+mod period;
 mod sample;
 mod setting;
 mod settings;
@@ -15,6 +16,7 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
+pub use self::period::Period;
 pub use self::sample::sample;
 use self::setting::Alias;
 use self::settings::SETTINGS;

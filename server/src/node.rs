@@ -15,6 +15,8 @@ pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
+#[cfg(test)]
+mod lost_files;
 pub mod serve;
 
 use std::io;
@@ -27,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{BackgroundPool, Clock, Environment, ReadPool, RealClock, ThreadedDisk};
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
@@ -51,6 +53,9 @@ use crate::node::error::StartError;
 use crate::observe::http::{self, HttpServer};
 use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
 use crate::shard::status_table::ServingState;
+
+/// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
+const READ_THREADS: usize = 16;
 
 /// A running node.
 pub struct Node {
@@ -87,9 +92,10 @@ impl Node {
         for warning in checks::warnings(&machine, &config) {
             tracing::warn!("{warning}");
         }
-        let disk = Arc::new(ThreadedDisk::start("disk-node").map_err(StartError::Thread)?);
+        let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
+        let disk = Arc::new(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
-        let identity = futures::executor::block_on(Identity::load_or_store(&files, config.shards, || {
+        let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -377,7 +383,7 @@ fn run_shard(
 fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"))?),
+        disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: clock.clone(),
     };

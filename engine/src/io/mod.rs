@@ -1,8 +1,9 @@
 //! The engine's interface to the outside: disk, time, randomness and background threads.
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
-//! each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
-//! `background`. Every disk call is a future, so that a simulation can crash, fail or interleave at each of them.
+//! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
+//! `background`. Every disk call that writes or looks at names is a future, so that a simulation can crash, fail or interleave at each
+//! of them.
 
 mod background;
 mod background_real;
@@ -12,8 +13,11 @@ mod disk;
 mod disk_real;
 mod disk_simulated;
 mod environment;
-mod mapping;
+mod part_read;
 mod random;
+mod read_pool;
+mod read_ring;
+mod two_copies;
 mod yield_now;
 
 pub use background::{
@@ -22,9 +26,11 @@ pub use background::{
 pub use background_real::BackgroundPool;
 pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
-pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
+pub use disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock};
 pub use disk_real::{DirectDisk, ThreadedDisk};
-pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
+pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
 pub use random::SplitMix64;
+pub use read_pool::ReadPool;
+pub use two_copies::{Defect, LoadError, Newest, ReplaceError, TwoCopies, Unusable};
 pub use yield_now::yield_now;

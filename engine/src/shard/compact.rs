@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::compaction_failures::Subject;
-use super::files::discard_file;
+use super::edit::Edited;
+use super::files::{discard_output, give_name};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{
@@ -18,7 +19,7 @@ use crate::compaction::{
 use crate::error::EngineError;
 use crate::invariant::{broken, invariant};
 use crate::io::{JobKind, run_in_background};
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::{ROW_BYTES_MAX, TableReader};
@@ -234,8 +235,9 @@ impl Shard {
         dropped: DroppedRanges,
     ) -> Result<(), EngineError> {
         let directory = self.directories.choose(&self.environment.disk).await;
-        let names = self.reserve_outputs(table, merge, &busy.files, directory);
-        let mut task = self.compaction_task(table, merge, &busy.files, names.clone());
+        let reserved = self.reserve_outputs(merge, &busy.files, directory);
+        let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();
+        let mut task = self.compaction_task(table, merge, &busy.files, names);
         task.dropped = dropped;
         let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move { task.run(context).await })
@@ -247,8 +249,8 @@ impl Shard {
             Err(error) => Err(error.into()),
         };
         if outcome.is_err() && self.failure.borrow().is_none() {
-            for (_, path) in names {
-                discard_file(&self.environment, &path).await;
+            for id in reserved {
+                discard_output(&self.environment, table, id, false).await;
             }
         }
         self.let_go(busy).await;
@@ -268,14 +270,8 @@ impl Shard {
         }
     }
 
-    /// Reserves generations, as many as the outputs can need, and their paths.
-    fn reserve_outputs(
-        &self,
-        table: &TableState,
-        merge: &Merge,
-        inputs: &[Rc<LiveFile>],
-        directory: u32,
-    ) -> OutputNames {
+    /// Reserves as many files as the outputs can need.
+    fn reserve_outputs(&self, merge: &Merge, inputs: &[Rc<LiveFile>], directory: u32) -> Vec<FileId> {
         let sum = |of: fn(&LiveFile) -> u64| inputs.iter().map(|file| of(file)).sum::<u64>();
         let partitions = sum(|file| {
             let statistics = file.reader.statistics();
@@ -291,7 +287,7 @@ impl Shard {
         let first = self.next_generation.get();
         let end = first + of_split + of_rows;
         self.next_generation.set(end);
-        (first..end).map(|generation| (generation, table.path(directory, generation))).collect()
+        (first..end).map(|generation| FileId { generation, directory }).collect()
     }
 
     fn compaction_task(
@@ -348,12 +344,13 @@ impl Shard {
         let output_count = outputs.len();
         let mut successors = Vec::with_capacity(output_count);
         for output in outputs {
-            let generation = output.generation;
-            let path = table.path(directory, generation);
-            let reader = TableReader::open_file(&*self.environment.disk, &path, generation).await?;
+            let id = FileId { generation: output.generation, directory };
+            give_name(&self.environment, table, id).await?;
+            let reader =
+                TableReader::open_file(&*self.environment.disk, &table.path(id), id.generation).await?;
             // Parts of a row overlap each other, so they belong to the level where tables may.
             let level = if output.is_part { 0 } else { merge.output_level };
-            let place = ManifestFile { generation, level, created_seconds, directory };
+            let place = ManifestFile::new(id, level, created_seconds, &reader);
             successors.push(Successor { place, reader, output: Some(output) });
         }
         if output_count > 0 {
@@ -391,33 +388,38 @@ impl Shard {
         let Some(entry) = entry else {
             drop(manifest);
             for successor in successors.iter().filter(|successor| successor.output.is_some()) {
-                discard_file(&self.environment, &table.path_of(&successor.place)).await;
+                discard_output(&self.environment, table, successor.place.id(), false).await;
             }
             return Ok(false);
         };
+        let stays = |generation: u64| successors.iter().any(|it| it.place.generation == generation);
         entry.files.retain(|file| !is_input(file.generation));
         entry.files.extend(successors.iter().map(|successor| successor.place));
-        self.replace_manifest(&mut manifest, changed).await?;
+        let gone: Vec<Rc<LiveFile>> =
+            busy.files.iter().filter(|file| !stays(file.place.generation)).cloned().collect();
+        entry.obsolete.extend(gone.iter().map(|file| file.place.id()));
+        let edited = Edited { table: table.id, released_memtables: 0 };
+        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
-        let mut kept = Vec::new();
+        let mut named = Vec::new();
         for Successor { place, reader, output } in successors {
             let file = if let Some(output) = output {
+                named.push(place.id());
                 let file = LiveFile::new(place, reader, Some(Arc::new(output.sample)));
                 file.is_left_alone.set(output.is_part);
                 file
             } else {
-                kept.push(place.generation);
                 let before = busy.files.iter().find(|file| file.place.generation == place.generation);
                 LiveFile::new(place, reader, before.and_then(|file| file.sample.clone()))
             };
             table.add_file(file);
         }
         drop(manifest);
-        let gone = || busy.files.iter().filter(|file| !kept.contains(&file.place.generation));
-        self.retire_files(gone());
-        for file in gone() {
-            discard_file(&self.environment, &table.path_of(&file.place)).await;
+        self.retire_files(gone.iter());
+        for id in named {
+            discard_output(&self.environment, table, id, true).await;
         }
+        self.remove_obsolete_files(table, gone.iter().map(|file| file.place.id())).await;
         Ok(true)
     }
 }

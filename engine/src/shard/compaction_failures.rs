@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use super::names::file_name;
 use super::state::Shard;
-use super::table_state::{TableState, file_name};
+use super::table_state::TableState;
 use crate::error::EngineError;
 use crate::mutation::TableId;
 use crate::table::TableError;

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::options::ShardOptions;
+use super::quarantine::Quarantine;
 use crate::error::EngineError;
-use crate::io::{Disk, DiskLock};
+use crate::io::{Disk, DiskError, DiskLock};
 use crate::manifest::Manifest;
 use crate::mutation::TableId;
 
@@ -53,13 +54,8 @@ impl Directories {
         self.known < self.roots.len()
     }
 
-    /// Checks that all directories with files are there and that new ones are empty, makes what is missing, and locks all but the shard's
-    /// own.
-    pub async fn open(
-        &self,
-        disk: &Arc<dyn Disk>,
-        manifest: &Manifest,
-    ) -> Result<Vec<Box<dyn DiskLock>>, EngineError> {
+    /// Checks that all directories with files are there and that new ones are empty.
+    pub async fn check(&self, disk: &Arc<dyn Disk>, manifest: &Manifest) -> Result<(), EngineError> {
         let files = || manifest.tables.iter().flat_map(|table| &table.files);
         for (number, root) in self.roots.iter().enumerate().skip(1) {
             let tables = root.join("tables");
@@ -68,11 +64,16 @@ impl Directories {
             }
         }
         for root in self.roots.iter().skip(self.known) {
-            // Files that no manifest names would be removed as leftovers.
+            // Files that no manifest names would go to the quarantine.
             if disk.list(&root.join("tables")).await.is_ok_and(|entries| !entries.is_empty()) {
                 return Err(EngineError::ForeignDirectory { path: root.clone() });
             }
         }
+        Ok(())
+    }
+
+    /// Makes what is missing, and locks all directories but the shard's own.
+    pub async fn lock(&self, disk: &Arc<dyn Disk>) -> Result<Vec<Box<dyn DiskLock>>, DiskError> {
         let mut locks = Vec::new();
         for root in self.roots.iter().skip(1) {
             disk.create_directory(&root.join("tables")).await?;
@@ -82,6 +83,12 @@ impl Directories {
         Ok(locks)
     }
 
+    /// The quarantine of each directory: a move does not leave its file system.
+    pub fn quarantines(&self, own: &Quarantine) -> Vec<Quarantine> {
+        let others = self.roots.iter().skip(1).map(|root| Quarantine::within(root));
+        std::iter::once(own.clone()).chain(others).collect()
+    }
+
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
     }
@@ -89,6 +96,14 @@ impl Directories {
     /// The directories of a table's files, by number.
     pub fn of_table(&self, id: TableId) -> Vec<PathBuf> {
         self.roots.iter().map(|root| table_directory(root, id)).collect()
+    }
+
+    /// Makes the creation and removal of directories of tables durable.
+    pub async fn sync(&self, disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
+        for root in &self.roots {
+            disk.sync_directory(&root.join("tables")).await?;
+        }
+        Ok(())
     }
 
     /// The directory for the next files: the one with the most free space, as Cassandra chooses.

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::files::discard_file;
+use super::edit::Edited;
+use super::files::{discard_output, give_name};
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use crate::compaction::{KeySample, RateLimiter};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::reconcile::{Purpose, merge_rows};
@@ -36,30 +37,29 @@ pub(super) struct Flushed {
     pub sample: Arc<KeySample>,
 }
 
-/// Writes a frozen memtable to the file of this generation, in the directory of this number; `None` if there is nothing to write. The
-/// rate is not limited while `hurries` is true.
+/// Writes a frozen memtable to this file, which is not installed yet; `None` if there is nothing to write. The rate is not limited while
+/// `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
     table: &TableState,
     memtable: Arc<Memtable>,
-    (directory, generation): (u32, u64),
+    id: FileId,
     hurries: Arc<AtomicBool>,
 ) -> Result<Option<Flushed>, EngineError> {
     if memtable.is_empty() {
         return Ok(None);
     }
-    let path = table.path(directory, generation);
     let options = table.options.borrow().writer.clone();
-    let target = path.clone();
+    let target = table.temporary_path(id);
     let written = run_in_background(&*environment.background, JobKind::Soon, move |context| {
         Box::pin(write_memtable(context, memtable, target, options, hurries))
     })
     .await??;
     let Some(sample) = written else { return Ok(None) };
-    environment.disk.sync_directory(table.directory(directory)).await?;
-    let reader = TableReader::open_file(&*environment.disk, &path, generation).await?;
-    let created_seconds = environment.clock.now_seconds();
-    let place = ManifestFile { generation, level: 0, created_seconds, directory };
+    give_name(environment, table, id).await?;
+    environment.disk.sync_directory(table.directory(id.directory)).await?;
+    let reader = TableReader::open_file(&*environment.disk, &table.path(id), id.generation).await?;
+    let place = ManifestFile::new(id, 0, environment.clock.now_seconds(), &reader);
     Ok(Some(Flushed { place, reader, sample: Arc::new(sample) }))
 }
 
@@ -143,8 +143,15 @@ impl Shard {
         };
         loop {
             let space = self.signals.space.notified();
-            // A dropped table has no data to wait for.
-            let Ok(table) = self.table(id) else { return Ok(()) };
+            let Ok(table) = self.table(id) else {
+                // A drop that is under way may fail, and the table comes back.
+                drop(self.manifest.lock().await);
+                if self.table(id).is_ok() {
+                    continue;
+                }
+                // A dropped table has no data to wait for.
+                return Ok(());
+            };
             if newest.upgrade().is_none_or(|memtable| !table.has_memtable(&memtable)) {
                 return Ok(());
             }
@@ -166,14 +173,11 @@ impl Shard {
     }
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
-        let generation = self.new_generation();
         let directory = self.directories.choose(&self.environment.disk).await;
-        let path = table.path(directory, generation);
+        let id = FileId { generation: self.new_generation(), directory };
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
-        let built =
-            build_table(&self.environment, table, frozen.memtable.freeze(), (directory, generation), hurries)
-                .await;
+        let built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();
@@ -182,15 +186,16 @@ impl Shard {
             (Ok(flushed), Some(entry)) => (flushed, entry),
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
-                discard_file(&self.environment, &path).await;
+                discard_output(&self.environment, table, id, false).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
         entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
         entry.files.extend(flushed.iter().map(|flushed| flushed.place));
-        if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
+        let edited = Edited { table: table.id, released_memtables: 1 };
+        if let Err(error) = self.replace_manifest(&mut manifest, changed, Some(edited)).await {
             if self.failure.borrow().is_none() {
-                discard_file(&self.environment, &path).await;
+                discard_output(&self.environment, table, id, false).await;
             }
             return Err(error);
         }
@@ -201,6 +206,7 @@ impl Shard {
         self.release_memtables(table, 1);
         drop(manifest);
         self.discard_log();
+        discard_output(&self.environment, table, id, true).await;
         self.signals.compaction_wanted.notify_one();
         Ok(())
     }

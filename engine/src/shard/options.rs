@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::quarantine::Quarantine;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::table::TableOptions as FileOptions;
@@ -15,6 +16,8 @@ pub struct ShardOptions {
     pub table_directories: Vec<PathBuf>,
     /// The directory of the commit log. `None`: `commit-log` in the shard's own.
     pub commit_log_directory: Option<PathBuf>,
+    /// Where what the shard does not know is moved at a start.
+    pub quarantine: Quarantine,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     pub commit_log: CommitLogOptions,
@@ -29,8 +32,10 @@ pub struct ShardOptions {
 impl ShardOptions {
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
         Self {
-            directory: directory.into(),
+            quarantine: Quarantine::within(&directory),
+            directory,
             table_directories: Vec::new(),
             commit_log_directory: None,
             memtable_bytes_max: 256 << 20,

@@ -13,13 +13,15 @@ use tokio::task::JoinHandle;
 
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
+use super::fetches::Fetches;
+use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
 use crate::error::EngineError;
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
-use crate::manifest::{Manifest, ManifestError, ReplaceError};
+use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::mutation::TableId;
 use crate::read::BufferPool;
@@ -35,6 +37,7 @@ pub struct Shard {
     pub(super) log: Rc<CommitLog>,
     /// Held while a change of the manifest is prepared and written.
     pub(super) manifest: Mutex<Manifest>,
+    pub(super) leftovers: Leftovers,
     pub(super) next_generation: Cell<u64>,
     /// The log segment of the newest mutation.
     pub(super) last_segment: Cell<u64>,
@@ -53,6 +56,7 @@ pub struct Shard {
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
     pub(super) block_cache: Rc<BlockCache>,
+    pub(super) fetches: RefCell<Fetches>,
     pub(super) signals: Rc<Signals>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(super) log_task: RefCell<Option<JoinHandle<()>>>,
@@ -119,38 +123,10 @@ impl Shard {
         }
     }
 
-    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds.
-    pub(super) async fn replace_manifest(
-        &self,
-        current: &mut Manifest,
-        mut changed: Manifest,
-    ) -> Result<(), EngineError> {
-        self.check_open()?;
-        changed.next_generation = self.next_generation.get();
-        match changed.replace(&self.environment.disk, &self.directory).await {
-            Ok(()) => {
-                *current = changed;
-                Ok(())
-            }
-            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
-            Err(ReplaceError::Unknown(error)) => {
-                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
-                self.signals.space.notify_waiters();
-                Err(ManifestError::Disk(error).into())
-            }
-        }
-    }
-
     pub(super) fn new_generation(&self) -> u64 {
         let generation = self.next_generation.get();
         self.next_generation.set(generation + 1);
         generation
-    }
-
-    /// Releases the part of the log that no memtable needs.
-    pub(super) fn discard_log(&self) {
-        let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
-        self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
     }
 
     /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.

@@ -10,12 +10,13 @@ use futures::lock::Mutex;
 
 use super::compaction_failures::Failure;
 use super::directories::Directories;
+use super::names::{file_name, temporary_name};
 use super::options::{TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
 use crate::invariant::{BrokenInvariant, broken};
 use crate::key;
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::SharedMemtable;
 use crate::mutation::{TableId, ValidMutation};
 use crate::table::{TableReader, TableStatistics as FileStatistics};
@@ -56,6 +57,9 @@ pub(super) struct TableState {
     pub expired_checked: Cell<Option<u32>>,
     /// The usual size of a flushed file: a moving average. 0 before the first flush.
     pub flush_bytes: Cell<u64>,
+    /// The end of the log when the table was created, or recovered without any record of it in the log. `None`: the log may have older
+    /// records of it.
+    pub logged_since: Cell<Option<LogPosition>>,
     pub active: RefCell<Rc<SharedMemtable>>,
     /// Oldest first.
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
@@ -63,11 +67,6 @@ pub(super) struct TableState {
     pub files: RefCell<Vec<Rc<LiveFile>>>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
-}
-
-/// The name of a table file.
-pub(super) fn file_name(generation: u64) -> String {
-    format!("{generation:010}-data.sst")
 }
 
 impl LiveFile {
@@ -95,6 +94,7 @@ impl TableState {
             flush_bytes: Cell::new(0),
             options: RefCell::new(options),
             is_configured: Cell::new(is_configured),
+            logged_since: Cell::new(None),
             active: RefCell::default(),
             frozen: RefCell::default(),
             files: RefCell::default(),
@@ -111,13 +111,13 @@ impl TableState {
         directory
     }
 
-    /// The path of a file, in the directory of this number.
-    pub fn path(&self, directory: u32, generation: u64) -> PathBuf {
-        self.directory(directory).join(file_name(generation))
+    pub fn path(&self, id: FileId) -> PathBuf {
+        self.directory(id.directory).join(file_name(id.generation))
     }
 
-    pub fn path_of(&self, file: &ManifestFile) -> PathBuf {
-        self.path(file.directory, file.generation)
+    /// The path of a file that is being written.
+    pub fn temporary_path(&self, id: FileId) -> PathBuf {
+        self.directory(id.directory).join(temporary_name(id.generation))
     }
 
     pub fn configure(&self, options: TableOptions) {
@@ -176,12 +176,21 @@ impl TableState {
 
     /// The lowest log position that a memtable needs.
     pub fn lowest_position(&self) -> Option<LogPosition> {
-        let mut lowest: Option<LogPosition> = None;
-        self.for_each_memtable(|memtable| {
-            let position = memtable.read(crate::memtable::Memtable::lowest_position);
-            lowest = lowest.into_iter().chain(position).min();
-        });
-        lowest
+        self.lowest_position_behind(0)
+    }
+
+    /// The lowest log position that a memtable needs, the `frozen_count` oldest frozen ones left out.
+    pub fn lowest_position_behind(&self, frozen_count: usize) -> Option<LogPosition> {
+        let of_memtable =
+            |memtable: &SharedMemtable| memtable.read(crate::memtable::Memtable::lowest_position);
+        let frozen = self.frozen.borrow();
+        let positions = frozen.iter().skip(frozen_count).map(|frozen| of_memtable(&frozen.memtable));
+        positions.chain([of_memtable(&self.active.borrow())]).flatten().min()
+    }
+
+    /// Whether there are no rows in memory.
+    pub fn has_empty_memtables(&self) -> bool {
+        self.newest_memtable().is_none()
     }
 
     pub fn active_bytes(&self) -> usize {

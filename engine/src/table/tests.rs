@@ -15,7 +15,7 @@ use super::{
     TableWriter,
 };
 use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
-use crate::io::{CrashStyle, Disk, Fault, Mapped, SimulatedDisk, SplitMix64};
+use crate::io::{CompleteFile, CrashStyle, Disk, DiskError, Fault, SimulatedDisk, SplitMix64};
 use crate::key::{STATIC_POSITION, full_key};
 use crate::row::RowRef;
 use crate::row_writer::RowBuilder;
@@ -28,9 +28,15 @@ type RangeTombstoneList = Vec<(Vec<u8>, Vec<u8>, Deletion)>;
 
 struct InMemory(Vec<u8>);
 
-impl Mapped for InMemory {
-    fn bytes(&self) -> &[u8] {
-        &self.0
+impl CompleteFile for InMemory {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.0[start..start + buffer.len()]);
+        Ok(())
     }
 }
 

@@ -8,7 +8,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
+    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, SnapshotReport, TableReport,
+    UnknownTableReport,
 };
 use crate::streaming::progress::{StreamingReport, TransferProgress};
 
@@ -43,6 +44,45 @@ fn bytes(count: u64) -> String {
         unit = next;
     }
     format!("{amount:.2} {unit}")
+}
+
+/// The snapshots of a node.
+pub fn snapshots(reports: &[SnapshotReport]) -> String {
+    if reports.is_empty() {
+        return "There are no snapshots\n".to_owned();
+    }
+    let mut rows = vec![row(&["Name", "Keyspace", "Table", "Size", "Created", "Expires"])];
+    rows.extend(reports.iter().map(|report| {
+        // An operator's snapshot has no description: its table is shown by its id.
+        let table = if report.table.is_empty() { &report.table_id } else { &report.table };
+        row(&[
+            &report.name,
+            &report.keyspace,
+            table,
+            &bytes(report.disk_bytes),
+            &report.created_at,
+            &report.expires_at,
+        ])
+    }));
+    columns(&rows)
+}
+
+/// The tables that the schema does not name.
+pub fn unknown_tables(reports: &[UnknownTableReport]) -> String {
+    if reports.is_empty() {
+        return "The schema names all tables\n".to_owned();
+    }
+    let mut rows = vec![row(&["Table id", "Files", "On disk", "In memory", "Row versions"])];
+    rows.extend(reports.iter().map(|report| {
+        row(&[
+            &report.id,
+            &report.file_count.to_string(),
+            &bytes(report.disk_bytes),
+            &bytes(report.memtable_bytes),
+            &report.row_versions.to_string(),
+        ])
+    }));
+    columns(&rows)
 }
 
 /// The reason why a transfer waits, if it does.

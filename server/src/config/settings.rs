@@ -9,6 +9,7 @@ use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
+use super::period::Period;
 use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one piece of a stream.
@@ -183,6 +184,15 @@ settings! {
     commit_log_total_bytes: u64 = 2 << 30,
         unit Bytes,
         cassandra Alias::Scaled("commitlog_total_space_in_mb", MIB);
+
+    section "Snapshots";
+    /// Whether a snapshot of a table is taken before DROP TABLE, DROP KEYSPACE and TRUNCATE. It is named `dropped-` or `truncated-`, the time
+    /// in milliseconds and the table, and keeps the disk space of the table's files until it is removed (`helenus admin clearsnapshot`).
+    /// A table whose option `allow_auto_snapshot` is false, and an empty one, get none.
+    auto_snapshot: bool = true;
+    /// How long such a snapshot is kept, as a number with a unit: "30d", "12h", "90m", "60s". Default: until it is removed.
+    auto_snapshot_ttl: Option<Period> = None,
+        example Some(Period::from_days(30));
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.

@@ -91,8 +91,8 @@ mod tests {
         }
     }
 
-    fn only(machine: Machine) -> String {
-        match warnings(&machine, &Config::default()).as_slice() {
+    fn only(machine: &Machine) -> String {
+        match warnings(machine, &Config::default()).as_slice() {
             [only] => only.clone(),
             several => panic!("{several:?}"),
         }
@@ -130,7 +130,7 @@ mod tests {
                 ["1000 s behind the newest file of the data directory, /data/catalog", "`chronyc makestep`"],
             ),
         ] {
-            let warning = only(machine);
+            let warning = only(&machine);
             assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
         }
     }

@@ -22,6 +22,8 @@ pub struct EngineGauges {
     pub commit_log_bytes: u64,
     /// Counts since the start.
     pub compactions: CompactionStatistics,
+    /// Tables that the schema does not name.
+    pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
 }
 
@@ -58,7 +60,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 11] = [
+const COUNTERS: [CounterFamily; 13] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -88,6 +90,14 @@ const COUNTERS: [CounterFamily; 11] = [
         "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
     ),
+    (
+        "helenus_auto_snapshots_total",
+        "Snapshots that were taken before a table was dropped or truncated.",
+        |shard| &shard.auto_snapshots,
+    ),
+    ("helenus_snapshots_expired_total", "Snapshots that were removed because they had expired.", |shard| {
+        &shard.snapshots_expired
+    }),
 ];
 
 /// Counters of the whole node.
@@ -186,6 +196,8 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.family(name, "counter", help);
         text.sample(name, &[], counter(&engine.compactions));
     }
+    text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
+    text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {
         text.family(name, "gauge", help);
         for table in &engine.tables {
@@ -299,8 +311,13 @@ mod tests {
             duration: Duration::from_millis(1500),
             ..CompactionStatistics::default()
         };
-        let engine =
-            EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, compactions, tables: vec![table] };
+        let engine = EngineGauges {
+            memtable_bytes: 5,
+            commit_log_bytes: 6,
+            compactions,
+            unknown_tables: 1,
+            tables: vec![table],
+        };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");

@@ -37,6 +37,30 @@ pub struct FailedCompaction {
     pub retry_in_seconds: u64,
 }
 
+/// A table that the schema does not name, summed over the shards of a node. It is kept and not served.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownTableReport {
+    /// As the names of its directories: 32 hexadecimal digits.
+    pub id: String,
+    pub file_count: u64,
+    pub disk_bytes: u64,
+    pub memtable_bytes: u64,
+    pub row_versions: u64,
+}
+
+/// A snapshot of one table, summed over the shards of a node. What is not known about an operator's snapshot is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    pub name: String,
+    pub table_id: String,
+    pub keyspace: String,
+    pub table: String,
+    pub created_at: String,
+    pub expires_at: String,
+    /// The bytes of its files. The table may still use some of them.
+    pub disk_bytes: u64,
+}
+
 /// A member as seen by the node that was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {

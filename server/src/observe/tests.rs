@@ -13,7 +13,10 @@ use tokio::sync::Notify;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
-use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
+use super::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TokenReport,
+    UnknownTableReport,
+};
 use super::*;
 use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress::StreamingReport;
@@ -111,6 +114,16 @@ impl Admin for Node {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        let report = SnapshotReport { name: "dropped-1-orders".to_owned(), ..SnapshotReport::default() };
+        ready(self.tell("snapshots", None, None).map(|()| vec![report])).boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        let report = UnknownTableReport { disk_bytes: 77, ..UnknownTableReport::default() };
+        ready(self.tell("unknown tables", None, None).map(|()| vec![report])).boxed()
     }
 
     fn table_statistics(

@@ -111,6 +111,10 @@ pub struct ShardMetrics {
     pub speculative_reads: Counter,
     /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
+    /// Snapshots taken before a table was dropped or truncated.
+    pub auto_snapshots: Counter,
+    /// Snapshots removed because they had expired.
+    pub snapshots_expired: Counter,
     /// Open client connections.
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.
