@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use helenus_engine::{
 };
 
 use support::{
-    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open, open_with, put, read_all,
-    request, run_local, small_options, table_options,
+    DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open, open_with, put,
+    read_all, request, run_local, small_options, table_options,
 };
 
 #[test]

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn reads_that_nobody_waits_for_and_handles_that_go_do_no_harm() {
-        let file = file_of(&[7; 100_000]);
+        let file = file_of(&vec![7; 100_000]);
         for pool in pools() {
             for offset in 0..500 {
                 drop(pool.read(Arc::clone(&file), offset, 10_000));
