@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::io;
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 use crate::codec::DecodeError;
@@ -33,6 +35,17 @@ pub enum EngineError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Background(#[from] BackgroundError),
+    #[error(
+        "the commit log in {} begins with segment {first}, and segment {segment} is needed too: acknowledged writes are missing; restore \
+         the segment",
+        directory.display()
+    )]
+    MissingLog { directory: PathBuf, segment: u64, first: u64 },
+    #[error(
+        "{} is unknown to the manifest and could not be moved to {}: {source}; it was not removed",
+        path.display(), to.display()
+    )]
+    Quarantine { path: PathBuf, to: PathBuf, source: DiskError },
     #[error("the shard refuses writes after a failure whose outcome is unknown: {0}")]
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]
@@ -47,6 +60,22 @@ pub enum EngineError {
     /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
+    /// A directory that an earlier run has filled is not there. Nothing was changed.
+    #[error(
+        "{what} should be in {}, and is not: mount or restore the directory, or set it to where the files are", path.display()
+    )]
+    MissingDirectory { path: PathBuf, what: &'static str },
+    /// Nothing was changed.
+    #[error(
+        "{} is new to the shard as a directory of table files, and holds some: name an empty directory", path.display()
+    )]
+    ForeignDirectory { path: PathBuf },
+    /// Nothing was changed.
+    #[error(
+        "the commit log lies in {}, and the settings name {}: move its files there, or set the directory back",
+        found.display(), configured.display()
+    )]
+    CommitLogElsewhere { found: PathBuf, configured: PathBuf },
     #[error("the shard is closed")]
     Closed,
 }

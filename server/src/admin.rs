@@ -1,12 +1,14 @@
 //! The operations of operators over HTTP, executed on the shards of a running node.
 
 mod cluster;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, TableKind};
@@ -15,7 +17,10 @@ use uuid::Uuid;
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport, SnapshotReport,
+    UnknownTableReport,
+};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::disk_status::{DiskStatus, DiskUsage};
@@ -185,14 +190,14 @@ impl NodeAdmin {
                 let ids = ids.clone();
                 Box::pin(async move {
                     ids.into_iter()
-                        .map(|id| context.shard.statistics(id).map_err(RequestError::from))
-                        .collect::<Result<Vec<TableStatistics>>>()
+                        .map(|id| Ok((context.shard.statistics(id)?, context.shard.compaction_report(id)?)))
+                        .collect::<Result<Vec<(TableStatistics, CompactionReport)>>>()
                 })
             })
             .await?;
         let mut reports: BTreeMap<(String, String), TableReport> = BTreeMap::new();
-        for statistics in shards {
-            for (target, numbers) in targets.iter().zip(statistics) {
+        for (shard, statistics) in shards.into_iter().enumerate() {
+            for (target, (numbers, compactions)) in targets.iter().zip(statistics) {
                 let report =
                     reports.entry((target.keyspace.clone(), target.table.clone())).or_insert_with(|| {
                         TableReport {
@@ -207,10 +212,28 @@ impl NodeAdmin {
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
                 report.tombstones += numbers.tombstones;
+                report.pending_compactions += u64::from(compactions.is_pending);
+                report.failed_compactions.extend(compactions.failures.into_iter().map(|failure| {
+                    FailedCompaction {
+                        shard,
+                        file: failure.file,
+                        reason: failure.reason,
+                        attempts: failure.attempts,
+                        retry_in_seconds: failure.retry_in.as_secs(),
+                    }
+                }));
             }
         }
         Ok(reports.into_values().collect())
     }
+}
+
+/// Present values of one shard.
+struct ShardGauges {
+    memtable_bytes: u64,
+    commit_log_bytes: u64,
+    log_lacks_room: bool,
+    compactions: CompactionStatistics,
 }
 
 fn failed(error: &RequestError) -> AdminError {
@@ -239,16 +262,22 @@ impl Admin for NodeAdmin {
                 .on_every_shard(|context| {
                     Box::pin(async move {
                         let shard = &context.shard;
-                        Ok((shard.memtable_bytes(), shard.commit_log_bytes(), shard.log_lacks_room()))
+                        Ok(ShardGauges {
+                            memtable_bytes: shard.memtable_bytes() as u64,
+                            commit_log_bytes: shard.commit_log_bytes(),
+                            log_lacks_room: shard.log_lacks_room(),
+                            compactions: shard.compaction_statistics(),
+                        })
                     })
                 })
                 .await
                 .unwrap_or_default();
+            let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let reserve = &self.node.reserve;
             let gauges = EngineGauges {
-                memtable_bytes: shards.iter().map(|(bytes, ..)| *bytes as u64).sum(),
-                commit_log_bytes: shards.iter().map(|(_, bytes, _)| bytes).sum(),
-                commit_logs_without_room: shards.iter().filter(|(.., lacks_room)| *lacks_room).count() as u64,
+                memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
+                commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
+                commit_logs_without_room: shards.iter().filter(|shard| shard.log_lacks_room).count() as u64,
                 disk: reserve.room().map(|room| DiskGauges {
                     free_bytes: room.free_bytes,
                     total_bytes: room.total_bytes,
@@ -256,6 +285,8 @@ impl Admin for NodeAdmin {
                     is_reserve_reached: reserve.is_reached(),
                 }),
                 refused_writes: reserve.refused_writes(),
+                compactions: shards.iter().map(|shard| shard.compactions).sum(),
+                unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)
@@ -377,6 +408,14 @@ impl Admin for NodeAdmin {
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        self.snapshot_reports().boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        self.unknown_table_reports().boxed()
     }
 
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {

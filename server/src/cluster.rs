@@ -6,6 +6,7 @@
 pub(crate) mod applying;
 pub(crate) mod departure;
 pub mod disk_watch;
+pub(crate) mod drops;
 pub mod failure;
 pub(crate) mod join;
 pub mod liveness;
@@ -18,6 +19,7 @@ pub(crate) mod raft;
 pub(crate) mod schema;
 pub(crate) mod start;
 pub mod stored;
+pub(crate) mod unknown_tables;
 mod voters;
 
 #[cfg(test)]

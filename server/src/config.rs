@@ -3,6 +3,7 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
+mod period;
 mod sample;
 mod setting;
 mod settings;
@@ -15,6 +16,7 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
+pub use self::period::Period;
 pub use self::sample::sample;
 use self::setting::Alias;
 use self::settings::SETTINGS;
@@ -97,6 +99,19 @@ impl Config {
             "must be from liveness_probe_period_ms to 600000",
         )?;
         check(!self.data_dir.as_os_str().is_empty(), "data_dir", "must not be empty")?;
+        let is_named = |directory: &PathBuf| !directory.as_os_str().is_empty();
+        check(
+            self.data_dirs.iter().all(is_named)
+                && self.data_dirs.iter().collect::<std::collections::BTreeSet<_>>().len()
+                    == self.data_dirs.len(),
+            "data_dirs",
+            "must be different directories",
+        )?;
+        check(
+            self.commit_log_dir.as_ref().is_none_or(|directory| !directory.as_os_str().is_empty()),
+            "commit_log_dir",
+            "must not be empty",
+        )?;
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",

@@ -10,4 +10,5 @@ pub(crate) mod engine_options;
 pub(crate) mod layers;
 pub(crate) mod metrics;
 pub(crate) mod private_table;
+pub(crate) mod snapshots;
 pub mod status_table;

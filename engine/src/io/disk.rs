@@ -73,16 +73,22 @@ pub struct DiskRoom {
 /// The future of a disk call. It runs on the calling thread's executor and need not be `Send`.
 pub type DiskFuture<'a, T> = LocalBoxFuture<'a, Result<T, DiskError>>;
 
-/// The bytes of a complete file, mapped or in memory.
-pub trait Mapped: Send + Sync {
-    fn bytes(&self) -> &[u8];
+/// A complete file that is read in parts, by any thread. It stays readable after its name was removed. Nothing of it is mapped: an
+/// error of the medium, or a file that another program has cut short, is an error of this one read.
+pub trait CompleteFile: Send + Sync {
+    /// Bytes of the file when it was opened.
+    fn length(&self) -> u64;
 
-    /// A hint that these bytes will be read soon, so that the system can load them.
-    fn prefetch(&self, _offset: usize, _length: usize) {}
+    /// Fills `buffer` with the bytes from `offset` on, on the calling thread. Error `UnexpectedEof` if the file ends before.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>;
+
+    /// Reads `length` bytes from `offset` on. A file of a disk does so without holding up the calling thread.
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let mut bytes = vec![0; length].into_boxed_slice();
+        let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+        Box::pin(std::future::ready(outcome))
+    }
 }
-
-/// A shared mapping. It stays readable after the file was removed.
-pub type Mapping = Arc<dyn Mapped>;
 
 /// An exclusive lock against other processes, released on drop.
 pub trait DiskLock: Send + Sync {}
@@ -129,8 +135,8 @@ pub trait Disk: Send + Sync {
     /// The whole contents of a file.
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes>;
 
-    /// Maps a complete file, which must never be written again.
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping>;
+    /// Opens a complete file, which must never be written again, to read parts of it.
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>>;
 
     /// Locks `path` (created if missing) against other processes. Error `WouldBlock` if it is taken.
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>>;

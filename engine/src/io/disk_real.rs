@@ -1,4 +1,4 @@
-//! The operating system's file system. Only this file and `mapping` access it.
+//! The operating system's file system. Only this file accesses it.
 //!
 //! [`DirectDisk`] performs each call on the calling thread; background threads use it. [`ThreadedDisk`] is for the
 //! shard's thread: it hands each call to an I/O thread of its own, in order, and completes the caller's future from
@@ -21,15 +21,16 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::disk::{
-    DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, Mapping, RENAME, SYNC, WRITE,
+    CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
+    WRITE,
 };
-use super::mapping::map_file;
+use super::read_pool::ReadPool;
 
 /// The blocking calls themselves, shared by both variants.
 mod calls {
     use super::{
-        Bytes, DirectoryEntry, DiskLock, DiskRoom, File, FileExt, FileLock, Mapping, OpenOptions, Path,
-        TryLockError, fs, io, map_file,
+        Arc, Bytes, CompleteFile, DirectoryEntry, DiskLock, DiskRoom, File, FileExt, FileLock, OpenOptions,
+        Path, ReadPool, RealCompleteFile, TryLockError, fs, io,
     };
     use rustix::fs::{FallocateFlags, fallocate, statvfs};
     use rustix::io::Errno;
@@ -74,8 +75,10 @@ mod calls {
         fs::read(path).map(Bytes::from)
     }
 
-    pub fn map(path: &Path) -> io::Result<Mapping> {
-        map_file(&File::open(path)?)
+    pub fn open_complete(path: &Path, reads: Option<ReadPool>) -> io::Result<Arc<dyn CompleteFile>> {
+        let file = Arc::new(File::open(path)?);
+        let length = file.metadata()?.len();
+        Ok(Arc::new(RealCompleteFile { file, length, path: path.to_path_buf(), reads }))
     }
 
     pub fn lock(path: &Path) -> io::Result<Box<dyn DiskLock>> {
@@ -125,6 +128,38 @@ mod calls {
     }
 }
 
+struct RealCompleteFile {
+    file: Arc<File>,
+    length: u64,
+    path: PathBuf,
+    /// The threads that carry out reads; `None`: the calling thread.
+    reads: Option<ReadPool>,
+}
+
+impl CompleteFile for RealCompleteFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(|error| DiskError::new("read a part of", &self.path, error))
+    }
+
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let Some(reads) = &self.reads else {
+            let mut bytes = vec![0; length].into_boxed_slice();
+            let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+            return Box::pin(std::future::ready(outcome));
+        };
+        let read = reads.read(Arc::clone(&self.file), offset, length);
+        Box::pin(
+            async move { read.await.map_err(|error| DiskError::new("read a part of", &self.path, error)) },
+        )
+    }
+}
+
 /// The operating system releases the lock when the file is closed.
 struct FileLock {
     _file: File,
@@ -138,6 +173,9 @@ trait Executor: Clone + Send + Sync + 'static {
     where
         T: Send + 'static,
         F: FnOnce(&Path) -> io::Result<T> + Send + 'static;
+
+    /// The threads that read parts of complete files; `None`: the thread that asks for them.
+    fn reads(&self) -> Option<ReadPool>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -151,6 +189,10 @@ impl Executor for CallingThread {
     {
         Box::pin(async move { call(&path).map_err(|error| DiskError::new(operation, &path, error)) })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        None
+    }
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -158,6 +200,7 @@ type Call = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone)]
 struct IoThread {
     calls: Sender<Call>,
+    reads: ReadPool,
 }
 
 impl Executor for IoThread {
@@ -181,6 +224,10 @@ impl Executor for IoThread {
             outcome.map_err(|error| DiskError::new(operation, &path, error))
         })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        Some(self.reads.clone())
+    }
 }
 
 fn run_calls(calls: &Receiver<Call>) {
@@ -201,8 +248,8 @@ impl DirectDisk {
     }
 }
 
-/// Disk calls that one I/O thread performs, in order. Clones share the thread. It stops when the last clone and the last file
-/// opened through it are dropped.
+/// Disk calls that one I/O thread performs, in order, but for reads of parts of complete files, which threads of their own carry out.
+/// Clones share the threads. The I/O thread stops when the last clone and the last file opened through it are dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadedDisk {
     executor: IoThread,
@@ -210,10 +257,10 @@ pub struct ThreadedDisk {
 
 impl ThreadedDisk {
     /// Starts the I/O thread under the given name (shown in `top -H`).
-    pub fn start(name: &str) -> io::Result<Self> {
+    pub fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
         let (calls, queue) = channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
-        Ok(Self { executor: IoThread { calls } })
+        Ok(Self { executor: IoThread { calls, reads } })
     }
 }
 
@@ -315,8 +362,9 @@ macro_rules! implement_disk {
                 self.executor.execute("read", path.to_path_buf(), calls::read)
             }
 
-            fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-                self.executor.execute("map", path.to_path_buf(), calls::map)
+            fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+                let reads = self.executor.reads();
+                self.executor.execute("open", path.to_path_buf(), |path| calls::open_complete(path, reads))
             }
 
             fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
@@ -356,8 +404,16 @@ mod tests {
             assert_eq!(names, ["link", "renamed"]);
             assert_eq!(disk.length(&root.join("link")).await.unwrap(), 6);
             assert_eq!(disk.read(&root.join("link")).await.unwrap(), &b"abcdef"[..]);
-            assert_eq!(disk.map(&root.join("renamed")).await.unwrap().bytes(), b"abcdef");
+            let complete = disk.open_complete(&root.join("renamed")).await.unwrap();
             disk.remove(&root.join("renamed")).await.unwrap();
+            assert_eq!(complete.length(), 6);
+            assert_eq!(*Arc::clone(&complete).read_later(1, 2).await.unwrap(), *b"bc");
+            let behind = Arc::clone(&complete).read_later(5, 2).await.unwrap_err();
+            assert_eq!(behind.kind(), io::ErrorKind::UnexpectedEof);
+            let mut part = [0; 3];
+            complete.read_at(2, &mut part).unwrap();
+            assert_eq!(part, *b"cde", "a file that was removed can still be read");
+            assert_eq!(complete.read_at(4, &mut part).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert_eq!(disk.length(&path).await.err().unwrap().kind(), io::ErrorKind::NotFound);
             let lock = disk.lock(&root.join("lock")).await.unwrap();
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
@@ -392,6 +448,6 @@ mod tests {
 
     #[test]
     fn calls_through_the_io_thread_do_what_they_say() {
-        exercise(&ThreadedDisk::start("io-test").unwrap());
+        exercise(&ThreadedDisk::start("io-test", ReadPool::start(2).unwrap()).unwrap());
     }
 }

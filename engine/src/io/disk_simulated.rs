@@ -9,6 +9,8 @@
 //!   [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod at_rest;
+mod complete_file;
 mod corruption;
 mod fault;
 mod state;
@@ -18,20 +20,25 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use self::corruption::MemoryMapping;
+use self::complete_file::SimulatedCompleteFile;
+use self::corruption::BadMedium;
 use self::state::{Entry, Inode, NameChange, Names, State, crashed};
 use super::disk::{
-    DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, Mapping, RENAME, SYNC, WRITE,
+    CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
+    WRITE,
 };
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
 pub use self::corruption::{Persistence, ReadCorruption};
 pub use self::fault::{CrashStyle, Fault};
+
+/// Files by path, with their contents.
+pub type FileContents = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
@@ -64,14 +71,14 @@ impl SimulatedDisk {
                 corruption_random: SplitMix64::new(!seed),
                 corrupt_reads: 0,
                 overlapping_writes: 0,
-                mappings: Vec::new(),
+                bad_medium: None,
+                part_reads: 0,
             })),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements. Panicking here would hide the message of the first panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        state::lock(&self.state)
     }
 
     /// The number of calls made so far, reads included.
@@ -109,25 +116,19 @@ impl SimulatedDisk {
         self.state().read_corruption = corruption;
     }
 
+    /// The number of reads so far of parts of complete files.
+    pub fn part_reads(&self) -> u64 {
+        self.state().part_reads
+    }
+
     /// The number of reads so far that returned flipped bits.
     pub fn corrupt_reads(&self) -> u64 {
         self.state().corrupt_reads
     }
 
-    /// Whether a mapping is in use that was corrupt when it was made.
-    pub fn has_corrupt_mappings(&self) -> bool {
-        self.state().has_corrupt_mappings()
-    }
-
-    /// Flips one bit in the live mappings of a file, until [`Self::restore_mappings`]. A mapping takes one such bit in its life.
-    /// Returns the number of mappings that show it.
-    pub fn flip_mapped_bit(&self, path: &Path, bit: u64) -> usize {
-        self.state().mappings_of(path).iter().filter(|mapping| mapping.flip(bit)).count()
-    }
-
-    /// Undoes [`Self::flip_mapped_bit`].
-    pub fn restore_mappings(&self, path: &Path) {
-        self.state().mappings_of(path).iter().for_each(|mapping| mapping.restore());
+    /// Makes every read of files whose path contains this text fail with EIO from now on; `None`: no file any more.
+    pub fn set_bad_medium(&self, path_contains: Option<&str>) {
+        self.state().bad_medium = path_contains.map(|text| BadMedium { path_contains: text.to_owned() });
     }
 
     /// The number of writes so far to a range that an earlier write covers in part and that was not synced in between. In a crash
@@ -136,7 +137,7 @@ impl SimulatedDisk {
         self.state().overlapping_writes
     }
 
-    /// The sum of the lengths of all files that have a name or are mapped.
+    /// The sum of the lengths of all files that have a name.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
@@ -406,26 +407,31 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-        self.perform("map", path, move |state, fault| {
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+        let shared = Arc::clone(&self.state);
+        self.perform("open", path, move |state, fault| {
             State::simple_fault(fault)?;
-            let corrupt_before = state.corrupt_reads;
-            let contents = state.contents(path)?;
-            let mapping = MemoryMapping::new(contents, state.corrupt_reads > corrupt_before);
-            state.note_mapping(path, &mapping)?;
-            Ok(mapping as Mapping)
+            let inode = state.file_number(path)?;
+            let length = state.inode(inode)?.current.len() as u64;
+            let (path, life) = (path.to_path_buf(), state.life);
+            Ok(Arc::new(SimulatedCompleteFile { state: shared, inode, length, path, life })
+                as Arc<dyn CompleteFile>)
         })
     }
 
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
         let disk = self.clone();
-        self.perform("lock", path, move |state, fault| {
+        let locked = self.perform("lock", path, move |state, fault| {
             State::simple_fault(fault)?;
             state.require_parent(path)?;
             if !state.locks.insert(path.to_path_buf()) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let life = state.life;
+            Ok(state.life)
+        });
+        // The lock is made outside of the call: if the disk crashes in it, the lock is dropped, which needs the state.
+        Box::pin(async move {
+            let life = locked.await?;
             Ok(Box::new(SimulatedLock { disk, path: path.to_path_buf(), life }) as Box<dyn DiskLock>)
         })
     }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::quarantine::Quarantine;
 use crate::commit_log::CommitLogOptions;
-use crate::compaction::CompactionOptions;
+use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::io::{DiskReserve, ReserveSize};
 use crate::table::TableOptions as FileOptions;
 
@@ -13,6 +14,12 @@ use crate::table::TableOptions as FileOptions;
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
+    /// The directories that new table files are written to; each file goes where the most space is free. Empty: the shard's own.
+    pub table_directories: Vec<PathBuf>,
+    /// The directory of the commit log. `None`: `commit-log` in the shard's own.
+    pub commit_log_directory: Option<PathBuf>,
+    /// Where what the shard does not know is moved at a start.
+    pub quarantine: Quarantine,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     pub commit_log: CommitLogOptions,
@@ -29,11 +36,15 @@ pub struct ShardOptions {
 impl ShardOptions {
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
         let (memtable_bytes_max, commit_log) = (256 << 20, CommitLogOptions::default());
         // What is in memory fits into files, and the log gets its next segment.
         let reserve = memtable_bytes_max as u64 + commit_log.segment_bytes;
         Self {
-            directory: directory.into(),
+            quarantine: Quarantine::within(&directory),
+            directory,
+            table_directories: Vec::new(),
+            commit_log_directory: None,
             memtable_bytes_max,
             commit_log,
             commit_log_bytes_max: 1 << 30,
@@ -54,6 +65,12 @@ pub struct TableOptions {
     pub compaction: CompactionOptions,
     /// Block size, compression and filters of new files.
     pub writer: FileOptions,
+    /// Columns whose old cells are garbage.
+    pub dropped_columns: DroppedColumns,
+    /// Every row is written once and later removed once, by the deletion of the row; both in one mutation each. Then a removal needs
+    /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
+    /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
+    pub writes_once: bool,
 }
 
 impl Default for TableOptions {
@@ -63,6 +80,8 @@ impl Default for TableOptions {
             is_logged: true,
             compaction: CompactionOptions::default(),
             writer: FileOptions::default(),
+            dropped_columns: DroppedColumns::default(),
+            writes_once: false,
         }
     }
 }

@@ -30,7 +30,7 @@ impl Shard {
         let reserve = self.reserve();
         let memtable_bytes = self.memtable_bytes.get();
         reserve.memory_changed(self.measured_memtable_bytes.replace(memtable_bytes), memtable_bytes);
-        match self.environment.disk.room(&self.directory).await {
+        match self.directories.room(&self.environment.disk).await {
             Ok(room) => reserve.measured(room),
             // What was measured last stays.
             Err(error) => tracing::debug!(%error, "the room on the disk could not be measured"),

@@ -10,7 +10,7 @@ use crate::invariant::broken;
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
-use crate::table::{KeyHash, TableCursor, TableReader};
+use crate::table::{KeyHash, TableCursor, TableError, TableReader};
 
 /// A range, and its properties.
 struct Opening<'r> {
@@ -125,18 +125,28 @@ impl Shard {
             }
         }
         let mut has_left_out = false;
+        let mut not_cached = None;
         for file in table.files.borrow().iter() {
             let since = found.as_ref().and_then(|found| found.complete_since.filter(|_| !found.expires));
             if since.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                 has_left_out = true;
                 continue;
             }
-            if let Some(source) = self.open_source(&file.reader, opening, pool)? {
-                if let Some(found) = &mut found {
-                    found.add(&source);
+            match self.open_source(&file.reader, opening, pool) {
+                Ok(None) => {}
+                Ok(Some(source)) => {
+                    if let Some(found) = &mut found {
+                        found.add(&source);
+                    }
+                    sources.push(source);
                 }
-                sources.push(source);
+                // The other files note what they miss, so that all of it is fetched at once.
+                Err(error @ EngineError::Table(TableError::NotCached { .. })) => not_cached = Some(error),
+                Err(error) => return Err(error),
             }
+        }
+        if let Some(error) = not_cached {
+            return Err(error);
         }
         Ok(!(has_left_out && found.is_some_and(|found| found.expires)))
     }
@@ -175,7 +185,7 @@ impl Shard {
         }
         let TableSourceBuffers { cursor: spare, bound } = pool.take_table_source();
         let cursor = if is_long {
-            TableCursor::for_long_read(Arc::clone(reader), spare)
+            TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare)
         } else {
             TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
         };

@@ -24,7 +24,7 @@ use crate::row::RowRef;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// The largest row with its key, in bytes. Such a row has a block of its own.
-const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
+pub(crate) const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
 
 /// Blocks are closed at this size at the latest. This leaves room for the overhead of the last row.
 const BLOCK_BYTES_CLOSED: usize = BLOCK_BYTES_MAX / 2;
@@ -44,6 +44,14 @@ impl Default for TableOptions {
     fn default() -> Self {
         Self { compression: Compression::Lz4, block_bytes: 16 << 10, bloom_filter_fp_chance: 0.01 }
     }
+}
+
+/// A complete, synced table.
+#[derive(Debug)]
+pub struct WrittenTable {
+    pub statistics: TableStatistics,
+    /// The hashes of the full keys of its rows, in their order.
+    pub row_hashes: Vec<u64>,
 }
 
 /// The output file. Appends are collected into large writes.
@@ -255,7 +263,7 @@ impl TableWriter {
     }
 
     /// Writes the remaining parts and syncs the file. Its name is durable only after the caller has synced the directory.
-    pub async fn finish(mut self) -> Result<TableStatistics, TableError> {
+    pub async fn finish(mut self) -> Result<WrittenTable, TableError> {
         if !self.block.is_empty() {
             self.end_block().await?;
         }
@@ -315,6 +323,6 @@ impl TableWriter {
         self.output.append(&section).await?;
         self.output.flush().await?;
         self.output.file.sync_data().await?;
-        Ok(self.statistics)
+        Ok(WrittenTable { statistics: self.statistics, row_hashes: self.row_hashes })
     }
 }

@@ -64,7 +64,7 @@ async fn measure(
                 tracing::warn!(percent, state, "local data disk usage exceeds the warning threshold");
             }
             DiskUsage::Spacious => {
-                tracing::info!(percent, state, "local data disk usage is below the thresholds")
+                tracing::info!(percent, state, "local data disk usage is below the thresholds");
             }
         }
     }

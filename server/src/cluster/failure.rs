@@ -132,6 +132,7 @@ mod tests {
     #[test]
     fn the_policies_mean_what_cassandra_means_by_them() {
         use CommitFailurePolicy as Commit;
+        use DiskFailurePolicy as Disk;
         for (policy, alone, in_cluster) in [
             (Commit::Die, Reaction::Die, Reaction::Die),
             (Commit::Stop, Reaction::GoOn, Reaction::StopServing),
@@ -140,7 +141,6 @@ mod tests {
             assert_eq!(to_commit_failure(policy, true), alone, "{policy:?}");
             assert_eq!(to_commit_failure(policy, false), in_cluster, "{policy:?}");
         }
-        use DiskFailurePolicy as Disk;
         for (policy, io, damage) in [
             (Disk::Die, Reaction::Die, Reaction::Die),
             (Disk::StopParanoid, Reaction::StopServing, Reaction::StopServing),

@@ -11,7 +11,7 @@
 //! * A node without an internode address runs none of this.
 
 pub mod detector;
-mod generation;
+pub(crate) mod generation;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

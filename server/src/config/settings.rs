@@ -9,6 +9,7 @@ use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
+use super::period::Period;
 use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one piece of a stream.
@@ -146,6 +147,17 @@ settings! {
     /// The directory of all data, made if missing. A second process cannot open it.
     data_dir: PathBuf = PathBuf::from("helenus-data"),
         flags "--data-dir, HELENUS_DATA_DIR";
+    /// Directories for table files, made if missing, each on a disk of its own. A file goes where the most space is free. Default: in
+    /// `data_dir`, which holds everything else in any case. Files stay where they are until a compaction rewrites them, so a
+    /// directory that is left out is still needed until it is empty; a node that does not find one with files does not start.
+    data_dirs: Vec<PathBuf> = Vec::new(),
+        cassandra Alias::Same("data_file_directories");
+    /// A directory for the commit log, made if missing, on another disk than `data_dir` for example. Default: in `data_dir`. To
+    /// change it, stop the node and move `shard-N/commit-log` to `shard-N` in the new directory; a node that does not find its
+    /// log does not start.
+    commit_log_dir: Option<PathBuf> = None,
+        cassandra Alias::Same("commitlog_directory"),
+        example Some(PathBuf::from("helenus-commit-log"));
     /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
     /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
     /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.
@@ -219,23 +231,31 @@ settings! {
         example Some(100 << 30);
     /// What the node does when a file of data cannot be read or written, or is damaged. The request or the compaction that meets
     /// it fails, whatever the policy.
-    /// * "best_effort": everything else goes on. A damaged range answers with an error, never with fewer rows.
-    /// * "stop": after an I/O error the node serves nothing more until it is restarted; damage of a file is as for "best_effort".
-    /// * "stop_paranoid": so too when a file is damaged.
-    /// * "die": the process ends, in both cases.
+    /// * `"best_effort"`: everything else goes on. A damaged range answers with an error, never with fewer rows.
+    /// * `"stop"`: after an I/O error the node serves nothing more until it is restarted; damage of a file is as for `"best_effort"`.
+    /// * `"stop_paranoid"`: so too when a file is damaged.
+    /// * `"die"`: the process ends, in both cases.
     ///
-    /// Cassandra's "ignore" is refused. Cassandra's default is "stop".
+    /// Cassandra's `"ignore"` is refused. Cassandra's default is `"stop"`.
     disk_failure_policy: DiskFailurePolicy = DiskFailurePolicy::BestEffort,
         cassandra Alias::Same("disk_failure_policy");
     /// What the node does when a write or sync of the commit log has failed. No write is accepted any more, whatever the policy.
     /// A full disk is no such failure: the node waits for room.
-    /// * "stop": a member of a cluster serves nothing more until it is restarted. A node that is alone goes on answering reads.
-    /// * "stop_commit": reads are answered, also in a cluster.
-    /// * "die": the process ends.
+    /// * `"stop"`: a member of a cluster serves nothing more until it is restarted. A node that is alone goes on answering reads.
+    /// * `"stop_commit"`: reads are answered, also in a cluster.
+    /// * `"die"`: the process ends.
     ///
-    /// Cassandra's "ignore" is refused.
+    /// Cassandra's `"ignore"` is refused.
     commit_failure_policy: CommitFailurePolicy = CommitFailurePolicy::Stop,
         cassandra Alias::Same("commit_failure_policy");
+    section "Snapshots";
+    /// Whether a snapshot of a table is taken before DROP TABLE, DROP KEYSPACE and TRUNCATE. It is named `dropped-` or `truncated-`, the time
+    /// in milliseconds and the table, and keeps the disk space of the table's files until it is removed (`helenus admin clearsnapshot`).
+    /// A table whose option `allow_auto_snapshot` is false, and an empty one, get none.
+    auto_snapshot: bool = true;
+    /// How long such a snapshot is kept, as a number with a unit: "30d", "12h", "90m", "60s". Default: until it is removed.
+    auto_snapshot_ttl: Option<Period> = None,
+        example Some(Period::from_days(30));
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.

@@ -3,7 +3,10 @@
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
-use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+use super::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TableReport,
+    UnknownTableReport,
+};
 use crate::streaming::progress::StreamingReport;
 
 /// The reason why an administrative operation was not carried out.
@@ -77,6 +80,12 @@ pub trait Admin: Send + Sync {
         &self,
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>>;
+
+    /// One report for each snapshot of a table, ordered by name and table.
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>>;
+
+    /// One report for each table that the schema does not name, ordered by id.
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>>;
 
     /// All members; `owns` is for the keyspace, if one is named.
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>>;

@@ -13,7 +13,10 @@ use tokio::sync::Notify;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
-use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
+use super::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TokenReport,
+    UnknownTableReport,
+};
 use super::*;
 use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress::StreamingReport;
@@ -113,6 +116,16 @@ impl Admin for Node {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        let report = SnapshotReport { name: "dropped-1-orders".to_owned(), ..SnapshotReport::default() };
+        ready(self.tell("snapshots", None, None).map(|()| vec![report])).boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        let report = UnknownTableReport { disk_bytes: 77, ..UnknownTableReport::default() };
+        ready(self.tell("unknown tables", None, None).map(|()| vec![report])).boxed()
     }
 
     fn table_statistics(
@@ -304,7 +317,8 @@ async fn statistics_of_tables_are_json() {
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "row_versions": 0, "partition_versions": 0, "tombstones": 0,
+        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "pending_compactions": 0,
+        "failed_compactions": [],
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));
     assert_eq!(ask(&server, "GET", "/admin/tablestats?keyspace=x").await.status, 400);

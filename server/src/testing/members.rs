@@ -21,7 +21,6 @@ use crate::cluster::stored::CATALOG_FILE;
 use crate::config::Config;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::replica;
-use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 use crate::shard::context::ShardContext;
 
@@ -84,9 +83,9 @@ impl Members {
     /// Starts a node with the schema and the present topology.
     pub async fn start(&self, node: usize) {
         let machine = self.machine(node);
-        let files = NodeFiles::open(Arc::new(machine.disk.clone()), machine.config.data_dir.clone());
+        let (files, _) = machine.parts().open_files().await.unwrap();
         let catalog = helenus_testing::catalog_file(&self.catalog);
-        files.await.unwrap().replace(CATALOG_FILE, catalog.into()).await.unwrap();
+        files.replace(CATALOG_FILE, catalog.into()).await.unwrap();
         self.down.borrow_mut().remove(&host_id(node));
         let view = self.view();
         machine.boot(move |contexts| begin(contexts, view)).await.unwrap();

@@ -36,14 +36,20 @@ pub struct NodeParts<'a> {
 }
 
 impl NodeParts<'_> {
-    /// Reads the stored state; no shard is open yet.
-    pub async fn assemble(&self) -> Result<Assembled, StartError> {
+    /// Opens the data directory, or makes it.
+    pub async fn open_files(&self) -> Result<(NodeFiles, Identity), StartError> {
         let files = NodeFiles::open(self.disk.clone(), self.config.data_dir.clone()).await?;
         let shards = self.config.shards.unwrap_or(1);
-        let identity = Identity::load_or_store(&files, Some(shards), || {
+        let identity = Identity::load_or_create(&files, Some(shards), || {
             Identity::with_tokens(self.host_id, shards, self.config.num_tokens)
         })
         .await?;
+        Ok((files, identity))
+    }
+
+    /// Reads the stored state; no shard is open yet.
+    pub async fn assemble(&self) -> Result<Assembled, StartError> {
+        let (files, identity) = self.open_files().await?;
         let addresses = Addresses {
             native: SocketAddr::new(self.address.ip(), 9042),
             shard_aware_port: 19042,

@@ -165,7 +165,7 @@ fn begin(
             // Most files are read at the start.
             crash_and_restart(world, machine.clone(), style(random), CORRUPT_RESTART_MS);
             later(world, CORRUPT_RESTART_MS + duration_ms, move |world| {
-                end_corruption(&machine);
+                machine.disk.set_read_corruption(None);
                 boot(world, machine);
             });
         }
@@ -213,14 +213,6 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
         world.trace.note(format!("n{} has failed: {failure}", machine.index));
         machine.crash(CrashStyle::KeepAll);
         boot(world, machine);
-    }
-}
-
-/// Ends the corruption of reads. Corrupt mappings end with their process.
-fn end_corruption(machine: &Machine) {
-    machine.disk.set_read_corruption(None);
-    if machine.disk.has_corrupt_mappings() {
-        machine.crash(CrashStyle::KeepAll);
     }
 }
 
@@ -281,7 +273,7 @@ pub async fn heal(world: &Rc<World>) {
         machine.pace.set_slow(None);
         machine.disk.set_capacity_bytes(u64::MAX);
         machine.disk.clear_faults();
-        end_corruption(machine);
+        machine.disk.set_read_corruption(None);
     }
     let patience = if world.plan.changes_members() { TRANSITIONS_MAX } else { START_MAX };
     let deadline = world.trace.now_micros() + patience.as_micros() as u64;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::corruption::{MemoryMapping, Persistence, ReadCorruption, flip};
+use super::corruption::{BadMedium, Persistence, ReadCorruption, flip};
 use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
 use crate::io::random::SplitMix64;
 
@@ -115,8 +115,15 @@ pub(super) struct State {
     pub(super) corruption_random: SplitMix64,
     pub(super) corrupt_reads: u64,
     pub(super) overlapping_writes: u64,
-    /// The mappings that may still be in use, with the numbers of their files.
-    pub(super) mappings: Vec<(u64, Weak<MemoryMapping>)>,
+    /// Files that cannot be read.
+    pub(super) bad_medium: Option<BadMedium>,
+    pub(super) part_reads: u64,
+}
+
+/// Locks the state of a disk.
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // The state is consistent between statements. Panicking here would hide the message of the first panic.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn errno(code: i32) -> io::Error {
@@ -210,50 +217,48 @@ impl State {
     /// What a read of a whole file returns.
     pub(super) fn contents(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let number = self.file_number(path)?;
-        let mut bytes = self.inode(number)?.current.clone();
-        let Some(corruption) = &self.read_corruption else { return Ok(bytes) };
-        let bits = corruption.draw(path, bytes.len(), &mut self.corruption_random);
-        if bits.is_empty() {
-            return Ok(bytes);
-        }
-        flip(&mut bytes, &bits);
-        let is_persistent = corruption.persistence == Persistence::Persistent;
-        self.corrupt_reads += 1;
-        if is_persistent {
-            let inode = self.inode(number)?;
-            inode.current.clone_from(&bytes);
-            flip(&mut inode.durable, &bits);
-        }
+        let mut bytes = vec![0; self.inode(number)?.current.len()];
+        self.read_part(number, path, 0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Remembers a mapping, so that it can be made corrupt later.
-    pub(super) fn note_mapping(&mut self, path: &Path, mapping: &Arc<MemoryMapping>) -> io::Result<()> {
-        let number = self.file_number(path)?;
-        self.mappings.retain(|(_, mapping)| mapping.strong_count() > 0);
-        self.mappings.push((number, Arc::downgrade(mapping)));
+    /// Reads a part of a file, whatever its name is now; `path` is the name that it was opened by.
+    pub(super) fn read_part(
+        &mut self,
+        number: u64,
+        path: &Path,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        if self.bad_medium.as_ref().is_some_and(|bad| bad.concerns(path)) {
+            return Err(errno(ERRNO_IO));
+        }
+        let start = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        let part = self.inode(number)?.current.get(start..start.saturating_add(buffer.len()));
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let Some(corruption) = &self.read_corruption else { return Ok(()) };
+        let bits = corruption.draw(path, buffer.len(), &mut self.corruption_random);
+        if bits.is_empty() {
+            return Ok(());
+        }
+        flip(buffer, &bits);
+        let is_persistent = corruption.persistence == Persistence::Persistent;
+        self.corrupt_reads += 1;
+        if is_persistent {
+            let bits: Vec<u64> = bits.iter().map(|bit| bit + offset * 8).collect();
+            let inode = self.inode(number)?;
+            flip(&mut inode.current, &bits);
+            flip(&mut inode.durable, &bits);
+        }
         Ok(())
     }
 
-    pub(super) fn has_corrupt_mappings(&self) -> bool {
-        let live = self.mappings.iter().filter_map(|(_, mapping)| mapping.upgrade());
-        live.into_iter().any(|mapping| mapping.is_born_corrupt)
-    }
-
-    pub(super) fn mappings_of(&self, path: &Path) -> Vec<Arc<MemoryMapping>> {
-        let Ok(number) = self.file_number(path) else { return Vec::new() };
-        let of_file = self.mappings.iter().filter(|(mapped, _)| *mapped == number);
-        of_file.filter_map(|(_, mapping)| mapping.upgrade()).collect()
-    }
-
-    /// A file without a name takes room as long as it is mapped.
     pub(super) fn used_bytes(&self) -> u64 {
         let named = self.names.values().filter_map(|entry| match entry {
             Entry::File(number) => Some(*number),
             Entry::Directory => None,
         });
-        let mapped = self.mappings.iter().filter(|(_, mapping)| mapping.strong_count() > 0);
-        let used: BTreeSet<u64> = named.chain(mapped.map(|(number, _)| *number)).collect();
+        let used: BTreeSet<u64> = named.collect();
         let lengths = used.into_iter().filter_map(|number| self.inodes.get(&number));
         lengths.map(|inode| inode.current.len() as u64).sum()
     }

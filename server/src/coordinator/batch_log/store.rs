@@ -37,8 +37,9 @@ const AT_A_TIME: usize = 16;
 
 /// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // A removal arrives at most seconds before its batch.
-    TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
+    // A removal arrives at most seconds before its batch. It ends with the batch, mostly while both are in memory, so that neither
+    // files nor the next start see more than the batches that wait.
+    TableOptions { gc_grace_seconds: 3_600, writes_once: true, ..TableOptions::default() }
 }
 
 /// Encodes mutations as the log stores them.

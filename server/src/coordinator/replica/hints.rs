@@ -53,8 +53,9 @@ const SCAN_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
 
 /// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // Only this shard writes the table, so nothing can bring back data that a tombstone hides.
-    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
+    // Only this shard writes the table, and a hint before its removal. So a removal ends with its hint, in memory or in the first
+    // compaction of both.
+    TableOptions { gc_grace_seconds: 0, writes_once: true, ..TableOptions::default() }
 }
 
 /// The state of a shard's hints in memory.
