@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cql_lite::types::token::token;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use helenus_engine::io::{Environment, InlineBackground, ManualClock, SimulatedDisk};
+use helenus_engine::io::{Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk};
 use helenus_engine::key::{REGULAR_END, REGULAR_START, full_key};
 use helenus_engine::{
     Budget, Cell, CellKind, Liveness, LogPosition, Lookup, MutationBuilder, RowBuilder, RowRequest,
@@ -41,7 +41,8 @@ async fn open_shard() -> Result<Rc<Shard>, Failure> {
     let background = Rc::new(InlineBackground::new(disk.clone(), clock.clone()));
     let mut options = ShardOptions::new("/shard");
     options.compaction_bytes_per_second = None;
-    let shard = Shard::open(Environment { disk, background, clock }, options).await?;
+    let random = Rc::new(SeededRandom::new(1));
+    let shard = Shard::open(Environment { disk, background, clock, random }, options).await?;
     shard.create_table(TABLE, TableOptions::default()).await?;
     Ok(shard)
 }

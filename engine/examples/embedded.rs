@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{
+    BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
+};
 use helenus_engine::key::{REGULAR_END, REGULAR_START, full_key};
 use helenus_engine::{
     Budget, Cell, CellKind, Deletion, Liveness, MutationBuilder, RowBuilder, ScanRequest, Shard,
@@ -86,9 +88,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("embedded-data"), PathBuf::from);
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start("disk")?),
+        disk: Arc::new(ThreadedDisk::start("disk", ReadPool::start(4)?)?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: Rc::clone(&clock),
+        random: Rc::new(SystemRandom),
     };
     // A shard lives on one thread, in a local set.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

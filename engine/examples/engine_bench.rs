@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use helenus_engine::commit_log::SyncMode;
 use helenus_engine::io::{
-    BackgroundPool, Clock, Environment, RealClock, SplitMix64, ThreadedDisk, yield_now,
+    BackgroundPool, Clock, Environment, ReadPool, RealClock, SplitMix64, SystemRandom, ThreadedDisk,
+    yield_now,
 };
 use helenus_engine::key::{REGULAR_END, REGULAR_START, put_partition_prefix};
 use helenus_engine::{
@@ -207,9 +208,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start("disk")?),
+        disk: Arc::new(ThreadedDisk::start("disk", ReadPool::start(4)?)?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: Rc::clone(&clock),
+        random: Rc::new(SystemRandom),
     };
     let mut options = ShardOptions::new(directory.path());
     options.commit_log.sync = SyncMode::Periodic { period: Duration::from_secs(10) };

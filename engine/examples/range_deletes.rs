@@ -10,13 +10,17 @@
 //! answers them (`versions`), from the memtable and from a table file; a flush; and a compaction of two files, of which each has half
 //! of the deletes.
 
+#![allow(clippy::disallowed_methods, reason = "a measurement needs the machine's clock")]
+
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helenus_engine::commit_log::SyncMode;
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk, yield_now};
+use helenus_engine::io::{
+    BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk, yield_now,
+};
 use helenus_engine::key::{REGULAR_END, REGULAR_START, put_partition_prefix};
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
 use helenus_engine::{
@@ -201,9 +205,10 @@ fn measure(kind: Kind, count: u64) -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start("disk")?),
+        disk: Arc::new(ThreadedDisk::start("disk", ReadPool::start(1)?)?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: Rc::clone(&clock),
+        random: Rc::new(SystemRandom),
     };
     let mut options = ShardOptions::new(directory.path());
     options.commit_log.sync = SyncMode::Periodic { period: Duration::from_secs(10) };

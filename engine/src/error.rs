@@ -1,11 +1,16 @@
-//! The errors of a shard.
+//! The errors of a shard, and what they say about its disk.
+
+use std::cell::RefCell;
+use std::io;
+
+use std::path::PathBuf;
 
 use thiserror::Error;
 
 use crate::codec::DecodeError;
 use crate::commit_log::CommitLogError;
 use crate::invariant::BrokenInvariant;
-use crate::io::{BackgroundError, DiskError};
+use crate::io::{BackgroundError, DiskError, NoRoom};
 use crate::manifest::ManifestError;
 use crate::mutation::TableId;
 use crate::table::TableError;
@@ -38,10 +43,24 @@ pub enum EngineError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Background(#[from] BackgroundError),
+    #[error(
+        "the commit log in {} begins with segment {first}, and segment {segment} is needed too: acknowledged writes are missing; restore \
+         the segment",
+        directory.display()
+    )]
+    MissingLog { directory: PathBuf, segment: u64, first: u64 },
+    #[error(
+        "{} is unknown to the manifest and could not be moved to {}: {source}; it was not removed",
+        path.display(), to.display()
+    )]
+    Quarantine { path: PathBuf, to: PathBuf, source: DiskError },
     #[error("the shard refuses writes after a failure whose outcome is unknown: {0}")]
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]
     FlushFailed(String),
+    /// Nothing was changed. The same will succeed when there is room again.
+    #[error("the disk is full: {0}")]
+    NoRoom(String),
     #[error("{0:?} is not a valid snapshot name: it must be a plain file name")]
     SnapshotName(String),
     #[error("the table already has a snapshot named {0:?}")]
@@ -49,6 +68,103 @@ pub enum EngineError {
     /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
+    /// A directory that an earlier run has filled is not there. Nothing was changed.
+    #[error(
+        "{what} should be in {}, and is not: mount or restore the directory, or set it to where the files are", path.display()
+    )]
+    MissingDirectory { path: PathBuf, what: &'static str },
+    /// Nothing was changed.
+    #[error(
+        "{} is new to the shard as a directory of table files, and holds some: name an empty directory", path.display()
+    )]
+    ForeignDirectory { path: PathBuf },
+    /// Nothing was changed.
+    #[error(
+        "the commit log lies in {}, and the settings name {}: move its files there, or set the directory back",
+        found.display(), configured.display()
+    )]
+    CommitLogElsewhere { found: PathBuf, configured: PathBuf },
     #[error("the shard is closed")]
     Closed,
+}
+
+impl From<NoRoom> for EngineError {
+    fn from(error: NoRoom) -> Self {
+        Self::NoRoom(error.to_string())
+    }
+}
+
+impl EngineError {
+    /// Whether the operation failed because the disk is full. It may succeed when there is room again.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::NoRoom(_) | Self::CommitLog(CommitLogError::NoRoom(_)) => true,
+            Self::Disk(error)
+            | Self::CommitLog(CommitLogError::Disk(error))
+            | Self::Manifest(ManifestError::Disk(error))
+            | Self::Table(TableError::Disk(error)) => error.is_full(),
+            _ => false,
+        }
+    }
+}
+
+/// What kind of failure of a data file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskFailureKind {
+    /// A file could not be read or written. A full disk is no failure.
+    Io,
+    /// A file is not what was written, or is missing.
+    Damage,
+}
+
+/// A failure of a data file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskFailure {
+    pub kind: DiskFailureKind,
+    /// Names the file.
+    pub message: String,
+}
+
+impl DiskFailure {
+    /// The failure that an error tells of, if it tells of one.
+    pub fn of(error: &EngineError) -> Option<Self> {
+        let kind = match error {
+            EngineError::Disk(error)
+            | EngineError::Manifest(ManifestError::Disk(error))
+            | EngineError::Table(TableError::Disk(error)) => match error.kind() {
+                _ if error.is_full() => return None,
+                io::ErrorKind::NotFound => DiskFailureKind::Damage,
+                _ => DiskFailureKind::Io,
+            },
+            EngineError::Manifest(_)
+            | EngineError::Table(TableError::Damaged { .. } | TableError::UnsupportedVersion { .. }) => {
+                DiskFailureKind::Damage
+            }
+            _ => return None,
+        };
+        Some(Self { kind, message: error.to_string() })
+    }
+}
+
+/// The failures of data files that a shard has met: the first one of each kind. What is done about them is for the owner of the shard
+/// to decide; the shard itself goes on.
+#[derive(Debug, Default)]
+pub(crate) struct DiskFailures {
+    known: RefCell<Vec<DiskFailure>>,
+}
+
+impl DiskFailures {
+    /// Remembers the failure that an error tells of, if it tells of one. Call it wherever work on data files has failed.
+    #[cold]
+    pub fn note(&self, error: &EngineError) {
+        let Some(failure) = DiskFailure::of(error) else { return };
+        let mut known = self.known.borrow_mut();
+        if known.iter().all(|known| known.kind != failure.kind) {
+            known.push(failure);
+        }
+    }
+
+    pub fn known(&self) -> Vec<DiskFailure> {
+        self.known.borrow().clone()
+    }
 }

@@ -8,9 +8,9 @@
 //!
 //! `examples/embedded.rs` is a complete program. In short:
 //!
-//! 1. Make an [`io::Environment`]: a disk, background threads, a clock. [`io::ThreadedDisk`],
-//!    [`io::BackgroundPool`] and [`io::RealClock`] are the real ones; [`io::SimulatedDisk`],
-//!    [`io::InlineBackground`] and [`io::ManualClock`] make a test deterministic.
+//! 1. Make an [`io::Environment`]: a disk, background threads, a clock, randomness. [`io::ThreadedDisk`],
+//!    [`io::BackgroundPool`], [`io::RealClock`] and [`io::SystemRandom`] are the real ones; [`io::SimulatedDisk`],
+//!    [`io::InlineBackground`], [`io::ManualClock`] and [`io::SeededRandom`] make a test deterministic.
 //! 2. [`Shard::open`] it and [`Shard::create_table`] every table (also after a restart: the shard remembers its tables,
 //!    but not their options).
 //! 3. To write, collect the changes to one partition in a [`MutationBuilder`] and one

@@ -38,6 +38,14 @@ const RANGE_TOMBSTONE: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub [u8; 16]);
 
+impl TableId {
+    /// Reads an id as it is displayed: 32 hexadecimal digits. `None`: another text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = Self(u128::from_str_radix(text, 16).ok()?.to_be_bytes());
+        (id.to_string() == text).then_some(id)
+    }
+}
+
 impl fmt::Display for TableId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:032x}", u128::from_be_bytes(self.0))

@@ -214,7 +214,7 @@ fn a_file_that_has_changed_stays_reported() {
 }
 
 #[test]
-fn a_page_that_is_corrupt_for_a_while_is_an_error_for_that_while() {
+fn a_block_that_is_corrupt_for_a_while_is_an_error_for_that_while() {
     let mut noticed = 0;
     for seed in 0..60 {
         let disk = SimulatedDisk::new(seed);
@@ -223,7 +223,7 @@ fn a_page_that_is_corrupt_for_a_while_is_an_error_for_that_while() {
             run_local(async {
                 let shard = open(&disk).await.unwrap();
                 // The first bytes of a table are data blocks, which are checked when they are read.
-                assert_eq!(disk.flip_mapped_bit(&path, seed * 37 % 800), 1);
+                assert!(disk.flip_bit(&path, seed * 37 % 800));
                 match read(&shard) {
                     Ok(read) => assert_eq!(read, rows),
                     Err(error) => {
@@ -233,11 +233,42 @@ fn a_page_that_is_corrupt_for_a_while_is_an_error_for_that_while() {
                         noticed += 1;
                     }
                 }
-                disk.restore_mappings(&path);
+                disk.flip_bit(&path, seed * 37 % 800);
                 assert_eq!(read(&shard).unwrap(), rows);
                 shard.close().await.unwrap();
             });
         }
     }
     assert!(noticed > 60, "only {noticed} errors");
+}
+
+#[test]
+fn a_medium_that_fails_is_an_error_of_the_reads_that_need_it() {
+    let disk = SimulatedDisk::new(1);
+    let rows = prepared(&disk, 1);
+    for path in table_files(&disk) {
+        run_local(async {
+            let shard = open(&disk).await.unwrap();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            disk.set_bad_medium(Some(name));
+            let error = read(&shard).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|error| error.contains(name)), "{error:?}");
+            disk.set_bad_medium(None);
+            assert!(read(&shard).unwrap() == rows, "no longer than the medium fails");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_beneath_a_running_shard_is_an_error_that_names_it() {
+    let disk = SimulatedDisk::new(1);
+    prepared(&disk, 1);
+    let path = table_files(&disk).remove(0);
+    run_local(async {
+        let shard = open(&disk).await.unwrap();
+        assert!(disk.truncate(&path, 100));
+        let error = read(&shard).unwrap_err();
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        shard.compact(TABLE).await.unwrap_err();
+    });
 }

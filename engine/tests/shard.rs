@@ -92,6 +92,97 @@ fn a_snapshot_is_a_copy_that_later_changes_leave_alone() {
 }
 
 #[test]
+fn the_commit_log_may_have_a_directory_of_its_own() {
+    let disk = SimulatedDisk::new(1);
+    let options =
+        |log: Option<&str>| ShardOptions { commit_log_directory: log.map(Into::into), ..small_options() };
+    run_local(async {
+        let shard = open_with(&disk, options(Some("log/shard"))).await;
+        let position = apply(&shard, &put(1, 1, 1, b"value"));
+        shard.durable(position).await.unwrap();
+    });
+    run_local(async {
+        assert!(!disk.list(Path::new("log/shard")).await.unwrap().is_empty());
+        assert!(disk.list(&Path::new(DIRECTORY).join("commit-log")).await.is_err());
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let missing = Shard::open(environment(&disk, &clock), options(Some("elsewhere"))).await;
+        let missing = missing.err().unwrap().to_string();
+        assert!(missing.contains("the commit log should be in elsewhere, and is not"), "{missing}");
+        let shard = open_with(&disk, options(Some("log/shard"))).await;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 1);
+    });
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        open_with(&disk, options(None)).await;
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let elsewhere = Shard::open(environment(&disk, &clock), options(Some("log/shard"))).await;
+        let elsewhere = elsewhere.err().unwrap().to_string();
+        assert!(elsewhere.contains("the commit log lies in shard/commit-log"), "{elsewhere}");
+    });
+}
+
+#[test]
+fn table_files_may_lie_in_several_directories() {
+    let disk = SimulatedDisk::new(1);
+    let options = |directories: &[&str]| ShardOptions {
+        table_directories: directories.iter().map(Into::into).collect(),
+        ..small_options()
+    };
+    let files = async |root: &str| {
+        let directory = Path::new(root).join("tables").join(TABLE.to_string());
+        disk.list(&directory).await.map_or(0, |entries| entries.len())
+    };
+    let reopen = async |directories: &[&str]| {
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let opened = Shard::open(environment(&disk, &clock), options(directories)).await;
+        opened.map_err(|error| error.to_string())
+    };
+    let write = async |shard: &Shard, row: u8| {
+        apply(shard, &put(1, row, 1, b"value"));
+        shard.flush(TABLE).await.unwrap();
+    };
+    run_local(async {
+        // A directory that was there before keeps its files when others are named.
+        let shard = open_with(&disk, small_options()).await;
+        write(&shard, 1).await;
+    });
+    run_local(async {
+        let shard = open_with(&disk, options(&["two", "three"])).await;
+        write(&shard, 2).await;
+        assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (1, 1));
+        let snapshot = shard.snapshot(TABLE, "monday").await.unwrap();
+        assert_eq!(disk.list(&snapshot).await.unwrap().len(), 1);
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (0, 1));
+        shard.clear_snapshot("monday").await.unwrap();
+        shard.snapshot(TABLE, "monday").await.unwrap();
+    });
+    disk.restart(CrashStyle::LoseAll, 1);
+    run_local(async {
+        // In another order, and with one that is not written to any more.
+        let shard = open_with(&disk, options(&["three"])).await;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 2);
+        write(&shard, 3).await;
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!((files("two").await, files("three").await), (0, 1));
+    });
+    run_local(async {
+        let path = Path::new("three/tables");
+        disk.rename(path, Path::new("three/elsewhere")).await.unwrap();
+        let missing = reopen(&["two"]).await.err().unwrap();
+        assert!(missing.contains("table files should be in three, and is not"), "{missing}");
+        disk.rename(Path::new("three/elsewhere"), path).await.unwrap();
+        disk.create_directory(Path::new("foreign/tables/1234")).await.unwrap();
+        let foreign = reopen(&["foreign"]).await.err().unwrap();
+        assert!(foreign.contains("foreign is new to the shard"), "{foreign}");
+        let shard = open_with(&disk, options(&["two"])).await;
+        shard.truncate(TABLE).await.unwrap();
+        shard.drop_table(TABLE).await.unwrap();
+        assert_eq!(disk.list(path).await.unwrap().len(), 0);
+    });
+}
+
+#[test]
 fn an_unlogged_table_keeps_what_was_flushed() {
     let disk = SimulatedDisk::new(1);
     let options = || TableOptions { is_logged: false, ..table_options() };
@@ -296,21 +387,6 @@ fn in_periodic_mode_writes_are_acknowledged_at_once_and_kept_by_close() {
     run_local(async {
         let shard = open_with(&disk, options).await;
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 1);
-    });
-}
-
-#[test]
-fn files_of_no_use_are_removed_at_the_start() {
-    let disk = SimulatedDisk::new(1);
-    run_local(async {
-        let shard = open(&disk).await;
-        apply(&shard, &put(1, 1, 1, b"value"));
-        shard.close().await.unwrap();
-        let stray = Path::new(DIRECTORY).join("tables").join(TABLE.to_string()).join("0000000099-data.sst");
-        disk.create(&stray).await.unwrap();
-        drop(shard);
-        open(&disk).await;
-        assert!(disk.length(&stray).await.is_err());
     });
 }
 

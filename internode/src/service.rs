@@ -15,6 +15,7 @@
 //!   removed within a protocol version.
 
 use bytes::Bytes;
+use helenus_engine::EngineError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -71,6 +72,17 @@ pub enum Failure {
     /// Anything else that failed: disk, damage, shutdown.
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::UnknownTable(id) => Self::UnknownTable { table_id: u128::from_be_bytes(id.0) },
+            EngineError::Mutation(error) => Self::Malformed(error.to_string()),
+            EngineError::NoRoom(_) => Self::Overloaded(error.to_string()),
+            error => Self::Internal(error.to_string()),
+        }
+    }
 }
 
 /// The reason why bytes are not a message of a service.

@@ -78,6 +78,11 @@ pub enum RequestError {
     /// The node rejects the request because it is overloaded.
     #[error("{0}")]
     Overloaded(String),
+    /// A write is refused because disks have no room for it. Nothing was written. The text begins as that of Cassandra's guardrail.
+    #[error(
+        "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold. {0}"
+    )]
+    NoRoom(String),
     /// A function refused its arguments.
     #[error("{message}")]
     Function { keyspace: String, function: String, arguments: Vec<String>, message: String },
@@ -103,6 +108,7 @@ impl From<EngineError> for RequestError {
             | EngineError::MutationTooLarge { bytes, limit } => {
                 Self::Invalid(format!("Rejected an oversized mutation ({bytes}/{limit})"))
             }
+            EngineError::NoRoom(reason) => Self::NoRoom(format!("The disk of this node is full: {reason}")),
             error => Self::Server(error.to_string()),
         }
     }

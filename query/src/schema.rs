@@ -9,6 +9,6 @@ pub mod options;
 pub mod store;
 pub mod system_keyspaces;
 pub mod system_tables;
-#[cfg(test)]
-pub(crate) mod test_catalog;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_catalog;
 pub mod virtual_tables;

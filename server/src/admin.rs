@@ -1,12 +1,14 @@
 //! The operations of operators over HTTP, executed on the shards of a running node.
 
 mod cluster;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, TableKind};
@@ -14,10 +16,14 @@ use uuid::Uuid;
 
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
-use crate::observe::prometheus::{EngineGauges, render};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport};
+use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport, SnapshotReport,
+    UnknownTableReport,
+};
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
+use crate::shard::disk_status::{DiskStatus, DiskUsage};
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
@@ -39,6 +45,27 @@ struct NamedTable {
 impl NodeAdmin {
     pub fn new(node: Arc<NodeShared>) -> Self {
         Self { node }
+    }
+
+    /// What an operator should know of a node that serves.
+    fn remark(&self) -> Option<String> {
+        let DiskStatus { usage, is_reserve_reached } = self.node.disks.own();
+        if self.node.reserve.is_reached() {
+            return Some(format!("the disk is full, writes are refused: {}", self.node.reserve.reason()));
+        }
+        if is_reserve_reached {
+            return Some("the disk is full: the commit log waits for room, writes are refused".to_owned());
+        }
+        match usage {
+            DiskUsage::Full => Some(
+                "the disk is full, writes are refused: data_disk_usage_percentage_fail_threshold is exceeded"
+                    .to_owned(),
+            ),
+            DiskUsage::Stuffed => Some(
+                "the disk is filling up: data_disk_usage_percentage_warn_threshold is exceeded".to_owned(),
+            ),
+            DiskUsage::Spacious => None,
+        }
     }
 
     async fn catalog(&self) -> Result<Arc<Catalog>, AdminError> {
@@ -163,14 +190,14 @@ impl NodeAdmin {
                 let ids = ids.clone();
                 Box::pin(async move {
                     ids.into_iter()
-                        .map(|id| context.shard.statistics(id).map_err(RequestError::from))
-                        .collect::<Result<Vec<TableStatistics>>>()
+                        .map(|id| Ok((context.shard.statistics(id)?, context.shard.compaction_report(id)?)))
+                        .collect::<Result<Vec<(TableStatistics, CompactionReport)>>>()
                 })
             })
             .await?;
         let mut reports: BTreeMap<(String, String), TableReport> = BTreeMap::new();
-        for statistics in shards {
-            for (target, numbers) in targets.iter().zip(statistics) {
+        for (shard, statistics) in shards.into_iter().enumerate() {
+            for (target, (numbers, compactions)) in targets.iter().zip(statistics) {
                 let report =
                     reports.entry((target.keyspace.clone(), target.table.clone())).or_insert_with(|| {
                         TableReport {
@@ -185,10 +212,28 @@ impl NodeAdmin {
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
                 report.tombstones += numbers.tombstones;
+                report.pending_compactions += u64::from(compactions.is_pending);
+                report.failed_compactions.extend(compactions.failures.into_iter().map(|failure| {
+                    FailedCompaction {
+                        shard,
+                        file: failure.file,
+                        reason: failure.reason,
+                        attempts: failure.attempts,
+                        retry_in_seconds: failure.retry_in.as_secs(),
+                    }
+                }));
             }
         }
         Ok(reports.into_values().collect())
     }
+}
+
+/// Present values of one shard.
+struct ShardGauges {
+    memtable_bytes: u64,
+    commit_log_bytes: u64,
+    log_lacks_room: bool,
+    compactions: CompactionStatistics,
 }
 
 fn failed(error: &RequestError) -> AdminError {
@@ -196,7 +241,7 @@ fn failed(error: &RequestError) -> AdminError {
 }
 
 impl Admin for NodeAdmin {
-    fn health(&self) -> Result<(), String> {
+    fn health(&self) -> Result<Option<String>, String> {
         if *self.node.stopping.borrow() {
             return Err("the node is stopping".to_owned());
         }
@@ -207,7 +252,7 @@ impl Admin for NodeAdmin {
         if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
             return Err("a shard has ended".to_owned());
         }
-        Ok(())
+        Ok(self.remark())
     }
 
     fn metrics_text(&self) -> BoxFuture<'_, String> {
@@ -215,15 +260,33 @@ impl Admin for NodeAdmin {
             // A shard that does not answer is stopping: its gauges end at 0, and the counters are shown all the same.
             let shards = self
                 .on_every_shard(|context| {
-                    Box::pin(
-                        async move { Ok((context.shard.memtable_bytes(), context.shard.commit_log_bytes())) },
-                    )
+                    Box::pin(async move {
+                        let shard = &context.shard;
+                        Ok(ShardGauges {
+                            memtable_bytes: shard.memtable_bytes() as u64,
+                            commit_log_bytes: shard.commit_log_bytes(),
+                            log_lacks_room: shard.log_lacks_room(),
+                            compactions: shard.compaction_statistics(),
+                        })
+                    })
                 })
                 .await
                 .unwrap_or_default();
+            let unknown = self.unknown_table_reports().await.unwrap_or_default();
+            let reserve = &self.node.reserve;
             let gauges = EngineGauges {
-                memtable_bytes: shards.iter().map(|(bytes, _)| *bytes as u64).sum(),
-                commit_log_bytes: shards.iter().map(|(_, bytes)| bytes).sum(),
+                memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
+                commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
+                commit_logs_without_room: shards.iter().filter(|shard| shard.log_lacks_room).count() as u64,
+                disk: reserve.room().map(|room| DiskGauges {
+                    free_bytes: room.free_bytes,
+                    total_bytes: room.total_bytes,
+                    reserve_bytes: reserve.bytes(),
+                    is_reserve_reached: reserve.is_reached(),
+                }),
+                refused_writes: reserve.refused_writes(),
+                compactions: shards.iter().map(|shard| shard.compactions).sum(),
+                unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)
@@ -345,6 +408,14 @@ impl Admin for NodeAdmin {
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>> {
         async move { self.reports(keyspace.as_deref()).await }.boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        self.snapshot_reports().boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        self.unknown_table_reports().boxed()
     }
 
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {

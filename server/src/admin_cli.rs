@@ -16,7 +16,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
-use crate::observe::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+use crate::observe::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TableReport,
+    UnknownTableReport,
+};
 use crate::streaming::progress::StreamingReport;
 
 /// The arguments of `helenus admin`.
@@ -74,6 +77,10 @@ enum AdminCommand {
         /// The name.
         name: String,
     },
+    /// The snapshots of this node, with their sizes and when they expire.
+    Listsnapshots,
+    /// Tables that the schema does not name: they are kept and not served.
+    Unknowntables,
     /// Leaves the cluster: the node's data goes to the members that own it then.
     Decommission {
         /// Also if fewer members remain than a keyspace has replicas.
@@ -158,6 +165,8 @@ impl AdminCommand {
             Self::Clearsnapshot { name } => {
                 (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
+            Self::Listsnapshots => (Method::GET, "/admin/listsnapshots", Vec::new()),
+            Self::Unknowntables => (Method::GET, "/admin/unknowntables", Vec::new()),
             Self::Decommission { force } => {
                 let force = force.then(|| ("force", "true".to_owned()));
                 (Method::POST, "/admin/decommission", force.into_iter().collect())
@@ -182,7 +191,10 @@ impl AdminCommand {
     /// The node's answer as text for people.
     fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
         Ok(match self {
-            Self::Health => "up\n".to_owned(),
+            Self::Health => match answer.get("remark").and_then(Value::as_str) {
+                Some(remark) => format!("up; {remark}\n"),
+                None => "up\n".to_owned(),
+            },
             Self::Status { .. } => tables::status(&read::<ClusterStatus>(answer)?),
             Self::Ring { .. } => tables::ring(&read::<RingReport>(answer)?),
             Self::Info => tables::info(&read::<NodeReport>(answer)?),
@@ -190,6 +202,14 @@ impl AdminCommand {
             Self::Tablestats { .. } => {
                 let reports = answer.get("tables").cloned().unwrap_or_default();
                 tables::table_statistics(&read::<Vec<TableReport>>(reports)?)
+            }
+            Self::Listsnapshots => {
+                let reports = answer.get("snapshots").cloned().unwrap_or_default();
+                tables::snapshots(&read::<Vec<SnapshotReport>>(reports)?)
+            }
+            Self::Unknowntables => {
+                let reports = answer.get("tables").cloned().unwrap_or_default();
+                tables::unknown_tables(&read::<Vec<UnknownTableReport>>(reports)?)
             }
             Self::Drain => "drained\n".to_owned(),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
@@ -270,6 +290,8 @@ mod tests {
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
+        assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
+        assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");
         assert_eq!(call(&["tablestats"]), "GET /admin/tablestats");
         assert_eq!(call(&["decommission"]), "POST /admin/decommission");
         assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");

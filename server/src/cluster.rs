@@ -5,6 +5,8 @@
 
 pub(crate) mod applying;
 pub(crate) mod departure;
+pub mod disk_watch;
+pub(crate) mod drops;
 pub mod failure;
 pub(crate) mod join;
 pub mod liveness;
@@ -17,6 +19,7 @@ pub(crate) mod raft;
 pub(crate) mod schema;
 pub(crate) mod start;
 pub mod stored;
+pub(crate) mod unknown_tables;
 mod voters;
 
 #[cfg(test)]
@@ -88,6 +91,10 @@ async fn serve(
         }
         ClusterRequest::Status(status) => {
             context.liveness().receive_status(context, from, status);
+            Ok(ClusterResponse::Received)
+        }
+        ClusterRequest::Disk(announcement) => {
+            context.liveness().receive_disk(context, from, announcement);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::YouWereRemoved => {

@@ -6,6 +6,7 @@
 mod data_size;
 mod guardrails;
 mod limits;
+mod period;
 mod sample;
 mod setting;
 mod settings;
@@ -20,10 +21,14 @@ use helenus_internode::link_context::LinkOptions;
 
 pub use self::data_size::DataSize;
 pub use self::limits::ENVELOPE_BYTES;
+pub use self::period::Period;
 pub use self::sample::sample;
 use self::setting::Alias;
 use self::settings::SETTINGS;
-pub use self::settings::{CommitLogMode, Config, DEFAULT_LOG_FILTER, LogFormat, STREAM_PIECE_BYTES_MAX};
+pub use self::settings::{
+    CommitFailurePolicy, CommitLogMode, Config, DEFAULT_LOG_FILTER, DiskFailurePolicy, LogFormat,
+    STREAM_PIECE_BYTES_MAX,
+};
 
 /// The reason why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +104,19 @@ impl Config {
             "must be from liveness_probe_period_ms to 600000",
         )?;
         check(!self.data_dir.as_os_str().is_empty(), "data_dir", "must not be empty")?;
+        let is_named = |directory: &PathBuf| !directory.as_os_str().is_empty();
+        check(
+            self.data_dirs.iter().all(is_named)
+                && self.data_dirs.iter().collect::<std::collections::BTreeSet<_>>().len()
+                    == self.data_dirs.len(),
+            "data_dirs",
+            "must be different directories",
+        )?;
+        check(
+            self.commit_log_dir.as_ref().is_none_or(|directory| !directory.as_os_str().is_empty()),
+            "commit_log_dir",
+            "must not be empty",
+        )?;
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",
@@ -121,6 +139,31 @@ impl Config {
         )?;
         self.check_mutation_size()?;
         self.guardrails()?;
+        for (key, threshold) in [
+            ("data_disk_usage_percentage_warn_threshold", self.data_disk_usage_percentage_warn_threshold),
+            ("data_disk_usage_percentage_fail_threshold", self.data_disk_usage_percentage_fail_threshold),
+        ] {
+            check(threshold == -1 || (1..=100).contains(&threshold), key, "must be from 1 to 100, or -1")?;
+        }
+        check(
+            self.data_disk_usage_percentage_fail_threshold == -1
+                || self.data_disk_usage_percentage_warn_threshold
+                    <= self.data_disk_usage_percentage_fail_threshold,
+            "data_disk_usage_percentage_fail_threshold",
+            "must not be below data_disk_usage_percentage_warn_threshold",
+        )?;
+        check(
+            self.disk_failure_policy != DiskFailurePolicy::Ignore,
+            "disk_failure_policy",
+            "'ignore' is not supported: a request that meets an error of the disk always fails with it; \
+             'best_effort' serves everything else",
+        )?;
+        check(
+            self.commit_failure_policy != CommitFailurePolicy::Ignore,
+            "commit_failure_policy",
+            "'ignore' is not supported: writes that are not in the commit log would be acknowledged and lost; \
+             'stop_commit' refuses them and answers reads",
+        )?;
         check(
             self.batch_size_fail_threshold_bytes >= self.batch_size_warn_threshold_bytes,
             "batch_size_fail_threshold_bytes",
@@ -175,6 +218,13 @@ fn rename_aliases(table: &mut toml::Table, path: &Path) -> Result<bool, ConfigEr
             (Alias::Port(name), toml::Value::Integer(port)) => {
                 let port = u16::try_from(port).map_err(|_| refused(name, "a port is from 0 to 65535"))?;
                 SocketAddr::new(Config::default().listen.ip(), port).to_string().into()
+            }
+            (Alias::Size(name), value) => {
+                let bytes = value.as_str().and_then(setting::size_bytes);
+                let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
+                bytes
+                    .ok_or_else(|| refused(name, "a size with the unit B, KiB, MiB or GiB is expected"))?
+                    .into()
             }
             (Alias::Scaled(name, _) | Alias::Port(name), _) => {
                 return Err(refused(name, "a number is expected"));
@@ -258,6 +308,47 @@ mod tests {
             assert_eq!(refused(config), message);
         }
         Config { hinted_handoff_throttle_bytes_per_second: 0, ..Config::default() }.validate().unwrap();
+    }
+
+    #[test]
+    fn policies_and_thresholds_of_disks_have_cassandras_names() {
+        let parse = |text: &str| Config::from_toml(text, Path::new("x.toml"));
+        let config = parse(
+            "disk_failure_policy = \"stop_paranoid\"\ncommit_failure_policy = \"die\"\n\
+             data_disk_usage_percentage_warn_threshold = 70\ndata_disk_usage_percentage_fail_threshold = 90\n\
+             data_disk_usage_max_disk_size = \"10GiB\"",
+        )
+        .unwrap();
+        config.validate().unwrap();
+        assert_eq!(config.disk_failure_policy, DiskFailurePolicy::StopParanoid);
+        assert_eq!(config.commit_failure_policy, CommitFailurePolicy::Die);
+        assert_eq!(config.data_disk_usage_max_disk_size_bytes, Some(10 << 30));
+        for (text, told) in [
+            (
+                "disk_failure_policy = \"ignore\"",
+                "setting 'disk_failure_policy': 'ignore' is not supported: ",
+            ),
+            (
+                "commit_failure_policy = \"ignore\"",
+                "setting 'commit_failure_policy': 'ignore' is not supported: ",
+            ),
+            (
+                "data_disk_usage_percentage_warn_threshold = 0",
+                "setting 'data_disk_usage_percentage_warn_threshold': must be from 1 to 100, or -1",
+            ),
+            (
+                "data_disk_usage_percentage_warn_threshold = 95\ndata_disk_usage_percentage_fail_threshold = 90",
+                "setting 'data_disk_usage_percentage_fail_threshold': must not be below",
+            ),
+        ] {
+            let error = parse(text).unwrap().validate().unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
+        }
+        for size in ["\"10\"", "\"10 PiB\"", "\"-1B\"", "7"] {
+            let text = format!("data_disk_usage_max_disk_size = {size}");
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains("a size with the unit"), "{error}");
+        }
     }
 
     #[test]

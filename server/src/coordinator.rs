@@ -13,6 +13,8 @@ pub(crate) mod batch_log;
 pub(crate) mod batch_request;
 pub(crate) mod bound_statement;
 pub(crate) mod consistency;
+pub(crate) mod disk_room;
+pub(crate) mod disk_warnings;
 pub(crate) mod key_ranges;
 pub(crate) mod local_write;
 pub(crate) mod own_rows;

@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
-use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk};
+use helenus_engine::io::{
+    Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+};
 use helenus_engine::{
     Cell, CellKind, Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, Shard, ShardOptions,
     TableId,
@@ -78,6 +80,7 @@ use crate::coordinator::replica::forwarded::{
 };
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::node::identity::Identity;
+use crate::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
 use crate::shard::status_table::{NodeStatus, ServingState};
 use crate::streaming::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::progress::StreamTaskProgress;

@@ -188,6 +188,8 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
             tokio::select! {
                 () = signals.next() => false,
                 () = node.removed() => true,
+                // The reason is in the log. What was acknowledged is in the commit log.
+                () = node.failed() => std::process::exit(1),
             }
         });
     if is_removed {

@@ -9,11 +9,14 @@
 )]
 
 pub mod assembly;
+mod checks;
 pub mod dispatch;
 pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
+#[cfg(test)]
+mod lost_files;
 pub mod serve;
 
 use std::io;
@@ -26,7 +29,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
-use helenus_engine::io::{BackgroundPool, Clock, Environment, RealClock, ThreadedDisk};
+use helenus_engine::io::{
+    BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
+};
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
@@ -39,6 +44,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::assembly::{Addresses, Assembled, NodeParts};
+use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
@@ -49,6 +55,9 @@ use crate::node::error::StartError;
 use crate::observe::http::{self, HttpServer};
 use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
 use crate::shard::status_table::ServingState;
+
+/// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
+const READ_THREADS: usize = 16;
 
 /// A running node.
 pub struct Node {
@@ -81,9 +90,14 @@ impl Node {
         plain_files::create_directory(&data_dir)
             .map_err(file_error("cannot make the data directory", data_dir.clone()))?;
         let lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", data_dir.clone()))?;
-        let disk = Arc::new(ThreadedDisk::start("disk-node").map_err(StartError::Thread)?);
+        let machine = Machine::read(&data_dir, i64::from(RealClock::new().now_seconds()));
+        for warning in checks::warnings(&machine, &config) {
+            tracing::warn!("{warning}");
+        }
+        let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
+        let disk = Arc::new(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
-        let identity = futures::executor::block_on(Identity::load_or_store(&files, config.shards, || {
+        let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
             let shards = config
                 .shards
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -262,6 +276,13 @@ impl Node {
         let _ = departure.wait_for(|departure| *departure == Departure::Gone).await;
     }
 
+    /// Resolves when the disk has failed and the process must end at once, as `disk_failure_policy` or `commit_failure_policy` says.
+    pub async fn failed(&self) {
+        let mut fatal = self.shared.fatal.subscribe();
+        // The sender lives as long as the node.
+        let _ = fatal.wait_for(Option::is_some).await;
+    }
+
     /// Stops serving, makes everything durable, and returns when all threads have ended.
     pub fn shutdown(mut self) -> Result<(), String> {
         self.stop()
@@ -371,9 +392,10 @@ fn run_shard(
 fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"))?),
+        disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
         background: Rc::new(BackgroundPool::start(1)?),
         clock: clock.clone(),
+        random: Rc::new(SystemRandom),
     };
     let random_seed = || Uuid::new_v4().as_u128() as u64;
     let transport: Rc<dyn Transport> = if shared.config.internode.is_some() {

@@ -5,8 +5,10 @@
 
 pub(crate) mod call;
 pub mod context;
+pub(crate) mod disk_status;
 pub(crate) mod engine_options;
 pub(crate) mod layers;
 pub(crate) mod metrics;
 pub(crate) mod private_table;
+pub(crate) mod snapshots;
 pub mod status_table;

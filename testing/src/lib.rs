@@ -12,47 +12,13 @@ pub mod uuids;
 pub mod virtual_time;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
-use cql_lite::syntax;
-use helenus_query::schema::catalog::{Catalog, CatalogView};
-use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::CatalogDocument;
-use helenus_query::schema::options::DataCenters;
 use helenus_query::schema::store;
-use helenus_query::schema::system_tables::initial_catalog;
+pub use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, KEYSPACE, catalog_of, changed};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use uuid::Uuid;
-
-/// Makes the keyspace [`KEYSPACE`] with one replica.
-pub const CREATE_KEYSPACE: &str =
-    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
-/// The keyspace of names without one.
-pub const KEYSPACE: &str = "ks";
-
-/// The catalog of a node on which these statements were run, in this order.
-///
-/// Ids of tables and versions of the schema are numbers that follow from the order of the statements.
-pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
-    let start = CatalogView::new(1, Arc::new(initial_catalog(Uuid::nil())));
-    (1_u128..).zip(statements).fold(start, |view, (number, text)| changed(&view, number, text.as_ref()))
-}
-
-/// The catalog after one more statement, which is the `number`th since the start. Keyspaces that it does not change are
-/// shared with the catalog before it.
-pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
-    let context = DdlContext {
-        now_micros: 1_700_000_000_000_000,
-        new_table_id: Uuid::from_u128(number),
-        new_version: Uuid::from_u128(number << 64),
-        data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
-    };
-    let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let change = ddl::execute(&view.catalog, &statement, Some(KEYSPACE), &context);
-    let catalog = change.unwrap_or_else(|error| panic!("{text}: {error}")).catalog;
-    CatalogView::new(view.generation, catalog)
-}
 
 /// A catalog in the file of version 1, as programs before the metadata log stored it.
 pub fn catalog_file(catalog: &Catalog) -> Vec<u8> {

@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from cluster import Cluster  # noqa: E402
+from small_disk import small_disk  # noqa: E402, F401
 
 from cassandra import ConsistencyLevel  # noqa: E402
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile  # noqa: E402

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from cassandra import ConsistencyLevel, Unavailable
+from cassandra import ConsistencyLevel, InvalidRequest, Unavailable
 from cassandra.query import SimpleStatement
 from cluster import Cluster, until
 from conftest import PROGRAM
@@ -41,24 +41,6 @@ def links():
     links = Links()
     yield links
     links.mend()
-
-
-@pytest.fixture
-def small_disk():
-    """A function that gives a node a disk of so many MiB, or makes the one it has larger."""
-    if not OWN_NAMESPACES:
-        pytest.skip("no disk can be filled here: no mount namespace of our own (unshare --mount)")
-    mounted = []
-
-    def mount(node, mib):
-        remount = ["-o", f"remount,size={mib}m"] if node.data_dir in mounted else ["-t", "tmpfs", "-o", f"size={mib}m"]
-        subprocess.run(["mount", *remount, "tmpfs", node.data_dir], check=True)
-        if node.data_dir not in mounted:
-            mounted.append(node.data_dir)
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "--lazy", path], check=True)
 
 
 def at(level):
@@ -123,8 +105,9 @@ def test_a_full_disk_costs_one_replica_and_nothing_else(connect, small_disk):
     settings = {"memtable_bytes": 8 << 20, "commit_log_segment_bytes": 1 << 20, "commit_log_total_bytes": 8 << 20}
     with Cluster(2, PROGRAM, settings=settings) as cluster:
         third = cluster.make()
-        small_disk(third, 48)
+        small_disk(third.data_dir, 48)
         third.start()
+        pid = third.pid
         session = connect(cluster, only=cluster.nodes[0])
         session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
         session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, value blob)")
@@ -132,17 +115,22 @@ def test_a_full_disk_costs_one_replica_and_nothing_else(connect, small_disk):
         value = os.urandom(100_000)
         for number in range(800):
             session.execute(insert, (number, number.to_bytes(4, "big") + value))
-        assert "No space left" in third.log_tail(10_000)
+        assert "the disk is full: writes are refused" in third.log_tail(10_000)
+        assert third.report("health")["status"] == "up"
+        # A write that needs the third is refused before it begins, and says why.
+        all_of_them = connect(cluster, only=cluster.nodes[0], consistency=ConsistencyLevel.ALL)
+        with pytest.raises(InvalidRequest, match="disk usage exceeds failure threshold.*Disks are full: 127.0.0.3"):
+            all_of_them.execute(all_of_them.prepare("INSERT INTO shop.items (id, value) VALUES (?, ?)"), (800, value))
         read = session.prepare("SELECT value FROM shop.items WHERE id = ?")
         for number in range(800):
             assert session.execute(read, (number,)).one().value[:4] == number.to_bytes(4, "big")
-        # Room again: a start, and it gets what it has missed.
-        Cluster.kill(third)
-        small_disk(third, 400)
-        third.start()
+        # Room again: it gets what it has missed, and is the same process.
+        small_disk(third.data_dir, 400)
         alone = connect(cluster, only=third, consistency=ConsistencyLevel.ONE)
         get = alone.prepare("SELECT value FROM shop.items WHERE id = ?")
         until("it has everything", lambda: all(alone.execute(get, (number,)).one() for number in range(800)))
+        until("writes at ALL are accepted", lambda: all_of_them.execute("INSERT INTO shop.items (id) VALUES (801)") or True)
+        assert third.pid == pid and third.process.poll() is None
 
 
 def test_a_cluster_is_doubled_and_halved_under_load(three_nodes, connect):

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile  # noqa: E402
 from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy  # noqa: E402
 from node import Node  # noqa: E402
+from small_disk import small_disk  # noqa: E402, F401
 
 MEASURED = []
 

@@ -189,7 +189,7 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, TimeError> {
 /// Reads a `timestamp` as milliseconds since the epoch: a number of milliseconds, or
 /// `yyyy-mm-dd[(T| )hh:mm[:ss[.fffffffff]]][zone]`, where a zone is `Z`, `+hh`, `+hhmm`, `+hh:mm`, or a space and
 /// one of these, `UTC` or `GMT`.
-pub(crate) fn parse_timestamp(text: &str) -> Result<i64, TimeError> {
+pub fn parse_timestamp(text: &str) -> Result<i64, TimeError> {
     if is_integer(text) {
         return text.parse().map_err(|_| TimeError::TimestampNumber { text: text.to_owned() });
     }

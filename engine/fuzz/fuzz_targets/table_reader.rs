@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use helenus_engine::io::Mapped;
+use helenus_engine::io::{CompleteFile, DiskError};
 use helenus_engine::table::{KeyHash, TableCursor, TableReader};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,9 +13,15 @@ const STEPS_MAX: usize = 10_000;
 
 struct Input(Vec<u8>);
 
-impl Mapped for Input {
-    fn bytes(&self) -> &[u8] {
-        &self.0
+impl CompleteFile for Input {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.0[start..start + buffer.len()]);
+        Ok(())
     }
 }
 

@@ -23,6 +23,10 @@ pub enum CommitLogError {
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    #[error("a file of the commit log is missing: {}; acknowledged writes were in it", path.display())]
+    Missing { path: PathBuf },
+    #[error("the commit log waits for room on the disk: {0}")]
+    NoRoom(DiskError),
     #[error(
         "two reads of the end of the commit log differ, in {}; nothing was changed, another start may succeed",
         path.display()

@@ -14,9 +14,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::BytesMut;
 
 use super::error::CommitLogError;
-use super::format::{self, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES};
+use super::format::{self, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use super::options::{CommitLogOptions, SyncMode};
 use super::position::LogPosition;
+use super::room::Room;
 use super::segments::{Files, OpenSegment};
 use super::signal::Signal;
 use crate::io::Clock;
@@ -28,6 +29,10 @@ pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
 pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(SEGMENT_BYTES_MIN / 2 > (GROUP_HEADER_BYTES + RECORD_HEADER_BYTES) as u64);
+// The largest record fits into a segment behind the segment's header, with room for the alignment of its group.
+const _: () = assert!(
+    (SEGMENT_HEADER_BYTES + format::GROUP_ALIGNMENT) as u64 + SEGMENT_BYTES_MIN / 2 <= SEGMENT_BYTES_MIN
+);
 
 /// A group is closed at this size, so that buffers stay small. A single record may exceed it.
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -37,6 +42,8 @@ const _: () = assert!(GROUP_BYTES_MAX as u64 <= SEGMENT_BYTES_MAX);
 pub(super) struct Start {
     /// Segments with records, ascending.
     pub live: VecDeque<u64>,
+    /// The highest number of a segment that exists; 0 if there is none.
+    pub newest: u64,
     pub first_new: u64,
     pub next_sequence: u64,
 }
@@ -77,6 +84,8 @@ pub(super) struct State {
     pub(super) live: VecDeque<u64>,
     /// Segments before this one are released.
     pub(super) needed_from: u64,
+    /// The highest number of a segment that exists durably; 0 if there is none.
+    pub(super) newest: u64,
     pub(super) prepared: Option<OpenSegment>,
     failure: Option<CommitLogError>,
     pub(super) closing: bool,
@@ -100,6 +109,7 @@ pub struct CommitLog {
     pub(super) writer_waits: Cell<bool>,
     pub(super) all_written: Cell<bool>,
     pub(super) finished: Cell<bool>,
+    pub(super) room: Room,
 }
 
 impl CommitLog {
@@ -109,10 +119,10 @@ impl CommitLog {
         clock: Rc<dyn Clock>,
         start: Start,
     ) -> Rc<Self> {
-        let begin = LogPosition { segment: start.first_new, offset: 0 };
+        let begin = LogPosition { segment: start.first_new, offset: SEGMENT_HEADER_BYTES as u64 };
         let state = State {
-            segment: start.first_new,
-            offset: 0,
+            segment: begin.segment,
+            offset: begin.offset,
             records: 0,
             open: BytesMut::zeroed(GROUP_HEADER_BYTES),
             closed: VecDeque::new(),
@@ -124,6 +134,7 @@ impl CommitLog {
             next_ticket: 0,
             live: start.live,
             needed_from: 0,
+            newest: start.newest,
             prepared: None,
             failure: None,
             closing: false,
@@ -144,6 +155,7 @@ impl CommitLog {
             writer_waits: Cell::new(false),
             all_written: Cell::new(false),
             finished: Cell::new(false),
+            room: Room::default(),
         })
     }
 
@@ -185,8 +197,8 @@ impl CommitLog {
         Ok(position)
     }
 
-    /// Resolves when all records up to and including the one at `position` are durable (in periodic mode immediately), or when
-    /// the log has failed.
+    /// Resolves when all records up to and including the one at `position` are durable, or when the log has failed. In periodic mode
+    /// it resolves immediately, unless the log waits for room on the disk.
     pub fn durable(self: &Rc<Self>, position: LogPosition) -> Durable {
         let at_once = self.is_periodic();
         Durable { log: Rc::clone(self), position, at_once, ticket: None }
@@ -194,7 +206,8 @@ impl CommitLog {
 
     /// The result of [`CommitLog::durable`], if it is known without waiting.
     pub fn durable_at_once(&self, position: LogPosition) -> Option<Result<(), CommitLogError>> {
-        self.state.borrow().known_outcome(position, self.is_periodic())
+        let at_once = self.is_periodic() && !self.room.is_short();
+        self.state.borrow().known_outcome(position, at_once)
     }
 
     fn is_periodic(&self) -> bool {
@@ -207,15 +220,34 @@ impl CommitLog {
         Durable { log: Rc::clone(self), position, at_once: false, ticket: None }
     }
 
-    /// Back-pressure: waits while too many appended bytes are unwritten. Call it before work that appends.
+    /// Back-pressure: waits while too many appended bytes are unwritten. Call it before work that appends. While the log waits for
+    /// room on the disk, it is an error.
     pub async fn admit(&self) -> Result<(), CommitLogError> {
-        self.space
-            .wait(|| {
-                let state = self.state.borrow();
-                state.unwritten_bytes < self.options.unwritten_bytes_max || state.failure.is_some()
-            })
-            .await;
+        let is_behind = || !self.room.is_short() && self.is_behind();
+        self.space.wait(|| !is_behind()).await;
+        let failure = self.state.borrow().failure.clone();
+        failure.or_else(|| self.room.error()).map_or(Ok(()), Err)
+    }
+
+    /// As `admit`, for records that the log takes while it waits for room: few and small ones. They wait in memory.
+    pub async fn admit_essential(&self) -> Result<(), CommitLogError> {
+        self.space.wait(|| !self.is_behind()).await;
         self.state.borrow().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether too many appended bytes are unwritten, and will be written.
+    fn is_behind(&self) -> bool {
+        let state = self.state.borrow();
+        state.unwritten_bytes >= self.options.unwritten_bytes_max && state.failure.is_none()
+    }
+
+    /// The number of a segment for the manifest: it and all later ones must be there at the next start. `position` is the lowest that
+    /// is needed; `None`: none of the present records is. 0: there is no segment yet.
+    pub fn lowest_needed(&self, position: Option<LogPosition>) -> u64 {
+        let end = self.end_position();
+        let newest = self.state.borrow().newest;
+        // A segment that does not exist yet cannot be missing.
+        position.unwrap_or(end).segment.min(newest)
     }
 
     /// Releases all records before `position`. Whole segments before it leave the log soon.
@@ -231,6 +263,18 @@ impl CommitLog {
         let state = self.state.borrow();
         let discarded = state.live.iter().filter(|segment| **segment < state.needed_from).count();
         (state.live.len() - discarded) as u64 * self.segment_bytes
+    }
+
+    /// Whether the log waits for room on the disk: it cannot write, or not prepare its next segment.
+    pub fn lacks_room(&self) -> bool {
+        self.room.is_short()
+    }
+
+    /// Whether the disk has so little room that files for reuse are given up.
+    pub fn set_room_is_scarce(&self, is_scarce: bool) {
+        if self.room.is_scarce.replace(is_scarce) != is_scarce {
+            self.segment_wanted.notify();
+        }
     }
 
     /// A position behind all records appended so far.
@@ -249,6 +293,7 @@ impl CommitLog {
         self.state.borrow_mut().closing = true;
         self.wake_at_bytes.set(0);
         self.work.notify();
+        self.segment_wanted.notify();
         self.space.wait(|| self.finished.get() || self.state.borrow().failure.is_some()).await;
         if self.finished.get() {
             return Ok(());
@@ -343,7 +388,7 @@ impl State {
             self.close_group();
             if !fits(self.offset, GROUP_HEADER_BYTES) {
                 self.segment += 1;
-                self.offset = 0;
+                self.offset = SEGMENT_HEADER_BYTES as u64;
             }
         }
     }
@@ -390,8 +435,9 @@ impl Future for Durable {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let log = Rc::clone(&self.log);
+        let at_once = self.at_once && !log.room.is_short();
         let mut state = log.state.borrow_mut();
-        if let Some(outcome) = state.known_outcome(self.position, self.at_once) {
+        if let Some(outcome) = state.known_outcome(self.position, at_once) {
             return Poll::Ready(outcome);
         }
         let known =

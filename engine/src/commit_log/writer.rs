@@ -1,4 +1,4 @@
-//! The task that writes the log: takes closed groups, writes and syncs them, moves on to the next segment.
+//! The task that writes the log: takes closed groups, writes and syncs them, moves on to the next segment. `keeper` is its other part.
 //!
 //! Invariant: groups reach the disk in the order of their positions, and a group is reported durable only after its sync.
 
@@ -13,7 +13,8 @@ use super::format::{self, GROUP_HEADER_BYTES, GroupHeader};
 use super::log::{ClosedGroup, CommitLog};
 use super::options::SyncMode;
 use super::position::LogPosition;
-use super::segments::{Files, OpenSegment};
+use super::room::Shortage;
+use super::segments::OpenSegment;
 use crate::invariant::{broken, invariant};
 use crate::io::{DiskError, yield_now};
 
@@ -64,39 +65,6 @@ impl CommitLog {
                 self.all_written.set(true);
                 self.segment_wanted.notify();
                 return Ok(());
-            }
-        }
-    }
-
-    /// Keeps one segment prepared ahead of the writer, and takes released segments out of the log, oldest first.
-    async fn keep_segments(&self, mut files: Files) -> Result<(), CommitLogError> {
-        let mut next = self.first_new;
-        loop {
-            let unneeded = || {
-                let state = self.state.borrow();
-                // The last one is being written and stays.
-                let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
-                (*oldest < state.needed_from).then_some(*oldest)
-            };
-            self.segment_wanted
-                .wait(|| {
-                    self.all_written.get() || unneeded().is_some() || self.state.borrow().prepared.is_none()
-                })
-                .await;
-            if self.all_written.get() && unneeded().is_none() {
-                return Ok(());
-            }
-            if self.state.borrow().prepared.is_none() && !self.all_written.get() {
-                let first = next == self.first_new;
-                let hurry = || first || self.writer_waits.get() || self.is_closing();
-                let prepared = files.prepare(next, hurry).await?;
-                next += 1;
-                self.state.borrow_mut().prepared = Some(prepared);
-                self.segment_ready.notify();
-            }
-            if let Some(oldest) = unneeded() {
-                files.retire(oldest).await?;
-                self.state.borrow_mut().live.pop_front();
             }
         }
     }
@@ -179,16 +147,26 @@ impl Writer<'_> {
             durable_sequence: self.durable_sequence,
             segment_first_sequence: self.segment_first_sequence,
         };
-        format::seal(&mut bytes, &header)?;
+        format::seal(&mut bytes, &header, segment.salt)?;
         bytes.resize(format::align(bytes.len()), 0);
         let bytes: Bytes = bytes.freeze();
         let end = LogPosition { segment: group.segment, offset: group.offset + bytes.len() as u64 };
         let synced = !matches!(log.options.sync, SyncMode::Periodic { .. });
-        if synced {
-            segment.file.write_and_sync_at(group.offset, bytes.clone()).await?;
-        } else {
-            segment.file.write_at(group.offset, bytes.clone()).await?;
+        loop {
+            let written = if synced {
+                segment.file.write_and_sync_at(group.offset, bytes.clone()).await
+            } else {
+                segment.file.write_at(group.offset, bytes.clone()).await
+            };
+            match written {
+                Ok(()) => break,
+                Err(error) if error.is_full() && !error.is_sync() => {
+                    log.wait_for_room(Shortage::Group, error, || false).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
+        log.found_room(Shortage::Group);
         self.next_sequence += 1;
         if synced {
             self.durable_sequence = self.next_sequence;

@@ -1,24 +1,39 @@
-//! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), and its rate
-//! ([`rate_limiter`]).
+//! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), what it may purge
+//! ([`purging`]), and its rate ([`rate_limiter`]).
 
 mod choice;
 mod dropped;
+mod dropped_columns;
+mod expired;
+mod key_sample;
 mod leveled;
+mod merged_size;
 mod options;
+mod outputs;
+mod overlap;
+mod purging;
 mod rate_limiter;
+mod row_parts;
 mod size_tiered;
 mod strategy;
 mod task;
+#[cfg(test)]
+mod tests;
 mod time_window;
 mod unified;
 
-pub use choice::{Choice, TableSummary};
+pub use choice::{Choice, Merge, Situation, Split, TableSummary};
 pub(crate) use dropped::DroppedRanges;
+pub use dropped_columns::DroppedColumns;
+pub use key_sample::KeySample;
 pub use leveled::Leveled;
-pub use options::CompactionOptionsError;
+pub use options::{CompactionOptionsError, parse_bytes};
+pub(crate) use outputs::{Output, OutputNames};
+pub use overlap::OverlapInclusion;
+pub(crate) use purging::{OldPartitions, Purging};
 pub use rate_limiter::RateLimiter;
 pub use size_tiered::SizeTiered;
 pub use strategy::{CompactionOptions, Strategy, TombstoneOptions};
-pub(crate) use task::CompactionTask;
+pub(crate) use task::{Compacted, CompactionTask};
 pub use time_window::{TimeUnit, TimeWindow};
 pub use unified::Unified;

@@ -7,8 +7,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::leveled::Leveled;
+use super::overlap::OverlapInclusion;
 use super::size_tiered::SizeTiered;
-use super::strategy::{CompactionOptions, Strategy, TombstoneOptions};
+use super::strategy::{CompactionOptions, EXPIRED_CHECK_SECONDS, Strategy, TombstoneOptions};
 use super::time_window::{TimeUnit, TimeWindow};
 use super::unified::Unified;
 
@@ -23,8 +24,8 @@ pub enum CompactionOptionsError {
     Unparsable { option: &'static str, value: String, expected: &'static str },
     #[error("{option} value ({value}) {requirement}")]
     OutOfRange { option: &'static str, value: String, requirement: &'static str },
-    #[error("{0} is not supported")]
-    Unsupported(&'static str),
+    #[error("{option} is not supported: {reason}")]
+    Unsupported { option: &'static str, reason: &'static str },
 }
 
 /// The options that have not been read yet. Unknown options are left over.
@@ -104,18 +105,32 @@ impl CompactionOptions {
             other => return Err(CompactionOptionsError::UnknownClass(other.to_owned())),
         };
         let enabled = source.boolean("enabled", true)?;
-        let tombstones = tombstones(&mut source)?;
+        let mut tombstones = tombstones(&mut source)?;
+        // As in Cassandra: files of a time window are mostly removed whole, so single ones are rewritten only on request.
+        if matches!(strategy, Strategy::TimeWindow(_)) {
+            let asked = ["tombstone_threshold", "tombstone_compaction_interval"];
+            tombstones.enabled = asked.iter().any(|name| options.contains_key(*name));
+        }
+        let expired_check_seconds =
+            source.int("expired_sstable_check_frequency_seconds", EXPIRED_CHECK_SECONDS)?;
+        if source.boolean("unsafe_aggressive_sstable_expiration", false)? {
+            return Err(CompactionOptionsError::Unsupported {
+                option: "unsafe_aggressive_sstable_expiration",
+                reason: "it can bring deleted data back",
+            });
+        }
         if source.boolean("only_purge_repaired_tombstones", false)? {
-            return Err(CompactionOptionsError::Unsupported("only_purge_repaired_tombstones"));
+            return Err(CompactionOptionsError::Unsupported {
+                option: "only_purge_repaired_tombstones",
+                reason: "there are no repairs yet, so no tombstone would ever be purged",
+            });
         }
-        if source.boolean("log_all", false)? {
-            return Err(CompactionOptionsError::Unsupported("log_all"));
-        }
+        let logs_all = source.boolean("log_all", false)?;
         if !source.left.is_empty() {
             let keys = source.left.keys().map(ToString::to_string).collect();
             return Err(CompactionOptionsError::NotUnderstood { class: name, keys });
         }
-        Ok(Self { strategy, enabled, tombstones })
+        Ok(Self { strategy, enabled, tombstones, expired_check_seconds, logs_all })
     }
 }
 
@@ -125,7 +140,7 @@ fn tombstones(source: &mut Source<'_>) -> Result<TombstoneOptions, CompactionOpt
     require(threshold > 0.0, "tombstone_threshold", threshold, "must be positive")?;
     let interval_seconds = source.int("tombstone_compaction_interval", defaults.interval_seconds)?;
     let unchecked = source.boolean("unchecked_tombstone_compaction", defaults.unchecked)?;
-    Ok(TombstoneOptions { threshold, interval_seconds, unchecked })
+    Ok(TombstoneOptions { enabled: true, threshold, interval_seconds, unchecked })
 }
 
 fn size_tiered(source: &mut Source<'_>) -> Result<SizeTiered, CompactionOptionsError> {
@@ -169,15 +184,22 @@ fn time_window(source: &mut Source<'_>) -> Result<TimeWindow, CompactionOptionsE
         }
     };
     let resolution = source.left.remove("timestamp_resolution").unwrap_or("MICROSECONDS");
-    if resolution != "MICROSECONDS" {
-        return Err(CompactionOptionsError::Unsupported("timestamp_resolution other than MICROSECONDS"));
-    }
-    if source.boolean("unsafe_aggressive_sstable_expiration", false)? {
-        return Err(CompactionOptionsError::Unsupported("unsafe_aggressive_sstable_expiration"));
-    }
+    let ticks_per_second = match resolution {
+        "SECONDS" => 1,
+        "MILLISECONDS" => 1_000,
+        "MICROSECONDS" => 1_000_000,
+        "NANOSECONDS" => 1_000_000_000,
+        other => {
+            return Err(CompactionOptionsError::OutOfRange {
+                option: "timestamp_resolution",
+                value: other.to_owned(),
+                requirement: "must be SECONDS, MILLISECONDS, MICROSECONDS or NANOSECONDS",
+            });
+        }
+    };
     let size = source.int("compaction_window_size", defaults.size)?;
     require(size >= 1, "compaction_window_size", size, "must be greater than 1")?;
-    Ok(TimeWindow { unit, size, within: size_tiered(source)? })
+    Ok(TimeWindow { unit, size, ticks_per_second, within: size_tiered(source)? })
 }
 
 fn leveled(source: &mut Source<'_>) -> Result<Leveled, CompactionOptionsError> {
@@ -186,7 +208,13 @@ fn leveled(source: &mut Source<'_>) -> Result<Leveled, CompactionOptionsError> {
     require(size_mib >= 1, "sstable_size_in_mb", size_mib, "must be larger than 0")?;
     let fanout = source.int("fanout_size", defaults.fanout)?;
     require(fanout >= 1, "fanout_size", fanout, "must be larger than 0")?;
-    Ok(Leveled { table_bytes: size_mib << 20, fanout })
+    let moves_single_tables = source.boolean("single_sstable_uplevel", defaults.moves_single_tables)?;
+    Ok(Leveled {
+        table_bytes: size_mib << 20,
+        fanout,
+        moves_single_tables,
+        within_level_0: size_tiered(source)?,
+    })
 }
 
 fn unified(source: &mut Source<'_>) -> Result<Unified, CompactionOptionsError> {
@@ -200,16 +228,78 @@ fn unified(source: &mut Source<'_>) -> Result<Unified, CompactionOptionsError> {
             }
         })
     })?;
-    let bytes =
-        source.left.remove("target_sstable_size").map_or(Ok(defaults.target_table_bytes), |text| {
-            parse_bytes(text).ok_or_else(|| CompactionOptionsError::Unparsable {
-                option: "target_sstable_size",
-                value: text.to_owned(),
-                expected: "size",
-            })
-        })?;
-    require(bytes >= 1 << 20, "target_sstable_size", bytes, "must be at least 1MiB")?;
-    Ok(Unified { scaling, target_table_bytes: bytes, ..defaults })
+    let target = size(source, "target_sstable_size", defaults.target_table_bytes)?;
+    require(target >= TARGET_BYTES_MIN, "target_sstable_size", target, "must be at least 1MiB")?;
+    // A small target is not held up by the default of the least size.
+    let least = (target as f64 * f64::sqrt(0.5)) as u64;
+    let min_table_bytes = size(source, "min_sstable_size", defaults.min_table_bytes.min(least))?;
+    require(
+        min_table_bytes <= least,
+        "min_sstable_size",
+        min_table_bytes,
+        "must be less than the target size",
+    )?;
+    let mut flush_bytes = None;
+    if source.left.contains_key("flush_size_override") {
+        let bytes = size(source, "flush_size_override", 0)?;
+        require(bytes >= TARGET_BYTES_MIN, "flush_size_override", bytes, "must be at least 1MiB")?;
+        flush_bytes = Some(bytes);
+    }
+    let base_shards = source.int("base_shard_count", defaults.base_shards)?;
+    require(base_shards >= 1, "base_shard_count", base_shards, "should be positive")?;
+    let max_inputs: i64 = source.int("max_sstables_to_compact", 0)?;
+    let inclusion =
+        match source.left.remove("overlap_inclusion_method").map(str::to_ascii_uppercase).as_deref() {
+            None | Some("TRANSITIVE") => OverlapInclusion::Transitive,
+            Some("SINGLE") => OverlapInclusion::Single,
+            Some("NONE") => OverlapInclusion::None,
+            Some(other) => {
+                return Err(CompactionOptionsError::OutOfRange {
+                    option: "overlap_inclusion_method",
+                    value: other.to_owned(),
+                    requirement: "must be NONE, SINGLE or TRANSITIVE",
+                });
+            }
+        };
+    Ok(Unified {
+        scaling,
+        target_table_bytes: target,
+        min_table_bytes,
+        table_growth: growth(source, defaults.table_growth)?,
+        base_shards,
+        flush_bytes,
+        max_inputs: usize::try_from(max_inputs).ok().filter(|most| *most > 0).unwrap_or(usize::MAX),
+        inclusion,
+    })
+}
+
+/// The least target size of unified compaction, and the least size of a flush that can be named.
+const TARGET_BYTES_MIN: u64 = 1 << 20;
+
+fn size(source: &mut Source<'_>, option: &'static str, default: u64) -> Result<u64, CompactionOptionsError> {
+    let Some(text) = source.left.remove(option) else { return Ok(default) };
+    parse_bytes(text).ok_or_else(|| CompactionOptionsError::Unparsable {
+        option,
+        value: text.to_owned(),
+        expected: "size",
+    })
+}
+
+/// A share, as a number or with a percent sign.
+fn growth(source: &mut Source<'_>, default: f64) -> Result<f64, CompactionOptionsError> {
+    const OPTION: &str = "sstable_growth";
+    let Some(text) = source.left.remove(OPTION) else { return Ok(default) };
+    let parsed = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => text.trim().parse(),
+    };
+    let share = parsed.map_err(|_| CompactionOptionsError::Unparsable {
+        option: OPTION,
+        value: text.to_owned(),
+        expected: "number between 0 and 1",
+    })?;
+    require((0.0..=1.0).contains(&share), OPTION, share, "must be between 0 and 1")?;
+    Ok(share)
 }
 
 /// `N`, `L<fanout>` or `T<fanout>`, or the number W itself.
@@ -223,17 +313,31 @@ fn parse_scaling(text: &str) -> Option<i32> {
     }
 }
 
-fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let unit = text.get(digits.len()..)?;
-    let shift = match unit {
-        "B" | "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        _ => return None,
-    };
-    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+/// A size such as `100MiB`, `1.5 GB` or `4096`, in bytes, as Cassandra reads it.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, f64); 13] = [
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("TiB", 1_099_511_627_776.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("K", 1024.0),
+        ("M", 1_048_576.0),
+        ("G", 1_073_741_824.0),
+        ("T", 1_099_511_627_776.0),
+        ("B", 1.0),
+    ];
+    let text = text.trim();
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, *unit)))
+        .unwrap_or((text, 1.0));
+    let bytes = digits.trim().parse::<f64>().ok()? * unit;
+    // A float to integer cast saturates.
+    (bytes.is_finite() && bytes >= 0.0).then_some(bytes as u64)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Size-tiered compaction: tables of similar size are merged once there are enough of them.
 
-use super::choice::{Choice, TableSummary};
+use super::choice::{Merge, Split, TableSummary};
+use super::merged_size::bytes_after_merge;
 
 /// Cassandra's options and defaults.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,19 +33,26 @@ struct Bucket<'a> {
 }
 
 impl SizeTiered {
-    /// Among the buckets with enough tables, the one with the smallest tables.
-    pub(crate) fn choose(&self, tables: &[TableSummary]) -> Option<Choice> {
-        let bucket = self
-            .buckets(tables)
-            .into_iter()
-            .filter(|bucket| bucket.tables.len() >= self.min_threshold)
-            .min_by(|left, right| left.average_bytes.total_cmp(&right.average_bytes))?;
-        let inputs = bucket.tables.iter().take(self.max_threshold).map(|table| table.generation).collect();
-        Some(Choice { inputs, output_level: 0, max_output_bytes: None })
+    /// Among the buckets with enough tables, the one with the smallest tables. If there is none: all tables, when most of their
+    /// bytes have been overwritten.
+    pub(crate) fn choose(&self, tables: &[&TableSummary]) -> Option<Merge> {
+        let bucket = self.choose_bucket(tables);
+        let chosen = bucket.or_else(|| is_mostly_overwritten(tables).then(|| largest_first(tables)))?;
+        let inputs = chosen.iter().take(self.max_threshold).map(|table| table.generation).collect();
+        Some(Merge { inputs, output_level: 0, split: Split::Never })
     }
 
-    fn buckets<'a>(&self, tables: &'a [TableSummary]) -> Vec<Bucket<'a>> {
-        let mut sorted: Vec<_> = tables.iter().collect();
+    /// The tables of the bucket with the smallest tables among those with enough tables.
+    pub(crate) fn choose_bucket<'a>(&self, tables: &[&'a TableSummary]) -> Option<Vec<&'a TableSummary>> {
+        self.buckets(tables)
+            .into_iter()
+            .filter(|bucket| bucket.tables.len() >= self.min_threshold)
+            .min_by(|left, right| left.average_bytes.total_cmp(&right.average_bytes))
+            .map(|bucket| bucket.tables)
+    }
+
+    fn buckets<'a>(&self, tables: &[&'a TableSummary]) -> Vec<Bucket<'a>> {
+        let mut sorted = tables.to_vec();
         sorted.sort_by_key(|table| (table.size_bytes, table.generation));
         let mut buckets: Vec<Bucket<'a>> = Vec::new();
         let small = self.min_table_bytes as f64;
@@ -67,6 +75,28 @@ impl SizeTiered {
     }
 }
 
+/// Most tables whose contents are estimated together.
+const ESTIMATED_TABLES_MAX: usize = 256;
+
+fn largest_first<'a>(tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
+    let mut sorted = tables.to_vec();
+    sorted.sort_by_key(|table| (std::cmp::Reverse(table.size_bytes), table.generation));
+    sorted
+}
+
+/// Whether more than half of the bytes of these tables would go in a merge of all of them. Then they are merged, whatever their
+/// sizes: files take at most twice the space of their contents, and three times while they are merged.
+pub(crate) fn is_mostly_overwritten(tables: &[&TableSummary]) -> bool {
+    // Among very many tables the strategy has work enough, and the estimate would hold up requests.
+    if tables.len() > ESTIMATED_TABLES_MAX {
+        return false;
+    }
+    let bytes: u64 = tables.iter().map(|table| table.size_bytes).sum();
+    let largest = tables.iter().map(|table| table.size_bytes).max().unwrap_or(0);
+    // The first comparison is cheap, and enough for most tables.
+    bytes / 2 > largest && bytes / 2 > bytes_after_merge(tables)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +111,8 @@ mod tests {
     }
 
     fn chosen(sizes_mib: &[u64]) -> Option<Vec<u64>> {
-        let mut inputs = SizeTiered::default().choose(&tables(sizes_mib))?.inputs;
+        let tables = tables(sizes_mib);
+        let mut inputs = SizeTiered::default().choose(&tables.iter().collect::<Vec<_>>())?.inputs;
         inputs.sort_unstable();
         Some(inputs)
     }

@@ -1,55 +1,67 @@
 //! The compaction itself: merges rows and range tombstones of the inputs in key order, reconciles them, and writes one or more
 //! files.
-//!
-//! Invariant: a deletion is purged only if its grace period is over and no data outside the inputs (other files that may contain
-//! the partition, memtables) is as old as it is. Then there is no data left that it could shadow.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::choice::Split;
 use super::dropped::DroppedRanges;
+use super::dropped_columns::DroppedColumns;
+use super::outputs::{Output, OutputNames, Outputs};
+use super::purging::{Once, Purging};
 use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
-use crate::io::{JobContext, yield_now};
+use crate::io::{Claim, JobContext, yield_now};
 use crate::key;
 use crate::merge::KWayMerge;
 use crate::range_tombstone::{RangeTombstone, Union, Walked};
-use crate::reconcile::{Purge, Purpose, is_passthrough, merge_rows};
+use crate::reconcile::{Purpose, is_passthrough, merge_rows};
 use crate::row::RowRef;
-use crate::table::{
-    KeyHash, RangeTombstoneCursor, TableCursor, TableError, TableOptions, TableReader, TableWriter,
-};
+use crate::table::{RangeTombstoneCursor, TableCursor, TableError, TableOptions, TableReader};
 
 /// Rows, and bytes written, after which the compaction yields to other tasks and checks its rate.
 const ROWS_PER_TURN: u32 = 128;
 const BYTES_PER_TURN: u64 = 64 << 10;
 
 /// A compaction, independent of the shard's thread.
-pub struct CompactionTask {
+pub(crate) struct CompactionTask {
     pub inputs: Vec<Arc<TableReader>>,
-    /// The other files of the table. They may contain data that deletions in the inputs shadow.
-    pub others: Vec<Arc<TableReader>>,
     /// Partitions that the shard has lost. They are left out.
     pub dropped: DroppedRanges,
-    /// Which deletions may be purged, considering memtables only. `None`: none.
-    pub purge: Option<Purge>,
-    /// Generations and paths of the outputs, as many as the compaction can need.
-    pub outputs: Vec<(u64, PathBuf)>,
-    /// A new output is begun at the first partition after this size.
-    pub max_output_bytes: Option<u64>,
+    pub dropped_columns: DroppedColumns,
+    pub purging: Purging,
+    pub outputs: OutputNames,
+    pub split: Split,
     pub file_options: TableOptions,
+    /// Larger rows are cut into parts, which get files of their own.
+    pub row_bytes_max: usize,
     pub limiter: RateLimiter,
+    /// Room on the disk for the outputs.
+    pub room: Option<Claim>,
+}
+
+/// The result of a compaction.
+#[derive(Debug)]
+pub(crate) struct Compacted {
+    pub outputs: Vec<Output>,
+    pub output_bytes: u64,
+    /// The whole time, and the part of it in which the outputs were read back.
+    pub duration: Duration,
+    pub verification: Duration,
 }
 
 /// The state of a running merge.
 struct Merge {
-    task: CompactionTask,
+    inputs: Vec<Arc<TableReader>>,
+    dropped: DroppedRanges,
+    dropped_columns: DroppedColumns,
+    purging: Purging,
+    outputs: Outputs,
+    limiter: RateLimiter,
+    room: Option<Claim>,
     context: JobContext,
-    next_output: usize,
-    writer: Option<TableWriter>,
-    written: Vec<u64>,
     paced_bytes: u64,
     /// The prefix of the current partition.
     prefix: Vec<u8>,
@@ -59,9 +71,9 @@ struct Merge {
 }
 
 impl CompactionTask {
-    /// Merges the inputs and returns the generations of the complete, synced outputs. After an error, files of any of the
-    /// generations may exist.
-    pub async fn run(mut self, context: JobContext) -> Result<Vec<u64>, TableError> {
+    /// Merges the inputs into complete, synced, verified outputs. After an error, files of any of the reserved names may exist.
+    pub async fn run(self, context: JobContext) -> Result<Compacted, TableError> {
+        let begun = context.clock.monotonic();
         let mut cursors = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let mut cursor = TableCursor::new(Arc::clone(input), None);
@@ -69,21 +81,27 @@ impl CompactionTask {
             cursors.push(cursor);
         }
         // Without deletions and expiries there is nothing to purge, and the other files need not be checked.
-        self.purge = self.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
+        let mut purging = self.purging;
+        purging.purge =
+            purging.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
         let mut merge = Merge {
-            next_output: 0,
-            writer: None,
-            written: Vec::new(),
             paced_bytes: 0,
             prefix: Vec::new(),
             purpose: Purpose::Keep,
             next_range_tombstone: vec![0; self.inputs.len()],
-            task: self,
+            inputs: self.inputs,
+            dropped: self.dropped,
+            dropped_columns: self.dropped_columns,
+            purging,
+            outputs: Outputs::new(self.outputs, self.split, self.file_options, self.row_bytes_max),
+            limiter: self.limiter,
+            room: self.room,
             context,
         };
         merge.merge(&mut cursors).await?;
-        merge.finish_output().await?;
-        Ok(merge.written)
+        let (outputs, output_bytes, verification) = merge.outputs.end(&merge.context).await?;
+        let duration = merge.context.clock.monotonic().saturating_sub(begun);
+        Ok(Compacted { outputs, output_bytes, duration, verification })
     }
 }
 
@@ -120,7 +138,7 @@ impl Merge {
             };
             key.clear();
             key.extend_from_slice(first.key());
-            if let Some(end) = self.task.dropped.end_of(&key) {
+            if let Some(end) = self.dropped.end_of(&key) {
                 skip_to(cursors, end)?;
                 merge.forget();
                 continue;
@@ -128,42 +146,58 @@ impl Merge {
             if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
                 self.enter_partition(&key).await?;
             }
-            let shadow =
-                self.task.inputs.iter().filter_map(|input| input.range_tombstones().covering(&key)).max();
             let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
             for &index in merge.current() {
                 versions.push(cursors.get(index as usize).ok_or_else(no_cursor)?.row());
             }
-            if let [only] = versions.as_slice()
-                && is_passthrough(*only, shadow)
-            {
-                self.write_row(&key, *only).await?;
-            } else {
-                merged.clear();
-                let base = versions.first().map_or(0, |row| row.base);
-                if merge_rows(&versions, shadow, self.purpose, base, &mut merged)?.is_written {
-                    self.write_row(&key, RowRef::new(&merged, base)).await?;
-                }
-            }
+            self.put_versions(&key, &versions, &mut merged).await?;
             drop(versions);
             for &index in merge.current() {
                 cursors.get_mut(index as usize).ok_or_else(no_cursor)?.next()?;
             }
             row_count += 1;
-            let written = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
-            if row_count.is_multiple_of(ROWS_PER_TURN) || written >= self.paced_bytes + BYTES_PER_TURN {
+            if row_count.is_multiple_of(ROWS_PER_TURN)
+                || self.outputs.bytes() >= self.paced_bytes + BYTES_PER_TURN
+            {
                 self.pause().await;
             }
         }
         self.write_range_tombstones(None).await
     }
 
+    /// Writes what stays of the versions of a row.
+    async fn put_versions(
+        &mut self,
+        key: &[u8],
+        versions: &[RowRef<'_>],
+        merged: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        if self.purging.writes_once && self.purging.once(key, versions) == Once::Goes {
+            return Ok(());
+        }
+        let shadow = self.inputs.iter().filter_map(|input| input.range_tombstones().covering(key)).max();
+        if let [only] = versions
+            && is_passthrough(*only, shadow)
+        {
+            return self.write_row(key, *only).await;
+        }
+        merged.clear();
+        let base = versions.first().map_or(0, |row| row.base);
+        if merge_rows(versions, shadow, self.purpose, base, merged)?.is_written {
+            self.write_row(key, RowRef::new(merged, base)).await?;
+        }
+        Ok(())
+    }
+
     /// Lets other tasks run and keeps the rate limit.
     async fn pause(&mut self) {
-        let bytes = self.writer.as_ref().map_or(0, TableWriter::size_bytes);
+        let bytes = self.outputs.bytes();
         let fresh = bytes.saturating_sub(self.paced_bytes);
         self.paced_bytes = self.paced_bytes.max(bytes);
-        self.task.limiter.spend(fresh, &*self.context.clock).await;
+        if let Some(room) = &mut self.room {
+            room.written(fresh);
+        }
+        self.limiter.spend(fresh, &*self.context.clock).await;
         yield_now().await;
     }
 
@@ -173,115 +207,79 @@ impl Merge {
         self.prefix.extend_from_slice(&key[..length]);
         let prefix = self.prefix.clone();
         self.write_range_tombstones(Some(&prefix)).await?;
-        self.split_if_full().await?;
-        self.purpose = self.purge_of(&prefix).map_or(Purpose::Keep, Purpose::Compact);
+        self.purpose = self.purging.purpose_of(&prefix);
         Ok(())
-    }
-
-    /// Which deletions of a partition may be purged: those that shadow no data of another file.
-    fn purge_of(&self, prefix: &[u8]) -> Option<Purge> {
-        let mut purge = self.task.purge?;
-        let hash = KeyHash::of(prefix);
-        let end = [prefix, key::PARTITION_END].concat();
-        for other in &self.task.others {
-            if other.statistics().may_overlap(prefix, &end) && other.may_contain_partition(hash) {
-                purge.max_purgeable_timestamp =
-                    purge.max_purgeable_timestamp.min(other.statistics().min_timestamp);
-            }
-        }
-        Some(purge)
-    }
-
-    async fn split_if_full(&mut self) -> Result<(), TableError> {
-        let Some(limit) = self.task.max_output_bytes else { return Ok(()) };
-        let is_full = self.writer.as_ref().is_some_and(|writer| writer.size_bytes() >= limit);
-        // The last output takes all remaining partitions.
-        if is_full && self.next_output < self.task.outputs.len() {
-            self.finish_output().await?;
-        }
-        Ok(())
-    }
-
-    async fn finish_output(&mut self) -> Result<(), TableError> {
-        if let Some(writer) = self.writer.take() {
-            writer.finish().await?;
-            let output = self.next_output.checked_sub(1).and_then(|index| self.task.outputs.get(index));
-            let Some((generation, _)) = output else {
-                return Err(broken!("a compaction writes to an output that was reserved").into());
-            };
-            self.written.push(*generation);
-            self.paced_bytes = 0;
-        }
-        Ok(())
-    }
-
-    async fn writer(&mut self) -> Result<&mut TableWriter, TableError> {
-        if self.writer.is_none() {
-            let Some((_, path)) = self.task.outputs.get(self.next_output) else {
-                return Err(broken!("as many outputs are reserved as a compaction needs").into());
-            };
-            let options = self.task.file_options.clone();
-            let writer = TableWriter::create(&*self.context.disk, path, options).await?;
-            self.next_output += 1;
-            return Ok(self.writer.insert(writer));
-        }
-        self.writer.as_mut().ok_or_else(|| broken!("a compaction that writes has a writer").into())
     }
 
     async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
-        self.writer().await?.add(key, row).await
+        if !self.dropped_columns.touch(row) {
+            return self.outputs.write_row(key, row, &self.context).await;
+        }
+        let mut rest = Vec::new();
+        if self.dropped_columns.write_rest(row, &mut rest)? {
+            self.outputs.write_row(key, RowRef::new(&rest, row.base), &self.context).await?;
+        }
+        Ok(())
     }
 
-    /// Writes the range tombstones of all partitions up to and including `prefix` (`None`: all remaining ones).
+    /// Begins the partition `prefix` in the outputs (`None`: none), after it has written the range tombstones of all partitions up
+    /// to and including it (`None`: all remaining ones).
     async fn write_range_tombstones(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
+        let mut has_begun = false;
         while let Some(next) = self.next_range_tombstone_prefix() {
             if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
-                return Ok(());
+                break;
             }
-            if prefix.is_none_or(|prefix| next.as_slice() < prefix) {
-                self.split_if_full().await?;
+            if self.dropped.end_of(&next).is_none() {
+                let are_written = self.unite_range_tombstones(&next).await?;
+                has_begun |= are_written && prefix == Some(next.as_slice());
             }
-            if self.task.dropped.end_of(&next).is_none() {
-                self.unite_range_tombstones(&next).await?;
-            }
-            for (input, number) in self.task.inputs.iter().zip(&mut self.next_range_tombstone) {
+            for (input, number) in self.inputs.iter().zip(&mut self.next_range_tombstone) {
                 let range_tombstones = input.range_tombstones();
                 while range_tombstones.get(*number).is_some_and(|it| it.prefix == next) {
                     *number += 1;
                 }
             }
         }
-        Ok(())
+        match prefix {
+            Some(prefix) if !has_begun => self.outputs.begin_partition(prefix, &self.context).await,
+            _ => Ok(()),
+        }
     }
 
     /// The first partition that has unwritten range tombstones.
     fn next_range_tombstone_prefix(&self) -> Option<Vec<u8>> {
-        let inputs = self.task.inputs.iter().zip(&self.next_range_tombstone);
+        let inputs = self.inputs.iter().zip(&self.next_range_tombstone);
         let prefixes =
             inputs.filter_map(|(input, &number)| Some(input.range_tombstones().get(number)?.prefix));
         prefixes.min().map(<[u8]>::to_vec)
     }
 
-    /// Writes the range tombstones of a partition, united from all inputs.
-    async fn unite_range_tombstones(&mut self, prefix: &[u8]) -> Result<(), TableError> {
+    /// Writes the range tombstones of a partition, united from all inputs. False: none of them stays, and the partition is not begun.
+    async fn unite_range_tombstones(&mut self, prefix: &[u8]) -> Result<bool, TableError> {
         let (low, high) = (&[][..], key::PARTITION_END);
         let cursor =
             |input: &Arc<TableReader>| RangeTombstoneCursor::new(Arc::clone(input), prefix, low, high, false);
-        let mut walk = Union::new(self.task.inputs.iter().map(cursor).collect(), low, high, false);
-        let purge = self.purge_of(prefix);
+        let mut walk = Union::new(self.inputs.iter().map(cursor).collect(), low, high, false);
+        let purge = self.purging.purge_of(prefix);
         let is_kept = |deletion| purge.is_none_or(|purge| !purge.forgets(deletion));
         let mut written = 0_u32;
+        let mut are_written = false;
         while let Some(Walked::RangeTombstone(RangeTombstone { start, end, deletion })) =
             walk.next(u64::MAX, is_kept)
         {
+            if !are_written {
+                self.outputs.begin_partition(prefix, &self.context).await?;
+                are_written = true;
+            }
             let full = |position: &[u8]| [prefix, position].concat();
             let (start, end) = (full(&start), full(&end));
-            self.writer().await?.add_range_tombstone(&start, &end, deletion)?;
+            self.outputs.write_range_tombstone(&start, &end, deletion, &self.context).await?;
             written = written.wrapping_add(1);
             if written.is_multiple_of(ROWS_PER_TURN) {
                 self.pause().await;
             }
         }
-        Ok(())
+        Ok(are_written)
     }
 }

@@ -7,7 +7,9 @@
 //! * directory operations that are not yet durable survive a crash as a prefix of the order in which they were made
 //!   (journalled file systems do this);
 //! * a read may return flipped bits, once or for good: what is read is checked by its reader;
-//! * a failed `sync_data` may have lost the dirty data for good: a later success must not be trusted.
+//! * a failed `sync_data` may have lost the dirty data for good: a later success must not be trusted;
+//! * a failed write has lost nothing: the same bytes may be written again at the same place, e.g. when a full disk has room again;
+//! * what was reserved (`reserve`) does not fail for want of space. On a file system that copies on write it may all the same.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,21 +37,58 @@ impl DiskError {
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
+
+    /// Whether the call failed because the disk is full or a quota is used up. It may succeed when there is room again.
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// Whether the sync of a file failed: dirty data may be lost.
+    pub fn is_sync(&self) -> bool {
+        self.operation == SYNC
+    }
+
+    /// Whether a renaming failed: nothing was renamed.
+    pub fn is_rename(&self) -> bool {
+        self.operation == RENAME
+    }
+}
+
+/// The operation of a failed sync of a file, in [`DiskError`].
+pub(super) const SYNC: &str = "sync";
+/// The operation of a failed write, in [`DiskError`].
+pub(super) const WRITE: &str = "write";
+/// The operation of a failed renaming, in [`DiskError`].
+pub(super) const RENAME: &str = "rename";
+
+/// The room on a file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskRoom {
+    /// What may still be written.
+    pub free_bytes: u64,
+    /// The size of the file system.
+    pub total_bytes: u64,
 }
 
 /// The future of a disk call. It runs on the calling thread's executor and need not be `Send`.
 pub type DiskFuture<'a, T> = LocalBoxFuture<'a, Result<T, DiskError>>;
 
-/// The bytes of a complete file, mapped or in memory.
-pub trait Mapped: Send + Sync {
-    fn bytes(&self) -> &[u8];
+/// A complete file that is read in parts, by any thread. It stays readable after its name was removed. Nothing of it is mapped: an
+/// error of the medium, or a file that another program has cut short, is an error of this one read.
+pub trait CompleteFile: Send + Sync {
+    /// Bytes of the file when it was opened.
+    fn length(&self) -> u64;
 
-    /// A hint that these bytes will be read soon, so that the system can load them.
-    fn prefetch(&self, _offset: usize, _length: usize) {}
+    /// Fills `buffer` with the bytes from `offset` on, on the calling thread. Error `UnexpectedEof` if the file ends before.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>;
+
+    /// Reads `length` bytes from `offset` on. A file of a disk does so without holding up the calling thread.
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let mut bytes = vec![0; length].into_boxed_slice();
+        let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+        Box::pin(std::future::ready(outcome))
+    }
 }
-
-/// A shared mapping. It stays readable after the file was removed.
-pub type Mapping = Arc<dyn Mapped>;
 
 /// An exclusive lock against other processes, released on drop.
 pub trait DiskLock: Send + Sync {}
@@ -96,14 +135,14 @@ pub trait Disk: Send + Sync {
     /// The whole contents of a file.
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes>;
 
-    /// Maps a complete file, which must never be written again.
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping>;
+    /// Opens a complete file, which must never be written again, to read parts of it.
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>>;
 
     /// Locks `path` (created if missing) against other processes. Error `WouldBlock` if it is taken.
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>>;
 
-    /// Bytes that may still be written to the file system of `path`.
-    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64>;
+    /// The room on the file system of `path`, which exists.
+    fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom>;
 }
 
 /// An open file. Offsets and lengths in bytes.
@@ -114,6 +153,10 @@ pub trait DiskFile: Send + Sync {
     /// Makes everything written to this file durable, with the length needed to read it back.
     fn sync_data(&self) -> DiskFuture<'_, ()>;
 
-    /// `write_at`, then `sync_data`, in one request to the I/O thread.
+    /// Takes room on the disk, so that later writes to the first `length` bytes of the file do not fail for want of it. A shorter
+    /// file grows to `length`; its new bytes are zero.
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()>;
+
+    /// `write_at`, then `sync_data`, in one request to the I/O thread. The error says which of them failed.
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()>;
 }

@@ -1,4 +1,4 @@
-//! The operating system's file system. Only this file and `mapping` access it.
+//! The operating system's file system. Only this file accesses it.
 //!
 //! [`DirectDisk`] performs each call on the calling thread; background threads use it. [`ThreadedDisk`] is for the
 //! shard's thread: it hands each call to an I/O thread of its own, in order, and completes the caller's future from
@@ -20,15 +20,23 @@ use std::thread;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
-use super::mapping::map_file;
+use super::disk::{
+    CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
+    WRITE,
+};
+use super::read_pool::ReadPool;
 
 /// The blocking calls themselves, shared by both variants.
 mod calls {
     use super::{
-        Bytes, DirectoryEntry, DiskLock, File, FileExt, FileLock, Mapping, OpenOptions, Path, TryLockError,
-        fs, io, map_file,
+        Arc, Bytes, CompleteFile, DirectoryEntry, DiskLock, DiskRoom, File, FileExt, FileLock, OpenOptions,
+        Path, ReadPool, RealCompleteFile, TryLockError, fs, io,
     };
+    use rustix::fs::{FallocateFlags, fallocate, statvfs};
+    use rustix::io::Errno;
+
+    /// Where a file system cannot reserve room, zeros are written in pieces of this size.
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
     pub fn create_directory(path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
@@ -67,8 +75,10 @@ mod calls {
         fs::read(path).map(Bytes::from)
     }
 
-    pub fn map(path: &Path) -> io::Result<Mapping> {
-        map_file(&File::open(path)?)
+    pub fn open_complete(path: &Path, reads: Option<ReadPool>) -> io::Result<Arc<dyn CompleteFile>> {
+        let file = Arc::new(File::open(path)?);
+        let length = file.metadata()?.len();
+        Ok(Arc::new(RealCompleteFile { file, length, path: path.to_path_buf(), reads }))
     }
 
     pub fn lock(path: &Path) -> io::Result<Box<dyn DiskLock>> {
@@ -80,18 +90,73 @@ mod calls {
         }
     }
 
-    pub fn free_bytes(path: &Path) -> io::Result<u64> {
-        let statistics = rustix::fs::statvfs(path)?;
-        Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
+    pub fn room(path: &Path) -> io::Result<DiskRoom> {
+        let statistics = statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(statistics.f_frsize);
+        Ok(DiskRoom { free_bytes: bytes(statistics.f_bavail), total_bytes: bytes(statistics.f_blocks) })
+    }
+
+    pub fn reserve(file: &File, length: u64) -> io::Result<()> {
+        loop {
+            match fallocate(file, FallocateFlags::empty(), 0, length) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return fill(file, length),
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    /// Writes zeros behind the end of a file until it has this length.
+    pub fn fill(file: &File, length: u64) -> io::Result<()> {
+        let mut end = file.metadata()?.len();
+        while end < length {
+            let piece = ZEROS.len().min(usize::try_from(length - end).unwrap_or(usize::MAX));
+            file.write_all_at(&ZEROS[..piece], end)?;
+            end += piece as u64;
+        }
+        Ok(())
     }
 
     pub fn write_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
         file.write_all_at(data, offset)
     }
 
-    pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+    /// The inner result is that of the sync.
+    pub fn write_and_sync_at(file: &File, offset: u64, data: &[u8]) -> io::Result<io::Result<()>> {
         file.write_all_at(data, offset)?;
-        file.sync_data()
+        Ok(file.sync_data())
+    }
+}
+
+struct RealCompleteFile {
+    file: Arc<File>,
+    length: u64,
+    path: PathBuf,
+    /// The threads that carry out reads; `None`: the calling thread.
+    reads: Option<ReadPool>,
+}
+
+impl CompleteFile for RealCompleteFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(|error| DiskError::new("read a part of", &self.path, error))
+    }
+
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        let Some(reads) = &self.reads else {
+            let mut bytes = vec![0; length].into_boxed_slice();
+            let outcome = self.read_at(offset, &mut bytes).map(|()| bytes);
+            return Box::pin(std::future::ready(outcome));
+        };
+        let read = reads.read(Arc::clone(&self.file), offset, length);
+        Box::pin(
+            async move { read.await.map_err(|error| DiskError::new("read a part of", &self.path, error)) },
+        )
     }
 }
 
@@ -108,6 +173,9 @@ trait Executor: Clone + Send + Sync + 'static {
     where
         T: Send + 'static,
         F: FnOnce(&Path) -> io::Result<T> + Send + 'static;
+
+    /// The threads that read parts of complete files; `None`: the thread that asks for them.
+    fn reads(&self) -> Option<ReadPool>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,6 +189,10 @@ impl Executor for CallingThread {
     {
         Box::pin(async move { call(&path).map_err(|error| DiskError::new(operation, &path, error)) })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        None
+    }
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -128,6 +200,7 @@ type Call = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone)]
 struct IoThread {
     calls: Sender<Call>,
+    reads: ReadPool,
 }
 
 impl Executor for IoThread {
@@ -151,6 +224,10 @@ impl Executor for IoThread {
             outcome.map_err(|error| DiskError::new(operation, &path, error))
         })
     }
+
+    fn reads(&self) -> Option<ReadPool> {
+        Some(self.reads.clone())
+    }
 }
 
 fn run_calls(calls: &Receiver<Call>) {
@@ -171,8 +248,8 @@ impl DirectDisk {
     }
 }
 
-/// Disk calls that one I/O thread performs, in order. Clones share the thread. It stops when the last clone and the last file
-/// opened through it are dropped.
+/// Disk calls that one I/O thread performs, in order, but for reads of parts of complete files, which threads of their own carry out.
+/// Clones share the threads. The I/O thread stops when the last clone and the last file opened through it are dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadedDisk {
     executor: IoThread,
@@ -180,10 +257,10 @@ pub struct ThreadedDisk {
 
 impl ThreadedDisk {
     /// Starts the I/O thread under the given name (shown in `top -H`).
-    pub fn start(name: &str) -> io::Result<Self> {
+    pub fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
         let (calls, queue) = channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
-        Ok(Self { executor: IoThread { calls } })
+        Ok(Self { executor: IoThread { calls, reads } })
     }
 }
 
@@ -197,19 +274,25 @@ struct RealFile<E> {
 impl<E: Executor> DiskFile for RealFile<E> {
     fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("write", self.path.clone(), move |_| calls::write_at(&file, offset, &data))
+        self.executor.execute(WRITE, self.path.clone(), move |_| calls::write_at(&file, offset, &data))
     }
 
     fn sync_data(&self) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("sync", self.path.clone(), move |_| file.sync_data())
+        self.executor.execute(SYNC, self.path.clone(), move |_| file.sync_data())
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        let file = Arc::clone(&self.file);
+        self.executor.execute("reserve", self.path.clone(), move |_| calls::reserve(&file, length))
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
         let file = Arc::clone(&self.file);
-        self.executor.execute("write and sync", self.path.clone(), move |_| {
-            calls::write_and_sync_at(&file, offset, &data)
-        })
+        let written = self
+            .executor
+            .execute(WRITE, self.path.clone(), move |_| calls::write_and_sync_at(&file, offset, &data));
+        Box::pin(async move { written.await?.map_err(|error| DiskError::new(SYNC, &self.path, error)) })
     }
 }
 
@@ -249,7 +332,7 @@ macro_rules! implement_disk {
 
             fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
                 let to = to.to_path_buf();
-                self.executor.execute("rename", from.to_path_buf(), move |from| fs::rename(from, to))
+                self.executor.execute(RENAME, from.to_path_buf(), move |from| fs::rename(from, to))
             }
 
             fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
@@ -279,16 +362,17 @@ macro_rules! implement_disk {
                 self.executor.execute("read", path.to_path_buf(), calls::read)
             }
 
-            fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-                self.executor.execute("map", path.to_path_buf(), calls::map)
+            fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+                let reads = self.executor.reads();
+                self.executor.execute("open", path.to_path_buf(), |path| calls::open_complete(path, reads))
             }
 
             fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
                 self.executor.execute("lock", path.to_path_buf(), calls::lock)
             }
 
-            fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-                self.executor.execute("free space of", path.to_path_buf(), calls::free_bytes)
+            fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+                self.executor.execute("room on", path.to_path_buf(), calls::room)
             }
         }
     };
@@ -320,16 +404,41 @@ mod tests {
             assert_eq!(names, ["link", "renamed"]);
             assert_eq!(disk.length(&root.join("link")).await.unwrap(), 6);
             assert_eq!(disk.read(&root.join("link")).await.unwrap(), &b"abcdef"[..]);
-            assert_eq!(disk.map(&root.join("renamed")).await.unwrap().bytes(), b"abcdef");
+            let complete = disk.open_complete(&root.join("renamed")).await.unwrap();
             disk.remove(&root.join("renamed")).await.unwrap();
+            assert_eq!(complete.length(), 6);
+            assert_eq!(*Arc::clone(&complete).read_later(1, 2).await.unwrap(), *b"bc");
+            let behind = Arc::clone(&complete).read_later(5, 2).await.unwrap_err();
+            assert_eq!(behind.kind(), io::ErrorKind::UnexpectedEof);
+            let mut part = [0; 3];
+            complete.read_at(2, &mut part).unwrap();
+            assert_eq!(part, *b"cde", "a file that was removed can still be read");
+            assert_eq!(complete.read_at(4, &mut part).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert_eq!(disk.length(&path).await.err().unwrap().kind(), io::ErrorKind::NotFound);
             let lock = disk.lock(&root.join("lock")).await.unwrap();
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
             drop(lock);
             disk.lock(&root.join("lock")).await.unwrap();
-            assert!(disk.free_bytes(&root).await.unwrap() > 0);
+            let room = disk.room(&root).await.unwrap();
+            assert!(room.free_bytes > 0 && room.free_bytes <= room.total_bytes);
+            let reserved = disk.create(&root.join("reserved")).await.unwrap();
+            reserved.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+            reserved.reserve(100_000).await.unwrap();
+            reserved.reserve(10).await.unwrap();
+            let contents = disk.read(&root.join("reserved")).await.unwrap();
+            assert!(contents.len() == 100_000 && contents.starts_with(b"abc\0"));
             disk.remove_directory(&root).await.unwrap();
         });
+    }
+
+    #[test]
+    fn where_no_room_can_be_reserved_zeros_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, b"abc").unwrap();
+        calls::fill(&calls::open(&path).unwrap(), 200_001).unwrap();
+        let contents = fs::read(&path).unwrap();
+        assert!(contents.len() == 200_001 && contents.starts_with(b"abc\0") && contents.ends_with(&[0]));
     }
 
     #[test]
@@ -339,6 +448,6 @@ mod tests {
 
     #[test]
     fn calls_through_the_io_thread_do_what_they_say() {
-        exercise(&ThreadedDisk::start("io-test").unwrap());
+        exercise(&ThreadedDisk::start("io-test", ReadPool::start(2).unwrap()).unwrap());
     }
 }

@@ -9,6 +9,8 @@
 //!   [`Fault`] planted there.
 //! * Each call first yields to the executor zero to two times (drawn from the seed), so that tasks interleave.
 
+mod at_rest;
+mod complete_file;
 mod corruption;
 mod fault;
 mod state;
@@ -18,18 +20,25 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use self::corruption::MemoryMapping;
+use self::complete_file::SimulatedCompleteFile;
+use self::corruption::BadMedium;
 use self::state::{Entry, Inode, NameChange, Names, State, crashed};
-use super::disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapping};
+use super::disk::{
+    CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
+    WRITE,
+};
 use super::random::SplitMix64;
 use super::yield_now::yield_now;
 
 pub use self::corruption::{Persistence, ReadCorruption};
 pub use self::fault::{CrashStyle, Fault};
+
+/// Files by path, with their contents.
+pub type FileContents = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
@@ -62,14 +71,14 @@ impl SimulatedDisk {
                 corruption_random: SplitMix64::new(!seed),
                 corrupt_reads: 0,
                 overlapping_writes: 0,
-                mappings: Vec::new(),
+                bad_medium: None,
+                part_reads: 0,
             })),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements. Panicking here would hide the message of the first panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        state::lock(&self.state)
     }
 
     /// The number of calls made so far, reads included.
@@ -107,25 +116,19 @@ impl SimulatedDisk {
         self.state().read_corruption = corruption;
     }
 
+    /// The number of reads so far of parts of complete files.
+    pub fn part_reads(&self) -> u64 {
+        self.state().part_reads
+    }
+
     /// The number of reads so far that returned flipped bits.
     pub fn corrupt_reads(&self) -> u64 {
         self.state().corrupt_reads
     }
 
-    /// Whether a mapping is in use that was corrupt when it was made.
-    pub fn has_corrupt_mappings(&self) -> bool {
-        self.state().has_corrupt_mappings()
-    }
-
-    /// Flips one bit in the live mappings of a file, until [`Self::restore_mappings`]. A mapping takes one such bit in its life.
-    /// Returns the number of mappings that show it.
-    pub fn flip_mapped_bit(&self, path: &Path, bit: u64) -> usize {
-        self.state().mappings_of(path).iter().filter(|mapping| mapping.flip(bit)).count()
-    }
-
-    /// Undoes [`Self::flip_mapped_bit`].
-    pub fn restore_mappings(&self, path: &Path) {
-        self.state().mappings_of(path).iter().for_each(|mapping| mapping.restore());
+    /// Makes every read of files whose path contains this text fail with EIO from now on; `None`: no file any more.
+    pub fn set_bad_medium(&self, path_contains: Option<&str>) {
+        self.state().bad_medium = path_contains.map(|text| BadMedium { path_contains: text.to_owned() });
     }
 
     /// The number of writes so far to a range that an earlier write covers in part and that was not synced in between. In a crash
@@ -134,12 +137,12 @@ impl SimulatedDisk {
         self.state().overlapping_writes
     }
 
-    /// The sum of all file lengths.
+    /// The sum of the lengths of all files that have a name.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
 
-    /// Limits the sum of all file lengths; writes beyond it fail with ENOSPC.
+    /// Limits [`Self::used_bytes`]; writes beyond it fail with ENOSPC.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;
     }
@@ -187,6 +190,7 @@ impl SimulatedDisk {
         let edited = edit(&mut inode.current);
         inode.durable = inode.current.clone();
         inode.pending.clear();
+        inode.reserved = 0;
         edited
     }
 
@@ -232,11 +236,15 @@ impl SimulatedFile {
 
 impl DiskFile for SimulatedFile {
     fn write_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
-        self.perform("write", move |state, fault| state.write(self.inode, offset, &data, fault))
+        self.perform(WRITE, move |state, fault| state.write(self.inode, offset, &data, fault))
     }
 
     fn sync_data(&self) -> DiskFuture<'_, ()> {
-        self.perform("sync", move |state, fault| state.sync(self.inode, fault))
+        self.perform(SYNC, move |state, fault| state.sync(self.inode, fault))
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        self.perform("reserve", move |state, fault| state.reserve(self.inode, length, fault))
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {
@@ -321,7 +329,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
-        self.perform("rename", from, move |state, fault| {
+        self.perform(RENAME, from, move |state, fault| {
             State::simple_fault(fault)?;
             if !state.names.contains_key(from) {
                 return Err(io::ErrorKind::NotFound.into());
@@ -399,34 +407,40 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-        self.perform("map", path, move |state, fault| {
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+        let shared = Arc::clone(&self.state);
+        self.perform("open", path, move |state, fault| {
             State::simple_fault(fault)?;
-            let corrupt_before = state.corrupt_reads;
-            let contents = state.contents(path)?;
-            let mapping = MemoryMapping::new(contents, state.corrupt_reads > corrupt_before);
-            state.note_mapping(path, &mapping)?;
-            Ok(mapping as Mapping)
+            let inode = state.file_number(path)?;
+            let length = state.inode(inode)?.current.len() as u64;
+            let (path, life) = (path.to_path_buf(), state.life);
+            Ok(Arc::new(SimulatedCompleteFile { state: shared, inode, length, path, life })
+                as Arc<dyn CompleteFile>)
         })
     }
 
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
         let disk = self.clone();
-        self.perform("lock", path, move |state, fault| {
+        let locked = self.perform("lock", path, move |state, fault| {
             State::simple_fault(fault)?;
             state.require_parent(path)?;
             if !state.locks.insert(path.to_path_buf()) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let life = state.life;
+            Ok(state.life)
+        });
+        // The lock is made outside of the call: if the disk crashes in it, the lock is dropped, which needs the state.
+        Box::pin(async move {
+            let life = locked.await?;
             Ok(Box::new(SimulatedLock { disk, path: path.to_path_buf(), life }) as Box<dyn DiskLock>)
         })
     }
 
-    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-        self.perform("free space of", path, move |state, fault| {
+    fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+        self.perform("room on", path, move |state, fault| {
             State::simple_fault(fault)?;
-            Ok(state.capacity_bytes.saturating_sub(state.used_bytes()))
+            let total_bytes = state.capacity_bytes;
+            Ok(DiskRoom { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
         })
     }
 }

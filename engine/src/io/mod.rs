@@ -1,8 +1,9 @@
 //! The engine's interface to the outside: disk, time, randomness and background threads.
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
-//! each (`disk_real`, `mapping`, `clock_real`, `background_real`), the simulated ones in `disk_simulated`, `clock` and
-//! `background`. Every disk call is a future, so that a simulation can crash, fail or interleave at each of them.
+//! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`, `random_real`), the simulated ones in `disk_simulated`,
+//! `clock`, `background` and `random`. Every disk call that writes or looks at names is a future, so that a simulation can crash, fail or interleave at each
+//! of them.
 
 mod background;
 mod background_real;
@@ -12,8 +13,13 @@ mod disk;
 mod disk_real;
 mod disk_simulated;
 mod environment;
-mod mapping;
+mod part_read;
 mod random;
+mod random_real;
+mod read_pool;
+mod read_ring;
+mod reserve;
+mod two_copies;
 mod yield_now;
 
 pub use background::{
@@ -22,9 +28,14 @@ pub use background::{
 pub use background_real::BackgroundPool;
 pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
-pub use disk::{DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, Mapped, Mapping};
+pub use disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom};
 pub use disk_real::{DirectDisk, ThreadedDisk};
-pub use disk_simulated::{CrashStyle, Fault, Persistence, ReadCorruption, SimulatedDisk};
+pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
-pub use random::SplitMix64;
+pub use random::{RandomSource, SeededRandom, SplitMix64};
+pub use random_real::SystemRandom;
+pub use read_pool::ReadPool;
+pub(crate) use reserve::Claim;
+pub use reserve::{DiskReserve, NoRoom, ReserveSize};
+pub use two_copies::{Defect, LoadError, Newest, ReplaceError, TwoCopies, Unusable};
 pub use yield_now::yield_now;

@@ -1,6 +1,36 @@
-//! A small seeded generator (`SplitMix64`, Steele, Lea and Flood 2014) for simulations, sampling and jitter.
+//! Randomness: a source of numbers that nobody can guess, and a small seeded generator.
 //!
-//! Not for secrets. The same seed always gives the same sequence, on every platform.
+//! [`SplitMix64`] (Steele, Lea and Flood 2014) is for simulations, sampling and jitter, not for secrets. The same seed always gives
+//! the same sequence, on every platform.
+
+use std::cell::RefCell;
+use std::io;
+
+/// A source of random numbers that nobody outside of the process can guess or learn.
+pub trait RandomSource {
+    /// The next 128 uniformly distributed bits. An error means that the system has no randomness to give.
+    fn next_u128(&self) -> io::Result<u128>;
+}
+
+/// A repeatable source for simulations and tests.
+#[derive(Debug)]
+pub struct SeededRandom {
+    generator: RefCell<SplitMix64>,
+}
+
+impl SeededRandom {
+    /// A source whose sequence is a pure function of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { generator: RefCell::new(SplitMix64::new(seed)) }
+    }
+}
+
+impl RandomSource for SeededRandom {
+    fn next_u128(&self) -> io::Result<u128> {
+        let mut generator = self.generator.borrow_mut();
+        Ok((u128::from(generator.next_u64()) << 64) | u128::from(generator.next_u64()))
+    }
+}
 
 /// Deterministic pseudo-random numbers from a 64-bit seed.
 #[derive(Debug, Clone)]
@@ -43,6 +73,16 @@ mod tests {
         let mut random = SplitMix64::new(0);
         assert_eq!(random.next_u64(), 0xE220_A839_7B1D_CDAF);
         assert_eq!(random.next_u64(), 0x6E78_9E6A_A1B9_65F4);
+    }
+
+    #[test]
+    fn a_seeded_source_repeats_its_sequence_and_no_number() {
+        let numbers = |seed| {
+            let random = SeededRandom::new(seed);
+            (0..100).map(|_| random.next_u128().unwrap()).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(numbers(1), numbers(1));
+        assert_eq!(numbers(1).union(&numbers(2)).count(), 200);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::store::Memtable;
 use crate::cell::Deletion;
 use crate::key;
-use crate::range_tombstone::{RangeTombstone, RangeTombstoneSet};
+use crate::range_tombstone::{RangeTombstone, RangeTombstoneRef, RangeTombstoneSet};
 
 impl Memtable {
     /// Whether the memtable has had any range tombstone.
@@ -38,9 +38,9 @@ impl Memtable {
     ) {
         let Some(set) = self.range_tombstones_of(prefix) else { return };
         if reversed {
-            into.extend(set.starting_before(from).take(count).map(|it| it.to_owned()));
+            into.extend(set.starting_before(from).take(count).map(RangeTombstoneRef::detach));
         } else {
-            into.extend(set.ending_after(from).take(count).map(|it| it.to_owned()));
+            into.extend(set.ending_after(from).take(count).map(RangeTombstoneRef::detach));
         }
     }
 

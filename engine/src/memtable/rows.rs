@@ -263,6 +263,32 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// Removes the entry at the index of an existing row.
+    pub fn remove(&mut self, index: RowIndex) {
+        let Self::Many(chunks) = self else {
+            *self = Self::Empty;
+            return;
+        };
+        let at = index.entry as usize;
+        let Some(chunk) = chunks.get_mut(index.chunk as usize).filter(|chunk| at < chunk.entries.len())
+        else {
+            broken!("the place of a row that is removed has an entry");
+            return;
+        };
+        chunk.entries.remove(at);
+        match chunk.entries.first() {
+            Some(first) => chunk.first_head = first.head,
+            None => {
+                chunks.remove(index.chunk as usize);
+            }
+        }
+        if chunks.is_empty() {
+            *self = Self::Empty;
+        }
+    }
+}
+
 fn insert_into(chunks: &mut Vec<Chunk>, index: RowIndex, entry: Entry) {
     let chunk_index = index.chunk as usize;
     let at = index.entry as usize;
@@ -348,6 +374,38 @@ mod tests {
         let mut random = SplitMix64::new(1);
         check((0..20_000).map(|_| position(random.next_u64() % 15_000)));
         check([vec![1], vec![2], vec![2, 9], vec![1]].into_iter());
+    }
+
+    #[test]
+    fn removed_rows_are_gone_and_the_others_stay_in_order() {
+        let mut random = SplitMix64::new(7);
+        let mut arena = Arena::default();
+        let mut rows = Rows::default();
+        let mut expected = BTreeSet::new();
+        for _ in 0..20_000 {
+            let position = position(random.below(600));
+            match rows.find(&arena, &position) {
+                Ok(index) => {
+                    rows.remove(index);
+                    assert!(expected.remove(&position));
+                }
+                Err(index) => {
+                    rows.insert(index, Entry::store(&mut arena, &position, b"row"));
+                    assert!(expected.insert(position));
+                }
+            }
+        }
+        let mut seen = Vec::new();
+        let mut index = rows.lower_bound(&arena, &[]);
+        while let Some(entry) = rows.get(index) {
+            seen.push(entry.position(&arena).to_vec());
+            index = rows.after(index);
+        }
+        assert!(seen.len() > 200 && seen.iter().eq(expected.iter()));
+        for position in expected {
+            rows.remove(rows.find(&arena, &position).unwrap());
+        }
+        assert!(matches!(rows, Rows::Empty));
     }
 
     #[test]

@@ -43,13 +43,14 @@ impl SharedMemtable {
     }
 
     /// As [`Memtable::apply`]. The memtable must not be frozen.
-    pub fn apply(
+    #[inline]
+    pub fn apply<const WRITES_ONCE: bool>(
         &self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, BrokenInvariant> {
         match &mut *self.state.borrow_mut() {
-            State::Active(memtable) => memtable.apply(mutation, position),
+            State::Active(memtable) => memtable.apply::<WRITES_ONCE>(mutation, position),
             State::Frozen(_) => Err(broken!("a frozen memtable is not written to")),
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Partition {
     pub(super) prefix: Location,
     pub(super) rows: Rows,
     pub(super) range_tombstones: Option<Box<RangeTombstoneSet>>,
+    /// The oldest timestamp, deletions included; `i64::MAX` while there is none.
+    oldest: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -101,19 +103,29 @@ impl Memtable {
 
     /// Applies a mutation. Returns the growth of memory in bytes. `position` is the mutation's position in the commit log, if it
     /// is logged.
-    pub fn apply(
+    ///
+    /// `WRITES_ONCE`: a row is written once and removed once. The removal of a row of this memtable leaves nothing behind.
+    pub fn apply<const WRITES_ONCE: bool>(
         &mut self,
         mutation: &ValidMutation<'_>,
         position: Option<LogPosition>,
     ) -> Result<usize, BrokenInvariant> {
-        self.timestamps.include_all(mutation.timestamps());
+        let timestamps = mutation.timestamps();
+        self.timestamps.include_all(timestamps);
         let mutation = mutation.view();
         let id = self.partition_for(mutation.token, mutation.partition_key)?;
+        if let (Some(partition), Some(oldest)) = (self.partitions.get_mut(id), timestamps.oldest()) {
+            partition.oldest = partition.oldest.min(oldest);
+        }
         self.version += 1;
         self.lowest_position = self.lowest_position.into_iter().chain(position).min();
         for operation in mutation.operations() {
             match operation {
-                Ok(Operation::Row { position, row }) => self.put_row(id, position, row)?,
+                Ok(Operation::Row { position, row }) => {
+                    if !(WRITES_ONCE && self.take_back(id, position, row)?) {
+                        self.put_row(id, position, row)?;
+                    }
+                }
                 Ok(Operation::RangeTombstone { start, end, deletion }) => {
                     self.put_range_tombstone(id, start, end, deletion)?;
                 }
@@ -202,11 +214,45 @@ impl Memtable {
             prefix: location,
             rows: Rows::Empty,
             range_tombstones: None,
+            oldest: i64::MAX,
         });
         let slot = PartitionEntry { token, partition: number };
         self.by_token.insert_unique(spread(token), slot, |slot| spread(slot.token));
         self.side_bytes += PARTITION_BYTES;
         Ok(id)
+    }
+
+    /// Removes the row that a removal ends, if this memtable has it. False: nothing was removed.
+    fn take_back(
+        &mut self,
+        id: usize,
+        position: &[u8],
+        removal: RowRef<'_>,
+    ) -> Result<bool, BrokenInvariant> {
+        let Some(partition) = self.partitions.get_mut(id) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
+        if removal.deletion().is_none() || removal.cells().next().is_some() {
+            return Ok(false);
+        }
+        let Ok(index) = partition.rows.find(&self.arena, position) else { return Ok(false) };
+        let written = partition.rows.get(index).filter(|entry| {
+            entry.tail().is_none() && RowRef::new(entry.row(&self.arena), 0).deletion().is_none()
+        });
+        if written.is_none() {
+            return Ok(false);
+        }
+        partition.rows.remove(index);
+        self.row_count -= 1;
+        Ok(true)
+    }
+
+    /// Calls `visit` with the prefix and the oldest timestamp of each partition that has data up to and including `timestamp`, in
+    /// microseconds.
+    pub fn visit_old_partitions(&self, timestamp: i64, mut visit: impl FnMut(&[u8], i64)) {
+        for partition in self.partitions.iter().filter(|partition| partition.oldest <= timestamp) {
+            visit(self.arena.get(partition.prefix), partition.oldest);
+        }
     }
 
     fn put_row(&mut self, id: usize, position: &[u8], row: RowRef<'_>) -> Result<(), BrokenInvariant> {

@@ -19,7 +19,7 @@ fn put(memtable: &mut Memtable, token: i64, position: &[u8], timestamp: i64, val
     row.cell(Cell { column: 1, path: &[], timestamp, kind: CellKind::Live, value });
     builder.row(position, &mut row);
     let mutation = builder.build();
-    memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
+    memtable.apply::<false>(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_large_row_reads_as_if_each_change_had_rewritten_it() {
             }),
             pick => element(random.below(2_000) as u32, timestamp, pick > 50),
         };
-        memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
+        memtable.apply::<false>(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
         let mut merged = Vec::new();
         let versions = [RowRef::new(&expected, 0), RowRef::new(&row, 0)];
         let versions = if expected.is_empty() { &versions[1..] } else { &versions[..] };
@@ -114,7 +114,7 @@ fn the_memory_of_a_growing_row_is_in_proportion_to_the_row() {
     let mut grown = 0;
     for number in 0..50_000 {
         let (mutation, _) = element(number, 1, true);
-        grown += memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
+        grown += memtable.apply::<false>(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
     }
     let row_bytes = 50_000 * element(0, 1, true).1.len();
     assert!(memtable.size_bytes() < 6 * row_bytes, "{} for {row_bytes}", memtable.size_bytes());

@@ -106,7 +106,7 @@ mod tests {
     fn contents(mutations: &[Mutation]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut memtable = Memtable::default();
         for mutation in mutations {
-            memtable.apply(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
+            memtable.apply::<false>(&mutation.view().unwrap().validate().unwrap(), None).unwrap();
         }
         memtable.order_partitions();
         let mut all = Vec::new();

@@ -43,7 +43,8 @@ impl RangeTombstoneRef<'_> {
         (self.start.len() + self.end.len()) as u64
     }
 
-    pub fn to_owned(&self) -> RangeTombstone {
+    /// A copy that owns its bounds.
+    pub fn detach(self) -> RangeTombstone {
         RangeTombstone { start: self.start.into(), end: self.end.into(), deletion: self.deletion }
     }
 }

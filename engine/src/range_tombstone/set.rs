@@ -202,7 +202,7 @@ impl RangeTombstoneSet {
             self.size_bytes -= size_of_all(&within);
             within = None;
             if before_start != added {
-                within = self.step(start, added);
+                within = Some(Box::new(self.step(start, added)));
             }
         } else {
             match at_start {
@@ -211,7 +211,9 @@ impl RangeTombstoneSet {
                     within = without_first(within, &mut removed_bytes);
                     self.size_bytes -= removed_bytes;
                 }
-                None if before_start < added => within = join(self.step(start, before_start), within),
+                None if before_start < added => {
+                    within = join(Some(Box::new(self.step(start, before_start))), within);
+                }
                 _ => {}
             }
             if let Some(root) = &mut within {
@@ -225,14 +227,16 @@ impl RangeTombstoneSet {
                 behind = without_first(behind, &mut removed_bytes);
                 self.size_bytes -= removed_bytes;
             }
-            None if now_before_end != before_end => behind = join(self.step(end, before_end), behind),
+            None if now_before_end != before_end => {
+                behind = join(Some(Box::new(self.step(end, before_end))), behind);
+            }
             _ => {}
         }
         self.root = join(join(before, within), behind);
     }
 
-    /// A tree of one step.
-    fn step(&mut self, start: &[u8], deletion: Option<Deletion>) -> Tree {
+    /// A step without neighbours.
+    fn step(&mut self, start: &[u8], deletion: Option<Deletion>) -> Step {
         // A SplitMix64 generator: the priorities need not be unpredictable, only unrelated to the positions.
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.seed;
@@ -248,7 +252,7 @@ impl RangeTombstoneSet {
             right: None,
         };
         self.size_bytes += step.size_bytes();
-        Some(Box::new(step))
+        step
     }
 
     /// All fragments, in order.
@@ -449,7 +453,7 @@ mod tests {
                 prop_assert_eq!(walk.at(&[position]).map(|deletion| deletion.timestamp), expected);
             }
             prop_assert_eq!(set.size_bytes(), size_of_all(&set.root));
-            let fragments: Vec<RangeTombstone> = set.iter().map(|it| it.to_owned()).collect();
+            let fragments: Vec<RangeTombstone> = set.iter().map(RangeTombstoneRef::detach).collect();
             for pair in fragments.windows(2) {
                 let is_united = pair[0].end != pair[1].start || pair[0].deletion != pair[1].deletion;
                 prop_assert!(pair[0].end <= pair[1].start && is_united);

@@ -36,6 +36,12 @@ impl Walked {
     }
 }
 
+/// The positions from one edge to the next.
+struct Segment {
+    /// The strongest deletion that covers them; `None`: none does.
+    deletion: Option<Deletion>,
+}
+
 /// A walk over the positions `[low, high)`.
 pub struct Union<S> {
     sources: Vec<S>,
@@ -77,7 +83,7 @@ impl<S: SortedRangeTombstones> Union<S> {
     pub fn next(&mut self, budget_bytes: u64, is_kept: impl Fn(Deletion) -> bool) -> Option<Walked> {
         let pauses_at = self.walked_bytes.saturating_add(budget_bytes);
         while !self.is_paused {
-            let Some(deletion) = self.find_segment() else {
+            let Some(Segment { deletion }) = self.find_segment() else {
                 return self.finish().map(Walked::RangeTombstone);
             };
             let finished = match deletion.filter(|deletion| is_kept(*deletion)) {
@@ -94,8 +100,8 @@ impl<S: SortedRangeTombstones> Union<S> {
         Some(self.finish().map_or_else(|| Walked::Paused(self.at.clone()), Walked::RangeTombstone))
     }
 
-    /// Finds the next edge, and the deletion up to there. `None` at the end.
-    fn find_segment(&mut self) -> Option<Option<Deletion>> {
+    /// Finds the next edge, and the segment up to there. `None` at the end.
+    fn find_segment(&mut self) -> Option<Segment> {
         let (reversed, at) = (self.reversed, self.at.as_slice());
         let is_passed = |it: &RangeTombstoneRef<'_>| if reversed { it.start >= at } else { it.end <= at };
         for source in &mut self.sources {
@@ -128,7 +134,7 @@ impl<S: SortedRangeTombstones> Union<S> {
         }
         self.next.clear();
         self.next.extend_from_slice(next);
-        Some(strongest)
+        Some(Segment { deletion: strongest })
     }
 
     /// Adds the segment to the fragment before it, or begins another one. Returns the fragment that is finished thereby.
@@ -187,7 +193,7 @@ mod tests {
     fn lists(sources: &[Vec<(u8, u8, i64)>], reversed: bool) -> Vec<List> {
         let list = |added: &Vec<(u8, u8, i64)>| {
             let set = set(added);
-            let fragments = set.iter().map(|fragment| fragment.to_owned());
+            let fragments = set.iter().map(RangeTombstoneRef::detach);
             List {
                 left: if reversed {
                     fragments.collect::<Vec<_>>().into_iter().rev().collect()

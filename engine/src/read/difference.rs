@@ -92,7 +92,7 @@ mod tests {
         ) {
             let mut completed = set(&own);
             let merged = set(&[own, other].concat());
-            let all = |set: &RangeTombstoneSet| set.iter().map(|it| it.to_owned()).collect::<Vec<_>>();
+            let all = |set: &RangeTombstoneSet| set.iter().map(RangeTombstoneRef::detach).collect::<Vec<_>>();
             let (all_merged, all_own) = (all(&merged), all(&completed));
             let missing = missing_range_tombstones(
                 &all_merged.iter().map(RangeTombstone::view).collect::<Vec<_>>(),

@@ -16,7 +16,7 @@ use super::request::{Budget, RowView, ScanRequest, Step};
 use super::source::{Bounds, Source, TableSourceBuffers};
 use crate::cell::Deletion;
 use crate::codec::DecodeError;
-use crate::error::EngineError;
+use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{BrokenInvariant, Watch, broken};
 use crate::key;
 use crate::memtable::CursorBuffers;
@@ -89,6 +89,7 @@ impl BufferPool {
 pub struct Scan<'s> {
     pool: &'s RefCell<BufferPool>,
     watch: &'s Watch,
+    failures: &'s DiskFailures,
     buffers: ScanBuffers,
     table: TableId,
     reversed: bool,
@@ -133,6 +134,7 @@ impl<'s> Scan<'s> {
     pub(crate) fn new(
         pool: &'s RefCell<BufferPool>,
         watch: &'s Watch,
+        failures: &'s DiskFailures,
         mut buffers: ScanBuffers,
         request: &ScanRequest<'_>,
         wanted: Option<&'s [u32]>,
@@ -145,6 +147,7 @@ impl<'s> Scan<'s> {
         Self {
             pool,
             watch,
+            failures,
             buffers,
             table: request.table,
             reversed: request.reversed,
@@ -194,6 +197,7 @@ impl<'s> Scan<'s> {
     /// The error of a failed step: the broken invariant, if that is its cause.
     #[cold]
     fn failed(&self, error: EngineError) -> EngineError {
+        self.failures.note(&error);
         self.watch.check().err().map_or(error, EngineError::from)
     }
 

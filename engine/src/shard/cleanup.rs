@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::compact::Busy;
 use super::state::Shard;
-use crate::compaction::{Choice, DroppedRanges};
+use crate::compaction::{DroppedRanges, Merge, Split};
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
@@ -57,12 +57,12 @@ impl Shard {
             if !is_touched {
                 continue;
             }
-            let choice = Choice {
+            let merge = Merge {
                 inputs: vec![file.place.generation],
                 output_level: file.place.level,
-                max_output_bytes: None,
+                split: Split::Never,
             };
-            self.rewrite(&table, &choice, busy, dropped.clone()).await?;
+            self.rewrite(&table, &merge, busy, dropped.clone()).await?;
             outcome.rewritten_files += 1;
         }
         Ok(outcome)

@@ -1,19 +1,32 @@
 //! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
+//!
+//! One compaction runs at a time, and the tables take turns. A compaction that fails is tried again after a pause that grows
+//! ([`super::compaction_failures`]); other tables, and other files of the table, go on meanwhile.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::files::discard_file;
+use super::compaction_report::Subject;
+use super::edit::Edited;
+use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{Choice, CompactionTask, DroppedRanges, RateLimiter};
+use crate::compaction::{
+    Choice, Compacted, CompactionTask, DroppedRanges, Merge, OldPartitions, Output, OutputNames, Purging,
+    RateLimiter, Situation, Split,
+};
 use crate::error::EngineError;
-use crate::invariant::invariant;
+use crate::invariant::{broken, invariant};
 use crate::io::{JobKind, run_in_background};
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
-use crate::table::TableReader;
+use crate::table::{ROW_BYTES_MAX, TableReader};
+
+/// The longest time between two looks at all tables. Data expires, and tombstones pass their grace period, without any flush.
+const LOOK_PAUSE: Duration = Duration::from_mins(1);
 
 /// Marks files as busy (a compaction is reading them) until it is dropped.
 pub(super) struct Busy {
@@ -37,85 +50,241 @@ impl Drop for Busy {
     }
 }
 
+/// A file that takes the place of others.
+struct Successor {
+    place: ManifestFile,
+    reader: Arc<TableReader>,
+    /// `None`: the file itself stays, at another level.
+    output: Option<Output>,
+}
+
 impl Shard {
-    /// Flushes the table and merges all its files that no other compaction is reading into one.
+    /// Flushes the table and merges all its files that no other compaction is reading: into one, or into as many as the strategy
+    /// cuts them.
     pub async fn compact(&self, id: TableId) -> Result<(), EngineError> {
         self.flush(id).await?;
         let table = self.table(id)?;
-        let inputs: Vec<u64> = table
-            .files
-            .borrow()
-            .iter()
-            .filter(|file| !file.is_busy.get())
-            .map(|file| file.place.generation)
-            .collect();
-        if inputs.is_empty() {
-            return Ok(());
+        let merge = self.with_situation(&table, |situation| {
+            let mut tables = situation.tables.to_vec();
+            // Files that the strategies leave alone take part.
+            for (summary, file) in tables.iter_mut().zip(table.files.borrow().iter()) {
+                summary.is_busy = file.is_busy.get();
+            }
+            table.options.borrow().compaction.choose_all(&tables)
+        });
+        match merge {
+            Some(merge) => self.run_compaction(&table, Choice::Merge(merge)).await,
+            None => Ok(()),
         }
-        self.run_compaction(&table, Choice { inputs, output_level: 0, max_output_bytes: None }).await
     }
 
-    /// Runs compactions as long as the strategy of any table chooses one.
-    pub(super) async fn compact_if_needed(&self) -> Result<(), EngineError> {
+    /// Runs compactions as long as the strategy of any table chooses one. Returns the time until which there is nothing to do, unless
+    /// a signal comes.
+    pub(super) async fn compact_if_needed(&self) -> Result<Duration, EngineError> {
+        let mut last = None;
+        let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
-            let now_seconds = self.environment.clock.now_seconds();
-            let chosen =
-                self.all_tables().into_iter().filter(|table| table.is_configured.get()).find_map(|table| {
-                    let options = table.options.borrow().clone();
-                    let purge_before = now_seconds.saturating_sub(options.gc_grace_seconds);
-                    let choice = options.compaction.choose(&table.summaries(purge_before), now_seconds)?;
-                    Some((table, choice))
-                });
-            let Some((table, choice)) = chosen else { return Ok(()) };
-            self.run_compaction(&table, choice).await?;
+            let Some((table, choice)) = self.choose_next(last, &without_room) else {
+                // Another one may have had room.
+                self.compaction_lacks_room.set(!without_room.is_empty());
+                return Ok(self.pause_to_next_look());
+            };
+            last = Some(table.id);
+            let outcome = self.run_compaction(&table, choice.clone()).await;
+            // A shard that has stopped needs no retries.
+            self.check_open()?;
+            if let Err(EngineError::NoRoom(reason)) = outcome {
+                tracing::debug!(table = %table.id, reason, "a compaction waits for room on the disk");
+                without_room.insert(table.id);
+            } else {
+                self.note_outcome(&table, &choice, outcome);
+            }
         }
+    }
+
+    /// The choice of the first table after `last` that has one, then of those before it: no table waits for the end of another's work.
+    /// The tables that have found no room on the disk are left out.
+    fn choose_next(
+        &self,
+        last: Option<TableId>,
+        without_room: &BTreeSet<TableId>,
+    ) -> Option<(Rc<TableState>, Choice)> {
+        let mut tables = self.all_tables();
+        if let Some(last) = last {
+            let next = tables.partition_point(|table| table.id <= last);
+            tables.rotate_left(next);
+        }
+        let mut ready = tables.into_iter().filter(|table| !without_room.contains(&table.id));
+        ready.find_map(|table| self.choice_of(&table).map(|choice| (table, choice)))
+    }
+
+    /// What the strategy of a table chooses now. `None` also while the table waits after a failure.
+    pub(super) fn choice_of(&self, table: &TableState) -> Option<Choice> {
+        let now = self.environment.clock.monotonic();
+        if !table.is_configured.get() || table.failure.borrow().as_ref().is_some_and(|it| it.waits(now)) {
+            return None;
+        }
+        self.with_situation(table, |situation| table.options.borrow().compaction.choose(&situation))
+    }
+
+    fn with_situation<T>(&self, table: &TableState, choose: impl FnOnce(Situation<'_>) -> T) -> T {
+        let clock = &self.environment.clock;
+        let now_seconds = clock.now_seconds();
+        let (gc_grace_seconds, writes_once) = {
+            let options = table.options.borrow();
+            (options.gc_grace_seconds, options.writes_once)
+        };
+        choose(Situation {
+            tables: &table.summaries(now_seconds, gc_grace_seconds, clock.monotonic()),
+            now_seconds,
+            memtable_min_timestamp: table.min_memtable_timestamp(),
+            flush_bytes: table.flush_bytes.get(),
+            seeks_expired: false,
+            writes_once,
+        })
+    }
+
+    /// Deletes the files in which everything has expired. Returns the pause until it should be called again.
+    ///
+    /// This is no part of the compaction task: a compaction can take hours, and the disk may need the space.
+    pub(super) async fn drop_expired(&self) -> Result<Duration, EngineError> {
+        let now_seconds = self.environment.clock.now_seconds();
+        let mut pause = LOOK_PAUSE;
+        for table in self.all_tables() {
+            self.check_open()?;
+            if !table.is_configured.get() {
+                continue;
+            }
+            let every = table.options.borrow().compaction.expired_check_seconds;
+            pause = pause.min(Duration::from_secs(u64::from(every.max(1))));
+            let is_due = |checked: u32| now_seconds.abs_diff(checked) >= every;
+            if !table.expired_checked.get().is_none_or(is_due) {
+                continue;
+            }
+            table.expired_checked.set(Some(now_seconds));
+            let chosen = self.with_situation(&table, |situation| {
+                let situation = Situation { seeks_expired: true, ..situation };
+                table.options.borrow().compaction.choose_expired(&situation)
+            });
+            if let Some(choice) = chosen {
+                let outcome = self.run_compaction(&table, choice.clone()).await;
+                self.check_open()?;
+                self.note_outcome(&table, &choice, outcome);
+            }
+        }
+        Ok(pause)
+    }
+
+    fn pause_to_next_look(&self) -> Duration {
+        let now = self.environment.clock.monotonic();
+        let retries = self.all_tables().into_iter().filter_map(|table| table.next_retry(now));
+        retries.min().map_or(LOOK_PAUSE, |retry| LOOK_PAUSE.min(retry.saturating_sub(now)))
+    }
+
+    /// Keeps the failure of a compaction, so that it is not tried again at once.
+    fn note_outcome(&self, table: &TableState, choice: &Choice, outcome: Result<(), EngineError>) {
+        let Err(error) = outcome else {
+            table.failure.take();
+            return;
+        };
+        self.compaction_counters.failed.set(self.compaction_counters.failed.get() + 1);
+        let now = self.environment.clock.monotonic();
+        let subject = table.note_failure(choice.inputs(), &error, now);
+        let which = match subject {
+            Subject::Table => "all of them",
+            Subject::Files => "the files that cause it",
+        };
+        tracing::error!(table = %table.id, %error, left_alone = which, "a compaction has failed");
     }
 
     async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
-        let is_input = |file: &&Rc<LiveFile>| choice.inputs.contains(&file.place.generation);
+        let is_input = |file: &&Rc<LiveFile>| choice.inputs().contains(&file.place.generation);
         let busy = Busy::new(table.files.borrow().iter().filter(is_input).cloned().collect());
         invariant!(
-            busy.files.len() == choice.inputs.len(),
+            busy.files.len() == choice.inputs().len(),
             "a compaction chooses from the files of the table"
         );
-        self.rewrite(table, &choice, busy, DroppedRanges::default()).await
+        match choice {
+            Choice::Merge(merge) => self.rewrite(table, &merge, busy, DroppedRanges::default()).await,
+            Choice::Drop { .. } => self.drop_files(table, busy).await,
+            Choice::Move { level, .. } => self.move_file(table, &busy, level).await,
+        }
+    }
+
+    /// Removes files that hold nothing that is needed, without reading them.
+    async fn drop_files(&self, table: &TableState, busy: Busy) -> Result<(), EngineError> {
+        let bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
+        let installed = self.install(table, &busy, Vec::new()).await?;
+        if installed {
+            let count = busy.files.len() as u64;
+            tracing::info!(table = %table.id, files = count, bytes, "files of expired data are removed");
+            let counters = &self.compaction_counters;
+            counters.dropped_files.set(counters.dropped_files.get() + count);
+        }
+        self.let_go(busy).await;
+        Ok(())
+    }
+
+    /// Changes the level of a file.
+    async fn move_file(&self, table: &TableState, busy: &Busy, level: u32) -> Result<(), EngineError> {
+        let [file] = busy.files.as_slice() else {
+            return Err(broken!("one file is moved at a time").into());
+        };
+        let successor = Successor {
+            place: ManifestFile { level, ..file.place },
+            reader: Arc::clone(&file.reader),
+            output: None,
+        };
+        if self.install(table, busy, vec![successor]).await? {
+            let counters = &self.compaction_counters;
+            counters.moved_files.set(counters.moved_files.get() + 1);
+        }
+        Ok(())
     }
 
     /// Merges the chosen files, without the dropped ranges, into one or more. The caller has marked them busy.
     pub(super) async fn rewrite(
         &self,
         table: &TableState,
-        choice: &Choice,
+        merge: &Merge,
         busy: Busy,
         dropped: DroppedRanges,
     ) -> Result<(), EngineError> {
-        let (first, count) = self.reserve_generations(choice, &busy.files);
-        let mut task = self.compaction_task(table, choice, &busy.files, first, count);
+        let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
+        let room = self.room_for_compaction(input_bytes).await?;
+        let directory = self.directories.choose(&self.environment.disk).await;
+        let reserved = self.reserve_outputs(merge, &busy.files, directory);
+        let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();
+        let mut task = self.compaction_task(table, merge, &busy.files, names);
         task.dropped = dropped;
+        task.room = Some(room);
         let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move { task.run(context).await })
         })
         .await;
         let outcome = match built {
-            Ok(Ok(generations)) => self.install_compaction(table, choice, &busy, &generations).await,
+            Ok(Ok(compacted)) => self.install_compaction(table, merge, &busy, compacted, directory).await,
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
+        if let Err(error) = &outcome {
+            self.disk_failures.note(error);
+        }
         if outcome.is_err() && self.failure.borrow().is_none() {
-            for generation in first..first + count {
-                discard_file(&self.environment, &table.path(generation)).await;
+            for id in reserved {
+                discard_output(&self.environment, table, id, false).await;
             }
         }
-        let readers = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
-        drop(busy);
-        self.let_go(readers).await;
+        self.let_go(busy).await;
         outcome
     }
 
     /// Drops readers on another thread. When the last mapping of a removed file goes, the system frees its pages and its disk
     /// space. For a large file this takes as long as hundreds of requests.
-    async fn let_go(&self, readers: Vec<Arc<TableReader>>) {
+    async fn let_go(&self, busy: Busy) {
+        let readers: Vec<_> = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
+        drop(busy);
         let dropped = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move { drop(readers) })
         });
@@ -124,62 +293,115 @@ impl Shard {
         }
     }
 
-    /// Reserves generations, as many as the outputs can need: the first one and their number.
-    fn reserve_generations(&self, choice: &Choice, inputs: &[Rc<LiveFile>]) -> (u64, u64) {
-        let input_bytes: u64 = inputs.iter().map(|file| file.reader.file_bytes()).sum();
-        let count = choice.max_output_bytes.map_or(1, |limit| 2 + input_bytes / limit.max(1));
+    /// Reserves as many files as the outputs can need.
+    fn reserve_outputs(&self, merge: &Merge, inputs: &[Rc<LiveFile>], directory: u32) -> Vec<FileId> {
+        let sum = |of: fn(&LiveFile) -> u64| inputs.iter().map(|file| of(file)).sum::<u64>();
+        let partitions = sum(|file| {
+            let statistics = file.reader.statistics();
+            statistics.partitions + statistics.range_tombstones
+        });
+        let of_split = match merge.split {
+            Split::Never => 1,
+            Split::Bytes(limit) => 2 + sum(|file| file.reader.file_bytes()) / limit.max(1),
+            Split::Parts(parts) => u64::from(parts).min(partitions) + 1,
+        };
+        // A row that is cut needs a file for each part, and the files around it end.
+        let of_rows = 5 * (sum(|file| file.reader.statistics().raw_bytes) / (ROW_BYTES_MAX as u64 / 2));
         let first = self.next_generation.get();
-        self.next_generation.set(first + count);
-        (first, count)
+        let end = first + of_split + of_rows;
+        self.next_generation.set(end);
+        (first..end).map(|generation| FileId { generation, directory }).collect()
     }
 
     fn compaction_task(
         &self,
         table: &TableState,
-        choice: &Choice,
+        merge: &Merge,
         inputs: &[Rc<LiveFile>],
-        first_generation: u64,
-        generation_count: u64,
+        outputs: OutputNames,
     ) -> CompactionTask {
         let options = table.options.borrow();
         let now_seconds = self.environment.clock.now_seconds();
         let purge = Purge {
             now_seconds,
             deleted_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
-            max_purgeable_timestamp: table.min_memtable_timestamp().unwrap_or(i64::MAX),
+            max_purgeable_timestamp: i64::MAX,
         };
         // Without the table's real grace period nothing may be purged.
         let purge = Some(purge).filter(|_| table.is_configured.get());
+        let newest = inputs.iter().map(|file| file.reader.statistics().max_timestamp).max();
+        let mut old_partitions = OldPartitions::default();
+        if let Some(newest) = newest.filter(|_| purge.is_some()) {
+            table.visit_old_partitions(newest, |prefix, oldest| old_partitions.add(prefix, oldest));
+        }
         let files = table.files.borrow();
-        let others = files.iter().filter(|file| !choice.inputs.contains(&file.place.generation));
+        let others = files.iter().filter(|file| !merge.inputs.contains(&file.place.generation));
         CompactionTask {
             inputs: inputs.iter().map(|file| Arc::clone(&file.reader)).collect(),
-            others: others.map(|file| Arc::clone(&file.reader)).collect(),
             dropped: DroppedRanges::default(),
-            purge,
-            outputs: (0..generation_count)
-                .map(|index| (first_generation + index, table.path(first_generation + index)))
-                .collect(),
-            max_output_bytes: choice.max_output_bytes,
+            dropped_columns: options.dropped_columns.clone(),
+            purging: Purging {
+                purge,
+                old_partitions,
+                others: others.map(|file| Arc::clone(&file.reader)).collect(),
+                writes_once: options.writes_once,
+            },
+            outputs,
+            split: merge.split.clone(),
             file_options: options.writer.clone(),
+            row_bytes_max: ROW_BYTES_MAX,
             limiter: RateLimiter::new(self.options.compaction_bytes_per_second),
+            room: None,
         }
     }
 
     async fn install_compaction(
         &self,
         table: &TableState,
-        choice: &Choice,
+        merge: &Merge,
         busy: &Busy,
-        generations: &[u64],
+        compacted: Compacted,
+        directory: u32,
     ) -> Result<(), EngineError> {
-        let mut opened: Vec<(ManifestFile, Arc<TableReader>)> = Vec::new();
-        for &generation in generations {
-            let path = table.path(generation);
-            let reader = TableReader::open_file(&*self.environment.disk, &path, generation).await?;
-            let created_seconds = self.environment.clock.now_seconds();
-            opened.push((ManifestFile { generation, level: choice.output_level, created_seconds }, reader));
+        let Compacted { outputs, output_bytes, duration, verification } = compacted;
+        let created_seconds = self.environment.clock.now_seconds();
+        let output_count = outputs.len();
+        let mut successors = Vec::with_capacity(output_count);
+        for output in outputs {
+            let id = FileId { generation: output.generation, directory };
+            give_name(&self.environment, table, id).await?;
+            let reader =
+                TableReader::open_file(&*self.environment.disk, &table.path(id), id.generation).await?;
+            // Parts of a row overlap each other, so they belong to the level where tables may.
+            let level = if output.is_part { 0 } else { merge.output_level };
+            let place = entry_of(id, level, created_seconds, &reader);
+            successors.push(Successor { place, reader, output: Some(output) });
         }
+        if output_count > 0 {
+            self.environment.disk.sync_directory(table.directory(directory)).await?;
+        }
+        if !self.install(table, busy, successors).await? {
+            return Ok(());
+        }
+        let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
+        self.compaction_counters.add_merge(input_bytes, output_bytes, duration, verification);
+        if table.options.borrow().compaction.logs_all {
+            tracing::info!(
+                table = %table.id, inputs = ?merge.inputs, outputs = output_count, level = merge.output_level,
+                input_bytes, output_bytes, milliseconds = duration.as_millis() as u64, "compacted"
+            );
+        }
+        Ok(())
+    }
+
+    /// Replaces the busy files by their successors, and removes those that are not needed any more. False: the table was truncated
+    /// or dropped meanwhile; then the successors are removed.
+    async fn install(
+        &self,
+        table: &TableState,
+        busy: &Busy,
+        successors: Vec<Successor>,
+    ) -> Result<bool, EngineError> {
         let is_input = |generation: u64| busy.files.iter().any(|file| file.place.generation == generation);
         let mut manifest = self.manifest.lock().await;
         let mut changed = manifest.clone();
@@ -188,28 +410,40 @@ impl Shard {
             left == busy.files.len()
         });
         let Some(entry) = entry else {
-            // The table was truncated or dropped meanwhile.
             drop(manifest);
-            for (file, _) in opened {
-                discard_file(&self.environment, &table.path(file.generation)).await;
+            for successor in successors.iter().filter(|successor| successor.output.is_some()) {
+                discard_output(&self.environment, table, successor.place.id(), false).await;
             }
-            return Ok(());
+            return Ok(false);
         };
+        let stays = |generation: u64| successors.iter().any(|it| it.place.generation == generation);
         entry.files.retain(|file| !is_input(file.generation));
-        entry.files.extend(opened.iter().map(|(file, _)| *file));
-        if !generations.is_empty() {
-            self.environment.disk.sync_directory(&table.directory).await?;
-        }
-        self.replace_manifest(&mut manifest, changed).await?;
+        entry.files.extend(successors.iter().map(|successor| successor.place));
+        let gone: Vec<Rc<LiveFile>> =
+            busy.files.iter().filter(|file| !stays(file.place.generation)).cloned().collect();
+        entry.obsolete.extend(gone.iter().map(|file| file.place.id()));
+        let edited = Edited { table: table.id, released_memtables: 0 };
+        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
-        for (file, reader) in opened {
-            table.add_file(LiveFile::new(file, reader));
+        let mut named = Vec::new();
+        for Successor { place, reader, output } in successors {
+            let file = if let Some(output) = output {
+                named.push(place.id());
+                let file = LiveFile::new(place, reader, Some(Arc::new(output.sample)));
+                file.is_left_alone.set(output.is_part);
+                file
+            } else {
+                let before = busy.files.iter().find(|file| file.place.generation == place.generation);
+                LiveFile::new(place, reader, before.and_then(|file| file.sample.clone()))
+            };
+            table.add_file(file);
         }
         drop(manifest);
-        self.retire_files(busy.files.iter());
-        for file in &busy.files {
-            discard_file(&self.environment, &table.path(file.place.generation)).await;
+        self.retire_files(gone.iter());
+        for id in named {
+            discard_output(&self.environment, table, id, true).await;
         }
-        Ok(())
+        self.remove_obsolete_files(table, gone.iter().map(|file| file.place.id())).await;
+        Ok(true)
     }
 }

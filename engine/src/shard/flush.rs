@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::files::discard_file;
+use super::edit::Edited;
+use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
-use crate::compaction::RateLimiter;
+use crate::compaction::{KeySample, RateLimiter};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::range_tombstone::RangeTombstoneRef;
@@ -30,27 +31,37 @@ const BYTES_PER_SECOND: u64 = 256 << 20;
 /// Bytes written between two checks of the rate.
 const BYTES_PER_TURN: u64 = 64 << 10;
 
-/// Writes a frozen memtable to the file of this generation; `None` if the memtable is empty. The rate is not limited while
+/// A file made of a memtable.
+pub(super) struct Flushed {
+    pub place: ManifestFile,
+    pub reader: Arc<TableReader>,
+    pub sample: Arc<KeySample>,
+}
+
+/// Writes a frozen memtable to this file, which is not installed yet; `None` if there is nothing to write. The rate is not limited while
 /// `hurries` is true.
 pub(super) async fn build_table(
     environment: &Environment,
     table: &TableState,
     memtable: Arc<Memtable>,
-    generation: u64,
+    id: FileId,
     hurries: Arc<AtomicBool>,
-) -> Result<Option<Arc<TableReader>>, EngineError> {
+) -> Result<Option<Flushed>, EngineError> {
     if memtable.is_empty() {
         return Ok(None);
     }
-    let path = table.path(generation);
     let options = table.options.borrow().writer.clone();
-    let target = path.clone();
-    run_in_background(&*environment.background, JobKind::Soon, move |context| {
+    let target = table.temporary_path(id);
+    let written = run_in_background(&*environment.background, JobKind::Soon, move |context| {
         Box::pin(write_memtable(context, memtable, target, options, hurries))
     })
     .await??;
-    environment.disk.sync_directory(&table.directory).await?;
-    Ok(Some(TableReader::open_file(&*environment.disk, &path, generation).await?))
+    let Some(sample) = written else { return Ok(None) };
+    give_name(environment, table, id).await?;
+    environment.disk.sync_directory(table.directory(id.directory)).await?;
+    let reader = TableReader::open_file(&*environment.disk, &table.path(id), id.generation).await?;
+    let place = entry_of(id, 0, environment.clock.now_seconds(), &reader);
+    Ok(Some(Flushed { place, reader, sample: Arc::new(sample) }))
 }
 
 async fn write_memtable(
@@ -59,7 +70,11 @@ async fn write_memtable(
     path: PathBuf,
     options: FileOptions,
     hurries: Arc<AtomicBool>,
-) -> Result<(), TableError> {
+) -> Result<Option<KeySample>, TableError> {
+    // All rows may have been taken back.
+    if memtable.row_count() == 0 && !memtable.has_range_tombstones() {
+        return Ok(None);
+    }
     let mut limiter = RateLimiter::new(Some(BYTES_PER_SECOND));
     let mut paced_bytes = 0;
     let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
@@ -98,8 +113,8 @@ async fn write_memtable(
             }
         }
     }
-    writer.finish().await?;
-    Ok(())
+    let written = writer.finish().await?;
+    Ok(Some(KeySample::of(written.row_hashes)))
 }
 
 impl Shard {
@@ -126,14 +141,21 @@ impl Shard {
         };
         loop {
             let space = self.signals.space.notified();
-            // A dropped table has no data to wait for.
-            let Ok(table) = self.table(id) else { return Ok(()) };
+            let Ok(table) = self.table(id) else {
+                // A drop that is under way may fail, and the table comes back.
+                drop(self.manifest.lock().await);
+                if self.table(id).is_ok() {
+                    continue;
+                }
+                // A dropped table has no data to wait for.
+                return Ok(());
+            };
             if newest.upgrade().is_none_or(|memtable| !table.has_memtable(&memtable)) {
                 return Ok(());
             }
             self.check_open()?;
             if let Some(failure) = &*self.flush_failure.borrow() {
-                return Err(EngineError::FlushFailed(failure.clone()));
+                return Err(EngineError::FlushFailed(failure.to_string()));
             }
             space.await;
         }
@@ -144,46 +166,46 @@ impl Shard {
         loop {
             let oldest = table.frozen.borrow().first().cloned();
             let Some(frozen) = oldest else { return Ok(()) };
-            self.flush_one(table, &frozen).await?;
+            self.flush_one(table, &frozen).await.inspect_err(|error| self.disk_failures.note(error))?;
         }
     }
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
-        let generation = self.new_generation();
+        let _room = self.room_for_flush(frozen.memtable.read(Memtable::size_bytes)).await?;
+        let directory = self.directories.choose(&self.environment.disk).await;
+        let id = FileId { generation: self.new_generation(), directory };
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
-        let built =
-            build_table(&self.environment, table, frozen.memtable.freeze(), generation, hurries).await;
+        let built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();
         let entry = changed.table(table.id).filter(|_| is_wanted);
-        let (reader, entry) = match (built, entry) {
-            (Ok(reader), Some(entry)) => (reader, entry),
+        let (flushed, entry) = match (built, entry) {
+            (Ok(flushed), Some(entry)) => (flushed, entry),
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_output(&self.environment, table, id, false).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
-        let created_seconds = self.environment.clock.now_seconds();
-        let place = ManifestFile { generation, level: 0, created_seconds };
         entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
-        if reader.is_some() {
-            entry.files.push(place);
-        }
-        if let Err(error) = self.replace_manifest(&mut manifest, changed).await {
+        entry.files.extend(flushed.iter().map(|flushed| flushed.place));
+        let edited = Edited { table: table.id, released_memtables: 1 };
+        if let Err(error) = self.replace_manifest(&mut manifest, changed, Some(edited)).await {
             if self.failure.borrow().is_none() {
-                discard_file(&self.environment, &table.path(generation)).await;
+                discard_output(&self.environment, table, id, false).await;
             }
             return Err(error);
         }
-        if let Some(reader) = reader {
-            table.add_file(LiveFile::new(place, reader));
+        if let Some(Flushed { place, reader, sample }) = flushed {
+            table.note_flush(reader.file_bytes());
+            table.add_file(LiveFile::new(place, reader, Some(sample)));
         }
         self.release_memtables(table, 1);
         drop(manifest);
         self.discard_log();
+        discard_output(&self.environment, table, id, true).await;
         self.signals.compaction_wanted.notify_one();
         Ok(())
     }
@@ -214,7 +236,7 @@ impl Shard {
                 .filter(|table| !table.active.borrow().read(Memtable::is_empty))
                 .max_by_key(|table| table.active_bytes());
         }
-        if self.log.total_bytes() > self.options.commit_log_bytes_max {
+        if self.log.total_bytes() > self.options.commit_log_bytes_max || self.log.lacks_room() {
             let end = self.log.end_position();
             return tables
                 .into_iter()

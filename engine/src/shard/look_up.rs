@@ -83,6 +83,9 @@ impl Shard {
     ) -> Result<Lookup<R>, EngineError> {
         let found = self.find_row(request, read);
         self.watch.check()?;
+        if let Err(error) = &found {
+            self.disk_failures.note(error);
+        }
         found
     }
 

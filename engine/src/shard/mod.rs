@@ -9,19 +9,35 @@
 //! * A mutation is appended to the commit log before it is applied to a memtable, both in one critical section. So readers and
 //!   replay see all of it or nothing. Data that is loaded past the log ([`Shard::load`]) is only in the memtable.
 //! * A table's manifest entry names its files, and the log position up to which they contain all its records. Files are complete
-//!   and synced before the manifest names them, and are removed only after it has stopped naming them.
+//!   and synced before the manifest names them, and are removed only after it has stopped naming them and lists them as obsolete.
+//! * What the manifest does not know is never removed: a start moves it to the quarantine.
 //! * Log segments are released only when no memtable needs them. A memtable is released only when the manifest names its file.
 //! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the shard refuses all
 //!   further writes.
+//! * A full disk is no failure. Operations for which there is no room are refused ([`EngineError::NoRoom`](crate::EngineError)) and
+//!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
 mod cleanup;
+mod cold;
 mod compact;
+mod compaction_counters;
+mod compaction_failures;
+mod compaction_report;
+mod directories;
+mod directory;
+mod edit;
+mod fetches;
 mod files;
 mod flush;
+mod leftovers;
 mod look_up;
+mod names;
 mod open;
 mod options;
+mod quarantine;
+mod remains;
+mod room;
 mod scan;
 mod schema;
 mod snapshot;
@@ -34,8 +50,14 @@ mod versions;
 mod write;
 
 pub use self::cleanup::Dropped;
+pub use self::cold::{Attempt, ColdRead, MissingBlocks};
+pub use self::compaction_counters::CompactionStatistics;
+pub use self::compaction_report::{CompactionFailure, CompactionReport};
+pub use self::directory::ShardDirectory;
 pub use self::look_up::{Lookup, RowRequest};
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
+pub use self::quarantine::Quarantine;
+pub use self::snapshot::{Attachment, SnapshotEntry};
 pub use self::state::Shard;
 pub use self::write::Load;
 pub use crate::manifest::ManifestError;

@@ -1,8 +1,17 @@
-//! Opening a shard (manifest, files, commit-log replay) and closing it.
+//! Opening a shard and closing it.
+//!
+//! Steps of a start:
+//!
+//! 1. The manifest is read, and written again if a copy of it is not as it should be, or its version is old.
+//! 2. What else lies in the directory is looked at ([`Remains::find`]).
+//! 3. The files that the manifest names are opened, and the log is replayed. A start that fails until here has changed nothing but the
+//!    copies of the manifest.
+//! 4. What is useless is removed, and what is unknown goes to the quarantine.
+//! 5. The manifest is written with what these steps have changed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +19,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
-use super::flush::build_table;
+use super::compaction_counters::CompactionCounters;
+use super::directories::{Directories, table_directory};
+use super::directory::{has_entries, make_directories};
+use super::files::discard_output;
+use super::flush::{Flushed, build_table};
+use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableOptions};
+use super::remains::Remains;
+use super::room::keep_measuring;
 use super::state::Shard;
-use super::table_state::{LiveFile, TableState, file_name};
-use super::tasks::{keep_compacting, keep_flushing};
-use crate::commit_log::{CommitLog, LogPosition, Replay};
-use crate::error::EngineError;
+use super::table_state::{LiveFile, TableState};
+use super::tasks::{keep_compacting, keep_dropping_expired, keep_flushing};
+use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
+use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
-use crate::io::Environment;
-use crate::manifest::{Manifest, ManifestError, ManifestFile, ReplaceError};
+use crate::io::{Disk, DiskLock, Environment};
+use crate::manifest::{FileId, Loaded, Manifest, ManifestError};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -28,71 +44,40 @@ struct Recovery {
     environment: Environment,
     options: ShardOptions,
     manifest: Manifest,
+    directories: Directories,
+    /// The manifest as it is on the disk.
+    stored: Manifest,
+    /// The directory of the commit log.
+    log_directory: PathBuf,
     tables: HashMap<TableId, Rc<TableState>>,
+    /// Tables, dropped ones included, of which the log has records.
+    logged: BTreeSet<TableId>,
 }
 
 impl Shard {
-    /// Opens the shard in `options.directory` and recovers its contents: every mutation whose durability was acknowledged, and no
-    /// mutation in part. Call it on a tokio `LocalSet`, where it spawns its tasks.
+    /// Opens the shard in `options.directory`, or makes a new one if the directory has nothing of a shard ([`Shard::create`]). Recovers
+    /// every mutation whose durability was acknowledged, and no mutation in part. Call it on a tokio `LocalSet`, where it spawns its
+    /// tasks.
     pub async fn open(environment: Environment, options: ShardOptions) -> Result<Rc<Self>, EngineError> {
-        let disk = environment.disk.clone();
-        let directory = options.directory.clone();
-        disk.create_directory(&directory.join("tables")).await?;
-        disk.sync_directory(&directory).await?;
-        let lock = disk.lock(&directory.join("lock")).await?;
-        let manifest = Manifest::read(&disk, &directory).await?;
-        let mut recovery = Recovery { environment, options, manifest, tables: HashMap::new() };
-        recovery.remove_orphans().await?;
-        recovery.open_tables().await?;
-        let log_directory = directory.join("commit-log");
-        let clock = Rc::clone(&recovery.environment.clock);
-        let log_options = recovery.options.commit_log.clone();
-        let mut replay = CommitLog::open(disk, &log_directory, log_options, clock).await?;
-        recovery.replay(&mut replay).await?;
-        let log = replay.finish().await?;
-        recovery.clamp_positions(log.end_position()).await?;
-        let Recovery { environment, options, manifest, tables } = recovery;
-        let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
-        let block_cache_bytes = options.block_cache_bytes;
-        let shard = Rc::new(Self {
-            environment,
-            options,
-            directory,
-            tables: RefCell::new(tables),
-            log: Rc::clone(&log),
-            next_generation: Cell::new(manifest.next_generation),
-            last_segment: Cell::new(0),
-            manifest: Mutex::new(manifest),
-            memtable_bytes: Cell::new(memtable_bytes),
-            flush_hurries: Arc::default(),
-            watch: Watch::default(),
-            failure: RefCell::default(),
-            flush_failure: RefCell::default(),
-            is_closing: Cell::new(false),
-            is_closed: Cell::new(false),
-            scan_buffers: RefCell::default(),
-            block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
-            signals: Rc::default(),
-            tasks: RefCell::default(),
-            log_task: RefCell::default(),
-            _lock: lock,
-        });
-        let log_task = tokio::task::spawn_local(async move {
-            if let Err(error) = log.run().await {
-                tracing::error!(%error, "the commit log has stopped");
-            }
-        });
-        shard.log_task.replace(Some(log_task));
-        let flushing =
-            tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        let compacting =
-            tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        shard.tasks.replace(vec![flushing, compacting]);
-        Ok(shard)
+        if !Manifest::exists(&environment.disk, &options.directory).await? {
+            Self::create(&environment.disk, &options.directory).await?;
+        }
+        Self::open_existing(environment, options).await
     }
-}
 
-impl Shard {
+    /// As [`Shard::open`], but a directory without a manifest is refused, and not touched.
+    pub async fn open_existing(
+        environment: Environment,
+        options: ShardOptions,
+    ) -> Result<Rc<Self>, EngineError> {
+        if !Manifest::exists(&environment.disk, &options.directory).await? {
+            return Err(ManifestError::Missing { path: Manifest::path(&options.directory) }.into());
+        }
+        make_directories(&environment.disk, &options.directory).await?;
+        let lock = environment.disk.lock(&options.directory.join("lock")).await?;
+        Recovery::begin(environment, options).await?.open(lock).await
+    }
+
     /// Flushes all tables, so that the next start has nothing to replay, and stops. Afterwards only reads work.
     pub async fn close(&self) -> Result<(), EngineError> {
         if self.is_closed.get() {
@@ -114,46 +99,159 @@ impl Shard {
     }
 }
 
+/// The directory of the commit log. A shard that has run before must have one where the options say, and only there: a log that is not
+/// found holds acknowledged writes.
+async fn commit_log_directory(
+    disk: &Arc<dyn Disk>,
+    options: &ShardOptions,
+    manifest: &Manifest,
+) -> Result<PathBuf, EngineError> {
+    let own = options.directory.join("commit-log");
+    let Some(chosen) = options.commit_log_directory.clone() else { return Ok(own) };
+    if has_entries(&**disk, &own).await? {
+        return Err(EngineError::CommitLogElsewhere { found: own, configured: chosen });
+    }
+    // The log is there before the first table.
+    if !manifest.tables.is_empty() && !has_entries(&**disk, &chosen).await? {
+        return Err(EngineError::MissingDirectory { path: chosen, what: "the commit log" });
+    }
+    Ok(chosen)
+}
+
 impl Recovery {
+    /// Reads the manifest.
+    async fn begin(environment: Environment, options: ShardOptions) -> Result<Self, EngineError> {
+        let loaded = Manifest::load(&environment.disk, &options.directory).await?;
+        let Some(Loaded { mut manifest, must_be_written }) = loaded else {
+            return Err(ManifestError::Missing { path: Manifest::path(&options.directory) }.into());
+        };
+        let stored = manifest.clone();
+        let directories = Directories::new(&options, &mut manifest);
+        directories.check(&environment.disk, &manifest).await?;
+        let log_directory = commit_log_directory(&environment.disk, &options, &manifest).await?;
+        let (tables, logged) = (HashMap::new(), BTreeSet::new());
+        let mut recovery =
+            Self { environment, options, manifest, directories, stored, log_directory, tables, logged };
+        if recovery.manifest.sequence == 0 {
+            recovery.list_dropped_tables().await?;
+        }
+        // New directories are named before anything is written there: what a crash leaves must not look foreign.
+        if must_be_written || recovery.directories.has_new() {
+            recovery.write_manifest().await?;
+        }
+        Ok(recovery)
+    }
+
     fn directory(&self) -> &Path {
         &self.options.directory
     }
 
-    /// Removes the files that the manifest does not name: outputs of incomplete flushes and compactions, and files of dropped
-    /// tables.
-    async fn remove_orphans(&self) -> Result<(), EngineError> {
-        let disk = &self.environment.disk;
-        let root = self.directory().join("tables");
-        for entry in disk.list(&root).await? {
-            let known = self.manifest.tables.iter().find(|table| table.id.to_string() == entry.name);
-            let path = root.join(&entry.name);
-            let Some(table) = known else {
-                if entry.is_directory {
-                    disk.remove_directory(&path).await?;
-                } else {
-                    disk.remove(&path).await?;
-                }
-                continue;
-            };
-            let named: BTreeSet<_> = table.files.iter().map(|file| file_name(file.generation)).collect();
-            for file in disk.list(&path).await? {
-                if !named.contains(&file.name) && !file.is_directory {
-                    disk.remove(&path.join(&file.name)).await?;
-                }
+    async fn open_log(&self) -> Result<Replay, EngineError> {
+        let environment = LogEnvironment {
+            disk: Arc::clone(&self.environment.disk),
+            clock: Rc::clone(&self.environment.clock),
+            random: Rc::clone(&self.environment.random),
+        };
+        let options = self.options.commit_log.clone();
+        Ok(CommitLog::open(environment, &self.log_directory, options, self.manifest.log_needed_from).await?)
+    }
+
+    /// Version 1 of the manifest did not list dropped tables. A table that the log knows and the manifest does not was dropped.
+    async fn list_dropped_tables(&mut self) -> Result<(), EngineError> {
+        let mut replay = self.open_log().await?;
+        while let Some((_, record)) = replay.next().await? {
+            let id = MutationRef::parse(&record).map_err(EngineError::Mutation)?.table;
+            if self.manifest.table(id).is_none() && !self.manifest.dropped.contains(&id) {
+                self.manifest.dropped.push(id);
             }
         }
         Ok(())
     }
 
+    async fn open(mut self, lock: Box<dyn DiskLock>) -> Result<Rc<Shard>, EngineError> {
+        let disk = Arc::clone(&self.environment.disk);
+        let mut locks = self.directories.lock(&disk).await?;
+        locks.push(lock);
+        let remains = Remains::find(&*disk, &self.directories, &self.manifest).await?;
+        // No new file gets the name of one that is there.
+        self.manifest.next_generation = self.manifest.next_generation.max(remains.highest_generation + 1);
+        self.open_tables().await?;
+        let mut replay = self.open_log().await?;
+        self.replay(&mut replay).await?;
+        let log = replay.finish().await?;
+        let now_millis = self.environment.clock.now_micros() / 1_000;
+        let quarantines = self.directories.quarantines(&self.options.quarantine);
+        let kept = remains.clear(&*disk, &quarantines, now_millis).await?;
+        self.settle(&kept, &log).await?;
+        let Self { environment, options, manifest, directories, tables, logged, .. } = self;
+        for entry in manifest.tables.iter().filter(|entry| !logged.contains(&entry.id)) {
+            if let Some(table) = tables.get(&entry.id) {
+                table.logged_since.set(Some(entry.flushed_to));
+            }
+        }
+        let is_kept = |id| directories.of_table(id).iter().any(|directory| kept.contains(directory));
+        let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
+        let block_cache_bytes = options.block_cache_bytes;
+        let leftovers = Leftovers::of(&manifest, log.end_position(), is_kept);
+        let shard = Rc::new(Shard {
+            environment,
+            directory: options.directory.clone(),
+            options,
+            directories,
+            tables: RefCell::new(tables),
+            leftovers,
+            log: Rc::clone(&log),
+            next_generation: Cell::new(manifest.next_generation),
+            last_segment: Cell::new(0),
+            manifest: Mutex::new(manifest),
+            memtable_bytes: Cell::new(memtable_bytes),
+            measured_memtable_bytes: Cell::new(0),
+            compaction_lacks_room: Cell::new(false),
+            flush_hurries: Arc::default(),
+            compaction_counters: CompactionCounters::default(),
+            watch: Watch::default(),
+            failure: RefCell::default(),
+            disk_failures: DiskFailures::default(),
+            flush_failure: RefCell::default(),
+            is_closing: Cell::new(false),
+            is_closed: Cell::new(false),
+            scan_buffers: RefCell::default(),
+            block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
+            fetches: RefCell::default(),
+            signals: Rc::default(),
+            tasks: RefCell::default(),
+            log_task: RefCell::default(),
+            _locks: locks,
+        });
+        let log_task = tokio::task::spawn_local(async move {
+            if let Err(error) = log.run().await {
+                tracing::error!(%error, "the commit log has stopped");
+            }
+        });
+        shard.log_task.replace(Some(log_task));
+        let flushing =
+            tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        let compacting =
+            tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        let expiring = tokio::task::spawn_local(keep_dropping_expired(Rc::downgrade(&shard)));
+        shard.measure_room().await;
+        let measuring =
+            tokio::task::spawn_local(keep_measuring(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        shard.tasks.replace(vec![flushing, compacting, expiring, measuring]);
+        Ok(shard)
+    }
+
     async fn open_tables(&mut self) -> Result<(), EngineError> {
         for entry in &self.manifest.tables {
-            let table = TableState::new(self.directory(), entry.id, TableOptions::default(), false);
-            // The directory of a table without files may be missing after a crash.
-            self.environment.disk.create_directory(&table.directory).await?;
+            let table = TableState::new(&self.directories, entry.id, TableOptions::default(), false);
+            // They hold nothing if the manifest names no files.
+            for directory in &table.directories {
+                self.environment.disk.create_directory(directory).await?;
+            }
             for file in &entry.files {
-                let path = table.path(file.generation);
+                let path = table.path(file.id());
                 let reader = TableReader::open_file(&*self.environment.disk, &path, file.generation).await?;
-                table.add_file(LiveFile::new(*file, reader));
+                table.add_file(LiveFile::new(*file, reader, None));
             }
             self.tables.insert(entry.id, Rc::new(table));
         }
@@ -167,8 +265,11 @@ impl Recovery {
         while let Some((position, record)) = replay.next().await? {
             let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
             let valid = mutation.validate().map_err(EngineError::Mutation)?;
-            // A table that is not in the manifest was dropped.
-            let Some(table) = self.tables.get(&mutation.table) else { continue };
+            self.logged.insert(mutation.table);
+            let Some(table) = self.tables.get(&mutation.table) else {
+                self.check_dropped(mutation.table, position)?;
+                continue;
+            };
             if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
                 continue;
             }
@@ -186,50 +287,69 @@ impl Recovery {
         Ok(())
     }
 
+    /// Checks that a table which the manifest does not name was dropped.
+    fn check_dropped(&self, table: TableId, position: LogPosition) -> Result<(), EngineError> {
+        if self.manifest.dropped.contains(&table) || position.segment < self.manifest.log_needed_from {
+            return Ok(());
+        }
+        Err(ManifestError::Older { path: Manifest::path(self.directory()), table, position }.into())
+    }
+
     /// Writes all memtables to files during replay, when the log is larger than the memory for memtables.
     async fn flush_all(&mut self, flushed_to: LogPosition) -> Result<(), EngineError> {
         let mut tables: Vec<_> = self.tables.values().cloned().collect();
         tables.sort_by_key(|table| table.id);
+        let mut installed = Vec::new();
         for table in tables {
             let memtable = table.active.take();
             let memtable = memtable.freeze();
-            let generation = self.manifest.next_generation;
+            let directory = self.directories.choose(&self.environment.disk).await;
+            let id = FileId { generation: self.manifest.next_generation, directory };
             self.manifest.next_generation += 1;
-            let built =
-                build_table(&self.environment, &table, memtable, generation, Arc::new(AtomicBool::new(true)))
-                    .await?;
+            let hurries = Arc::new(AtomicBool::new(true));
+            let built = build_table(&self.environment, &table, memtable, id, hurries).await?;
             let Some(entry) = self.manifest.table(table.id) else {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
             entry.flushed_to = flushed_to;
-            if let Some(reader) = built {
-                let created_seconds = self.environment.clock.now_seconds();
-                let place = ManifestFile { generation, level: 0, created_seconds };
+            if let Some(Flushed { place, reader, sample }) = built {
                 entry.files.push(place);
-                table.add_file(LiveFile::new(place, reader));
+                table.add_file(LiveFile::new(place, reader, Some(sample)));
+                installed.push((table, id));
             }
         }
-        self.write_manifest().await
+        self.write_manifest().await?;
+        for (table, id) in installed {
+            discard_output(&self.environment, &table, id, true).await;
+        }
+        Ok(())
     }
 
-    async fn write_manifest(&self) -> Result<(), EngineError> {
-        match self.manifest.replace(&self.environment.disk, self.directory()).await {
-            Ok(()) => Ok(()),
-            Err(ReplaceError::Unchanged(error) | ReplaceError::Unknown(error)) => {
-                Err(ManifestError::Disk(error).into())
+    async fn write_manifest(&mut self) -> Result<(), EngineError> {
+        self.manifest.sequence += 1;
+        let written = self.manifest.replace(&self.environment.disk, self.directory()).await;
+        written.map_err(|error| ManifestError::Disk(error.into_disk_error()))?;
+        self.stored = self.manifest.clone();
+        Ok(())
+    }
+
+    /// Brings the manifest up to date before the shard works with it. `kept`: useless paths that could not be removed.
+    async fn settle(&mut self, kept: &BTreeSet<PathBuf>, log: &CommitLog) -> Result<(), EngineError> {
+        let end = log.end_position();
+        for entry in &mut self.manifest.tables {
+            // A position behind the end of the log exists if records were flushed before the log was written, or if the log was
+            // removed from outside. New records will get the positions behind the end, and must not be taken for flushed ones.
+            entry.flushed_to = entry.flushed_to.min(end);
+            if let Some(table) = self.tables.get(&entry.id) {
+                entry.obsolete.retain(|file| kept.contains(&table.path(*file)));
             }
         }
-    }
-
-    /// Lowers recorded positions that lie behind the end of the log. Such a position exists if records were flushed before the log
-    /// was written, or if the log was removed from outside. New records will get the positions behind the end, and must not be
-    /// taken for flushed ones.
-    async fn clamp_positions(&mut self, end: LogPosition) -> Result<(), EngineError> {
-        let mut is_changed = false;
-        for table in self.manifest.tables.iter_mut().filter(|table| table.flushed_to > end) {
-            table.flushed_to = end;
-            is_changed = true;
-        }
-        if is_changed { self.write_manifest().await } else { Ok(()) }
+        let (logged, roots) = (&self.logged, self.directories.roots());
+        let is_kept = |id: TableId| roots.iter().any(|root| kept.contains(&table_directory(root, id)));
+        let is_left = |id: &TableId| logged.contains(id) || is_kept(*id);
+        self.manifest.dropped.retain(is_left);
+        let needed = self.tables.values().filter_map(|table| table.lowest_position()).min();
+        self.manifest.log_needed_from = log.lowest_needed(needed);
+        if self.manifest == self.stored { Ok(()) } else { self.write_manifest().await }
     }
 }

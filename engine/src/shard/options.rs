@@ -1,9 +1,12 @@
 //! Settings of a shard and of a table, and the statistics of a table.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::quarantine::Quarantine;
 use crate::commit_log::CommitLogOptions;
-use crate::compaction::CompactionOptions;
+use crate::compaction::{CompactionOptions, DroppedColumns};
+use crate::io::{DiskReserve, ReserveSize};
 use crate::mutation::WRITE_BYTES_MAX;
 use crate::table::TableOptions as FileOptions;
 
@@ -12,6 +15,12 @@ use crate::table::TableOptions as FileOptions;
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
     pub directory: PathBuf,
+    /// The directories that new table files are written to; each file goes where the most space is free. Empty: the shard's own.
+    pub table_directories: Vec<PathBuf>,
+    /// The directory of the commit log. `None`: `commit-log` in the shard's own.
+    pub commit_log_directory: Option<PathBuf>,
+    /// Where what the shard does not know is moved at a start.
+    pub quarantine: Quarantine,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     /// A row in a memtable does not grow beyond this size by further changes: the memtable is frozen, and the row gets another version
@@ -24,19 +33,29 @@ pub struct ShardOptions {
     pub block_cache_bytes: usize,
     /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
+    /// The room on the disk. All shards of a node on the same disk share one.
+    pub reserve: Arc<DiskReserve>,
 }
 
 impl ShardOptions {
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
+        let (memtable_bytes_max, commit_log) = (256 << 20, CommitLogOptions::default());
+        // What is in memory fits into files, and the log gets its next segment.
+        let reserve = memtable_bytes_max as u64 + commit_log.segment_bytes;
         Self {
-            directory: directory.into(),
-            memtable_bytes_max: 256 << 20,
+            quarantine: Quarantine::within(&directory),
+            directory,
+            table_directories: Vec::new(),
+            commit_log_directory: None,
+            memtable_bytes_max,
             row_version_bytes_max: WRITE_BYTES_MAX,
-            commit_log: CommitLogOptions::default(),
+            commit_log,
             commit_log_bytes_max: 1 << 30,
             block_cache_bytes: 64 << 20,
             compaction_bytes_per_second: Some(64 << 20),
+            reserve: DiskReserve::new(ReserveSize::AtMostATenth(reserve)),
         }
     }
 }
@@ -51,6 +70,12 @@ pub struct TableOptions {
     pub compaction: CompactionOptions,
     /// Block size, compression and filters of new files.
     pub writer: FileOptions,
+    /// Columns whose old cells are garbage.
+    pub dropped_columns: DroppedColumns,
+    /// Every row is written once and later removed once, by the deletion of the row; both in one mutation each. Then a removal needs
+    /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
+    /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
+    pub writes_once: bool,
 }
 
 impl Default for TableOptions {
@@ -60,6 +85,8 @@ impl Default for TableOptions {
             is_logged: true,
             compaction: CompactionOptions::default(),
             writer: FileOptions::default(),
+            dropped_columns: DroppedColumns::default(),
+            writes_once: false,
         }
     }
 }

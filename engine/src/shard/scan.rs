@@ -10,7 +10,7 @@ use crate::invariant::broken;
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
-use crate::table::{KeyHash, TableCursor, TableReader};
+use crate::table::{KeyHash, TableCursor, TableError, TableReader};
 
 /// A range, and its properties.
 struct Opening<'r> {
@@ -92,13 +92,17 @@ impl Shard {
             let opening = Opening { bounds, partition, is_row, is_long };
             let memtable_count = buffers.sources.len();
             let leaves_out = wanted.filter(|_| is_row);
-            if !self.open_files(table, &opening, leaves_out, &mut buffers.sources, &mut pool)? {
+            let mut open = |leaves_out: Option<&[u32]>| {
                 buffers.sources.truncate(memtable_count);
-                self.open_files(table, &opening, None, &mut buffers.sources, &mut pool)?;
+                self.open_files(table, &opening, leaves_out, &mut buffers.sources, &mut pool)
+                    .inspect_err(|error| self.disk_failures.note(error))
+            };
+            if !open(leaves_out)? {
+                open(None)?;
             }
         }
         drop(pool);
-        Ok(Scan::new(&self.scan_buffers, &self.watch, buffers, request, wanted))
+        Ok(Scan::new(&self.scan_buffers, &self.watch, &self.disk_failures, buffers, request, wanted))
     }
 
     /// Adds the files of a scan to `sources`, behind the memtables. With `wanted` (a projected read of one row) files that cannot
@@ -121,18 +125,28 @@ impl Shard {
             }
         }
         let mut has_left_out = false;
+        let mut not_cached = None;
         for file in table.files.borrow().iter() {
             let since = found.as_ref().and_then(|found| found.complete_since.filter(|_| !found.expires));
             if since.is_some_and(|since| since > file.reader.statistics().max_timestamp) {
                 has_left_out = true;
                 continue;
             }
-            if let Some(source) = self.open_source(&file.reader, opening, pool)? {
-                if let Some(found) = &mut found {
-                    found.add(&source);
+            match self.open_source(&file.reader, opening, pool) {
+                Ok(None) => {}
+                Ok(Some(source)) => {
+                    if let Some(found) = &mut found {
+                        found.add(&source);
+                    }
+                    sources.push(source);
                 }
-                sources.push(source);
+                // The other files note what they miss, so that all of it is fetched at once.
+                Err(error @ EngineError::Table(TableError::NotCached { .. })) => not_cached = Some(error),
+                Err(error) => return Err(error),
             }
+        }
+        if let Some(error) = not_cached {
+            return Err(error);
         }
         Ok(!(has_left_out && found.is_some_and(|found| found.expires)))
     }
@@ -169,7 +183,7 @@ impl Shard {
         }
         let TableSourceBuffers { cursor: spare, bound } = pool.take_table_source();
         let cursor = if is_long {
-            TableCursor::for_long_read(Arc::clone(reader), spare)
+            TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare)
         } else {
             TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
         };

@@ -1,14 +1,38 @@
 //! Creating, altering, dropping and truncating tables. All operations are durable when they return, and idempotent.
 
+use std::io;
 use std::rc::Rc;
 
-use super::files::{discard_file, discard_table_directory};
+use super::edit::Edited;
+use super::files::discard_table_directories;
+use super::leftovers::{DirectoryState, DroppedTable};
 use super::options::TableOptions;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
-use crate::manifest::ManifestTable;
+use crate::manifest::{Manifest, ManifestTable};
 use crate::mutation::TableId;
+
+/// A table that is being dropped. It comes back if the drop fails, or is given up.
+struct Withheld<'s> {
+    shard: &'s Shard,
+    table: Option<Rc<TableState>>,
+}
+
+impl Withheld<'_> {
+    /// The drop has taken effect.
+    fn take(mut self) -> Option<Rc<TableState>> {
+        self.table.take()
+    }
+}
+
+impl Drop for Withheld<'_> {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.take() {
+            self.shard.tables.borrow_mut().insert(table.id, table);
+        }
+    }
+}
 
 impl Shard {
     /// Creates a table, or changes the options of an existing one. Call it for every table after each start: a shard remembers its
@@ -27,18 +51,29 @@ impl Shard {
             if changed.table(*id).is_some() {
                 continue;
             }
-            let table = TableState::new(&self.directory, *id, options.clone(), true);
-            self.environment.disk.create_directory(&table.directory).await?;
-            created.push(table);
+            let table = TableState::new(&self.directories, *id, options.clone(), true);
+            self.forget_dropped_table(&mut changed, &table).await?;
+            for directory in &table.directories {
+                self.environment.disk.create_directory(directory).await?;
+            }
             // Older records of this id belong to an earlier table that was dropped.
             let flushed_to = self.log.end_position();
-            changed.tables.push(ManifestTable { id: *id, flushed_to, files: Vec::new() });
+            table.logged_since.set(Some(flushed_to));
+            created.push(table);
+            changed.tables.push(ManifestTable {
+                id: *id,
+                flushed_to,
+                files: Vec::new(),
+                obsolete: Vec::new(),
+            });
         }
         if !created.is_empty() {
-            self.environment.disk.sync_directory(&self.directory.join("tables")).await?;
-            self.replace_manifest(&mut manifest, changed).await?;
+            self.directories.sync(&self.environment.disk).await?;
+            self.leftovers.note_directories_synced();
+            self.replace_manifest(&mut manifest, changed, None).await?;
             let mut present = self.tables.borrow_mut();
             for table in created {
+                self.leftovers.forget_dropped(table.id);
                 present.insert(table.id, Rc::new(table));
             }
         }
@@ -50,6 +85,25 @@ impl Shard {
         Ok(())
     }
 
+    /// Removes what an earlier table with this id has left, so that its files are not taken for the new table's.
+    async fn forget_dropped_table(
+        &self,
+        changed: &mut Manifest,
+        table: &TableState,
+    ) -> Result<(), EngineError> {
+        if !changed.dropped.contains(&table.id) {
+            return Ok(());
+        }
+        for directory in &table.directories {
+            match self.environment.disk.remove_directory(directory).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        changed.dropped.retain(|dropped| *dropped != table.id);
+        Ok(())
+    }
+
     /// Changes the options of a table.
     pub fn alter_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
         self.table(id)?.configure(options);
@@ -57,22 +111,32 @@ impl Shard {
         Ok(())
     }
 
-    /// Drops a table and its data. A table that does not exist is not an error.
+    /// Drops a table and its data. A table that does not exist is not an error. Reads and writes do not find the table from the first
+    /// poll on, unless the drop fails.
     pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {
         let mut manifest = self.manifest.lock().await;
-        if manifest.table(id).is_none() {
-            return Ok(());
-        }
         let mut changed = manifest.clone();
-        changed.tables.retain(|table| table.id != id);
-        self.replace_manifest(&mut manifest, changed).await?;
-        let dropped = self.tables.borrow_mut().remove(&id);
-        if let Some(table) = dropped {
+        let Some(index) = changed.tables.iter().position(|table| table.id == id) else { return Ok(()) };
+        let entry = changed.tables.remove(index);
+        changed.dropped.push(id);
+        let withheld = Withheld { shard: self, table: self.tables.borrow_mut().remove(&id) };
+        self.replace_manifest(&mut manifest, changed, None).await?;
+        let mut is_logged = true;
+        if let Some(table) = withheld.take() {
+            is_logged = table.logged_since.get() != Some(entry.flushed_to) || !table.has_empty_memtables();
             self.release_memtables(&table, usize::MAX);
             self.retire_files(table.files.take().iter());
         }
         self.discard_log();
-        discard_table_directory(&self.environment, &self.directory, id).await;
+        self.leftovers.forget_files(id);
+        let is_removed = discard_table_directories(&self.environment, &self.directories, id).await;
+        self.leftovers.note_dropped(
+            id,
+            DroppedTable {
+                logged_below: if is_logged { self.log.end_position().segment + 1 } else { 0 },
+                directory: if is_removed { DirectoryState::Removed } else { DirectoryState::Present },
+            },
+        );
         Ok(())
     }
 
@@ -86,17 +150,16 @@ impl Shard {
         let mut changed = manifest.clone();
         let Some(entry) = changed.table(id) else { return Err(EngineError::UnknownTable(id)) };
         entry.flushed_to = flushed_to;
-        entry.files.clear();
-        self.replace_manifest(&mut manifest, changed).await?;
+        entry.obsolete.extend(entry.files.drain(..).map(|file| file.id()));
+        let edited = Edited { table: id, released_memtables: memtables };
+        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
         // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(&table, memtables);
         let files = table.files.take();
         drop(manifest);
         self.discard_log();
         self.retire_files(files.iter());
-        for file in files {
-            discard_file(&self.environment, &table.path(file.place.generation)).await;
-        }
+        self.remove_obsolete_files(&table, files.iter().map(|file| file.place.id())).await;
         Ok(())
     }
 }

@@ -1,59 +1,246 @@
-//! Snapshots: hard links to the files of a table. Table files never change.
+//! Snapshots: hard links to the files of a table, which never change, and files that the caller adds.
+//!
+//! Invariants:
+//! * `snapshots/<name>/<table id>` of the shard's own directory is a complete, durable snapshot. It is filled under a temporary name,
+//!   which the next start removes.
+//! * A file of another directory is linked there, below the same names: a link does not leave its file system. Those directories come
+//!   before the shard's own and go after it; the next start removes what the shard's own does not have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use bytes::Bytes;
+
+use super::names::file_name;
+use super::remains::{SNAPSHOT_TEMPORARY_SUFFIX, SNAPSHOTS, list};
 use super::state::Shard;
-use super::table_state::file_name;
 use crate::error::EngineError;
+use crate::invariant::broken;
+use crate::io::DirectoryEntry;
 use crate::mutation::TableId;
 
+/// A file that a snapshot contains beside those of the table.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// A plain file name, different from those of table files.
+    pub name: String,
+    pub contents: Bytes,
+}
+
+/// A snapshot of one table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotEntry {
+    pub name: String,
+    pub table: TableId,
+    /// The directory of its files.
+    pub path: PathBuf,
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
+}
+
 impl Shard {
-    /// Flushes the table and links its files into `snapshots/<name>/<table id>` of the shard's directory, which
-    /// is returned. The name must be a plain file name, and this table must not have a snapshot of that name.
+    /// Flushes the table and links its files into `snapshots/<name>/<table id>` of the directory that they lie in. That of the shard's own
+    /// directory is returned. The name must be a plain file name, and this table must not have a snapshot of that name.
     pub async fn snapshot(&self, id: TableId, name: &str) -> Result<PathBuf, EngineError> {
-        let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
-        if !is_plain {
-            return Err(EngineError::SnapshotName(name.to_owned()));
+        self.check_snapshot(id, name).await?;
+        self.flush(id).await?;
+        self.link_files(id, name, &[]).await
+    }
+
+    /// As [`Shard::snapshot`], with further files. An empty table gets no snapshot, and the result is `None`. A snapshot of that name that
+    /// exists already is kept, and its path is the result: after a crash the same snapshot can be asked for again.
+    pub async fn snapshot_rows(
+        &self,
+        id: TableId,
+        name: &str,
+        attachments: &[Attachment],
+    ) -> Result<Option<PathBuf>, EngineError> {
+        match self.check_snapshot(id, name).await {
+            Ok(()) => {}
+            Err(EngineError::SnapshotExists(_)) => return Ok(Some(self.snapshot_path(id, name))),
+            Err(error) => return Err(error),
         }
         self.flush(id).await?;
-        let table = self.table(id)?;
-        let disk = &self.environment.disk;
-        let all = self.directory.join("snapshots");
-        let named = all.join(name);
-        let target = named.join(id.to_string());
-        disk.create_directory(&named).await?;
-        if disk.list(&named).await?.iter().any(|entry| entry.name == id.to_string()) {
+        if self.table(id)?.files.borrow().is_empty() {
+            return Ok(None);
+        }
+        self.link_files(id, name, attachments).await.map(Some)
+    }
+
+    fn snapshots(&self) -> PathBuf {
+        self.directory.join(SNAPSHOTS)
+    }
+
+    /// The directories of all snapshots, that of the shard's own directory first.
+    fn snapshot_roots(&self) -> impl DoubleEndedIterator<Item = PathBuf> {
+        self.directories.roots().iter().map(|root| root.join(SNAPSHOTS))
+    }
+
+    fn snapshot_path(&self, id: TableId, name: &str) -> PathBuf {
+        self.snapshots().join(name).join(id.to_string())
+    }
+
+    async fn check_snapshot(&self, id: TableId, name: &str) -> Result<(), EngineError> {
+        if !is_plain(name) {
+            return Err(EngineError::SnapshotName(name.to_owned()));
+        }
+        let present = list(&*self.environment.disk, &self.snapshots().join(name)).await?;
+        if present.iter().any(|entry| entry.name == id.to_string()) {
             return Err(EngineError::SnapshotExists(name.to_owned()));
         }
-        disk.create_directory(&target).await?;
+        Ok(())
+    }
+
+    async fn link_files(
+        &self,
+        id: TableId,
+        name: &str,
+        attachments: &[Attachment],
+    ) -> Result<PathBuf, EngineError> {
+        let table = self.table(id)?;
+        let disk = &self.environment.disk;
+        let named: Vec<PathBuf> = self.snapshot_roots().map(|all| all.join(name)).collect();
+        let temporary: Vec<PathBuf> = named.iter().map(|named| named.join(temporary_name(id))).collect();
+        for (number, (named, temporary)) in named.iter().zip(&temporary).enumerate() {
+            self.remove_incomplete(named, id).await?;
+            if number > 0 {
+                // What an attempt has left that failed before the last step.
+                self.remove_from(named, id.to_string()).await?;
+            }
+            disk.create_directory(temporary).await?;
+        }
+        for attachment in attachments {
+            let path = self.snapshots().join(name).join(temporary_name(id)).join(&attachment.name);
+            let file = disk.create(&path).await?;
+            file.write_and_sync_at(0, attachment.contents.clone()).await?;
+        }
         // While the lock is held no file of the table can be removed.
         let manifest = self.manifest.lock().await;
         let files: Vec<_> = table.files.borrow().iter().map(Rc::clone).collect();
         for file in &files {
-            let link = target.join(file_name(file.place.generation));
-            disk.hard_link(&table.path(file.place.generation), &link).await?;
+            let Some(temporary) = temporary.get(file.place.directory as usize) else {
+                return Err(broken!("a file's directory is one of the shard's").into());
+            };
+            disk.hard_link(&table.path(file.place.id()), &temporary.join(file_name(file.place.generation)))
+                .await?;
         }
         drop(manifest);
-        for directory in [&target, &named, &all, &self.directory] {
-            disk.sync_directory(directory).await?;
+        for (named, temporary) in named.iter().zip(&temporary).rev() {
+            disk.sync_directory(temporary).await?;
+            disk.rename(temporary, &named.join(id.to_string())).await?;
+            // Up to the directory of the shard.
+            for directory in named.ancestors().take(3) {
+                disk.sync_directory(directory).await?;
+            }
         }
-        Ok(target)
+        Ok(self.snapshot_path(id, name))
+    }
+
+    /// All snapshots, by name and table.
+    pub async fn list_snapshots(&self) -> Result<Vec<SnapshotEntry>, EngineError> {
+        let disk = &*self.environment.disk;
+        let all = self.snapshots();
+        let mut found = Vec::new();
+        for named in list(disk, &all).await?.into_iter().filter(|named| named.is_directory) {
+            let path = all.join(&named.name);
+            for entry in list(disk, &path).await?.into_iter().filter(|entry| entry.is_directory) {
+                if let Some(table) = TableId::parse(&entry.name) {
+                    found.push(SnapshotEntry {
+                        name: named.name.clone(),
+                        table,
+                        path: path.join(&entry.name),
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The bytes of a snapshot's files. Its table may still use some of them.
+    pub async fn snapshot_bytes(&self, entry: &SnapshotEntry) -> Result<u64, EngineError> {
+        let disk = &*self.environment.disk;
+        let mut bytes = 0;
+        for all in self.snapshot_roots() {
+            let path = all.join(&entry.name).join(entry.table.to_string());
+            for file in list(disk, &path).await?.into_iter().filter(|file| !file.is_directory) {
+                bytes += disk.length(&path.join(&file.name)).await?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads an attachment of a snapshot; `None` if it has no file of that name.
+    pub async fn snapshot_attachment(
+        &self,
+        entry: &SnapshotEntry,
+        name: &str,
+    ) -> Result<Option<Bytes>, EngineError> {
+        let disk = &*self.environment.disk;
+        if list(disk, &entry.path).await?.iter().any(|file| file.name == name) {
+            return Ok(Some(disk.read(&entry.path.join(name)).await?));
+        }
+        Ok(None)
     }
 
     /// Removes the snapshot of every table that has this name.
     pub async fn clear_snapshot(&self, name: &str) -> Result<(), EngineError> {
-        let all = self.directory.join("snapshots");
         let disk = &self.environment.disk;
-        let is_there = match disk.list(&all).await {
-            Ok(entries) => entries.iter().any(|entry| entry.name == name && entry.is_directory),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error.into()),
-        };
-        if is_there {
-            disk.remove_directory(&all.join(name)).await?;
+        let is_there = |entry: &DirectoryEntry| entry.name == name && entry.is_directory;
+        for all in self.snapshot_roots() {
+            if !list(&**disk, &all).await?.iter().any(is_there) {
+                continue;
+            }
+            let named = all.join(name);
+            for entry in list(&**disk, &named).await? {
+                if let Some(table) = TableId::parse(&entry.name) {
+                    self.make_incomplete(&named, table).await?;
+                }
+            }
+            disk.remove_directory(&named).await?;
             disk.sync_directory(&all).await?;
         }
         Ok(())
     }
+
+    /// Removes the snapshot of one table. The directory of the name stays, if only until the next start.
+    pub async fn clear_table_snapshot(&self, entry: &SnapshotEntry) -> Result<(), EngineError> {
+        let disk = &self.environment.disk;
+        for named in self.snapshot_roots().map(|all| all.join(&entry.name)) {
+            if list(&**disk, &named).await?.iter().any(|found| found.name == entry.table.to_string()) {
+                let temporary = self.make_incomplete(&named, entry.table).await?;
+                disk.remove_directory(&temporary).await?;
+                disk.sync_directory(&named).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a snapshot the name of an incomplete one: a crash while it is removed must not leave a part of it as a whole.
+    async fn make_incomplete(&self, named: &Path, table: TableId) -> Result<PathBuf, EngineError> {
+        let disk = &self.environment.disk;
+        let temporary = named.join(temporary_name(table));
+        self.remove_incomplete(named, table).await?;
+        disk.rename(&named.join(table.to_string()), &temporary).await?;
+        disk.sync_directory(named).await?;
+        Ok(temporary)
+    }
+
+    /// Removes what an attempt that failed has left.
+    async fn remove_incomplete(&self, named: &Path, table: TableId) -> Result<(), EngineError> {
+        self.remove_from(named, temporary_name(table)).await
+    }
+
+    async fn remove_from(&self, named: &Path, name: String) -> Result<(), EngineError> {
+        let disk = &self.environment.disk;
+        if list(&**disk, named).await?.iter().any(|entry| entry.name == name) {
+            disk.remove_directory(&named.join(name)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn temporary_name(table: TableId) -> String {
+    format!("{table}{SNAPSHOT_TEMPORARY_SUFFIX}")
 }

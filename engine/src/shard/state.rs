@@ -11,13 +11,17 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::compaction_counters::CompactionCounters;
+use super::directories::Directories;
+use super::fetches::Fetches;
+use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
-use crate::error::EngineError;
+use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
-use crate::manifest::{Manifest, ManifestError, ReplaceError};
+use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::mutation::TableId;
 use crate::read::BufferPool;
@@ -28,32 +32,41 @@ pub struct Shard {
     pub(super) environment: Environment,
     pub(super) options: ShardOptions,
     pub(super) directory: PathBuf,
+    pub(super) directories: Directories,
     pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
     pub(super) log: Rc<CommitLog>,
     /// Held while a change of the manifest is prepared and written.
     pub(super) manifest: Mutex<Manifest>,
+    pub(super) leftovers: Leftovers,
     pub(super) next_generation: Cell<u64>,
     /// The log segment of the newest mutation.
     pub(super) last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
     pub(super) memtable_bytes: Cell<usize>,
+    /// The same when the room on the disk was measured last.
+    pub(super) measured_memtable_bytes: Cell<usize>,
+    /// A compaction waits for room on the disk.
+    pub(super) compaction_lacks_room: Cell<bool>,
     /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
+    pub(super) compaction_counters: CompactionCounters,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
     /// The failure after which writes are refused.
     pub(super) failure: RefCell<Option<String>>,
+    pub(super) disk_failures: DiskFailures,
     /// The failure of the last flush, if it failed.
-    pub(super) flush_failure: RefCell<Option<String>>,
+    pub(super) flush_failure: RefCell<Option<EngineError>>,
     pub(super) is_closing: Cell<bool>,
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
     pub(super) block_cache: Rc<BlockCache>,
+    pub(super) fetches: RefCell<Fetches>,
     pub(super) signals: Rc<Signals>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(super) log_task: RefCell<Option<JoinHandle<()>>>,
     /// Released when the shard is dropped.
-    pub(super) _lock: Box<dyn DiskLock>,
+    pub(super) _locks: Vec<Box<dyn DiskLock>>,
 }
 
 /// The signals that a shard's tasks wait for. They are separate from the shard, so that a waiting task does not keep it alive.
@@ -104,6 +117,11 @@ impl Shard {
             .or_else(|| self.log.failure().map(|failure| failure.to_string()))
     }
 
+    /// The failures of data files that the shard has met since it was opened: the first one of each kind. It goes on nevertheless.
+    pub fn disk_failures(&self) -> Vec<DiskFailure> {
+        self.disk_failures.known()
+    }
+
     pub(super) fn check_open(&self) -> Result<(), EngineError> {
         self.watch.check()?;
         if self.is_closed.get() {
@@ -115,38 +133,10 @@ impl Shard {
         }
     }
 
-    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds.
-    pub(super) async fn replace_manifest(
-        &self,
-        current: &mut Manifest,
-        mut changed: Manifest,
-    ) -> Result<(), EngineError> {
-        self.check_open()?;
-        changed.next_generation = self.next_generation.get();
-        match changed.replace(&self.environment.disk, &self.directory).await {
-            Ok(()) => {
-                *current = changed;
-                Ok(())
-            }
-            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
-            Err(ReplaceError::Unknown(error)) => {
-                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
-                self.signals.space.notify_waiters();
-                Err(ManifestError::Disk(error).into())
-            }
-        }
-    }
-
     pub(super) fn new_generation(&self) -> u64 {
         let generation = self.next_generation.get();
         self.next_generation.set(generation + 1);
         generation
-    }
-
-    /// Releases the part of the log that no memtable needs.
-    pub(super) fn discard_log(&self) {
-        let needed = self.tables.borrow().values().filter_map(|table| table.lowest_position()).min();
-        self.log.discard_before(needed.unwrap_or_else(|| self.log.end_position()));
     }
 
     /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.

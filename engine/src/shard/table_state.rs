@@ -4,15 +4,19 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::lock::Mutex;
 
+use super::compaction_failures::Failure;
+use super::directories::Directories;
+use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
 use crate::commit_log::LogPosition;
-use crate::compaction::TableSummary;
-use crate::invariant::BrokenInvariant;
+use crate::compaction::{KeySample, TableSummary};
+use crate::invariant::{BrokenInvariant, broken};
 use crate::key;
-use crate::manifest::ManifestFile;
+use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::SharedMemtable;
 use crate::mutation::{TableId, ValidMutation, WRITE_BYTES_MAX};
 use crate::reconcile::GROWTH_MAX;
@@ -27,8 +31,14 @@ const _: () = assert!(
 pub(super) struct LiveFile {
     pub place: ManifestFile,
     pub reader: Arc<TableReader>,
+    /// `None`: not known, for a file from before the last start.
+    pub sample: Option<Arc<KeySample>>,
     /// Whether a compaction is reading it.
     pub is_busy: Cell<bool>,
+    /// Whether no strategy may choose it, because a merge would give the same file again.
+    pub is_left_alone: Cell<bool>,
+    /// The failure of the last compaction that the file has caused.
+    pub failure: RefCell<Option<Failure>>,
 }
 
 /// A memtable that is no longer written to.
@@ -40,11 +50,22 @@ pub(super) struct FrozenMemtable {
 
 pub(super) struct TableState {
     pub id: TableId,
-    pub directory: PathBuf,
+    /// By number; see [`super::directories`].
+    pub directories: Vec<PathBuf>,
     pub options: RefCell<TableOptions>,
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
     pub is_logged: Cell<bool>,
+    pub writes_once: Cell<bool>,
+    /// The failure of the last compaction, if no file has caused it.
+    pub failure: RefCell<Option<Failure>>,
+    /// The second at which expired files were last looked for.
+    pub expired_checked: Cell<Option<u32>>,
+    /// The usual size of a flushed file: a moving average. 0 before the first flush.
+    pub flush_bytes: Cell<u64>,
+    /// The end of the log when the table was created, or recovered without any record of it in the log. `None`: the log may have older
+    /// records of it.
+    pub logged_since: Cell<Option<LogPosition>>,
     pub active: RefCell<Rc<SharedMemtable>>,
     /// Oldest first.
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
@@ -54,30 +75,32 @@ pub(super) struct TableState {
     pub flushing: Mutex<()>,
 }
 
-/// The directory of a table's files.
-pub(super) fn table_directory(shard: &Path, id: TableId) -> PathBuf {
-    shard.join("tables").join(id.to_string())
-}
-
-/// The name of a table file.
-pub(super) fn file_name(generation: u64) -> String {
-    format!("{generation:010}-data.sst")
-}
-
 impl LiveFile {
-    pub fn new(place: ManifestFile, reader: Arc<TableReader>) -> Self {
-        Self { place, reader, is_busy: Cell::new(false) }
+    pub fn new(place: ManifestFile, reader: Arc<TableReader>, sample: Option<Arc<KeySample>>) -> Self {
+        Self {
+            place,
+            reader,
+            sample,
+            is_busy: Cell::new(false),
+            is_left_alone: Cell::new(false),
+            failure: RefCell::new(None),
+        }
     }
 }
 
 impl TableState {
-    pub fn new(shard: &Path, id: TableId, options: TableOptions, is_configured: bool) -> Self {
+    pub fn new(directories: &Directories, id: TableId, options: TableOptions, is_configured: bool) -> Self {
         Self {
             id,
-            directory: table_directory(shard, id),
+            directories: directories.of_table(id),
             is_logged: Cell::new(options.is_logged),
+            writes_once: Cell::new(options.writes_once),
+            failure: RefCell::default(),
+            expired_checked: Cell::new(None),
+            flush_bytes: Cell::new(0),
             options: RefCell::new(options),
             is_configured: Cell::new(is_configured),
+            logged_since: Cell::new(None),
             active: RefCell::default(),
             frozen: RefCell::default(),
             files: RefCell::default(),
@@ -85,12 +108,27 @@ impl TableState {
         }
     }
 
-    pub fn path(&self, generation: u64) -> PathBuf {
-        self.directory.join(file_name(generation))
+    /// A directory of the table's files by its number.
+    pub fn directory(&self, number: u32) -> &Path {
+        let Some(directory) = self.directories.get(number as usize) else {
+            broken!("a file's directory is one of the shard's");
+            return Path::new("");
+        };
+        directory
+    }
+
+    pub fn path(&self, id: FileId) -> PathBuf {
+        self.directory(id.directory).join(file_name(id.generation))
+    }
+
+    /// The path of a file that is being written.
+    pub fn temporary_path(&self, id: FileId) -> PathBuf {
+        self.directory(id.directory).join(temporary_name(id.generation))
     }
 
     pub fn configure(&self, options: TableOptions) {
         self.is_logged.set(options.is_logged);
+        self.writes_once.set(options.writes_once);
         self.options.replace(options);
         self.is_configured.set(true);
     }
@@ -110,7 +148,10 @@ impl TableState {
         position: Option<LogPosition>,
     ) -> Result<usize, BrokenInvariant> {
         // The active memtable is frozen and replaced in one critical section, so it is never frozen here.
-        self.active.borrow().apply(mutation, position)
+        if self.writes_once.get() {
+            return self.active.borrow().apply::<true>(mutation, position);
+        }
+        self.active.borrow().apply::<false>(mutation, position)
     }
 
     pub fn for_each_memtable(&self, mut visit: impl FnMut(&Rc<SharedMemtable>)) {
@@ -148,12 +189,21 @@ impl TableState {
 
     /// The lowest log position that a memtable needs.
     pub fn lowest_position(&self) -> Option<LogPosition> {
-        let mut lowest: Option<LogPosition> = None;
-        self.for_each_memtable(|memtable| {
-            let position = memtable.read(crate::memtable::Memtable::lowest_position);
-            lowest = lowest.into_iter().chain(position).min();
-        });
-        lowest
+        self.lowest_position_behind(0)
+    }
+
+    /// The lowest log position that a memtable needs, the `frozen_count` oldest frozen ones left out.
+    pub fn lowest_position_behind(&self, frozen_count: usize) -> Option<LogPosition> {
+        let of_memtable =
+            |memtable: &SharedMemtable| memtable.read(crate::memtable::Memtable::lowest_position);
+        let frozen = self.frozen.borrow();
+        let positions = frozen.iter().skip(frozen_count).map(|frozen| of_memtable(&frozen.memtable));
+        positions.chain([of_memtable(&self.active.borrow())]).flatten().min()
+    }
+
+    /// Whether there are no rows in memory.
+    pub fn has_empty_memtables(&self) -> bool {
+        self.newest_memtable().is_none()
     }
 
     pub fn active_bytes(&self) -> usize {
@@ -170,6 +220,22 @@ impl TableState {
         least
     }
 
+    /// As [`crate::memtable::Memtable::visit_old_partitions`], for all memtables.
+    pub fn visit_old_partitions(&self, timestamp: i64, mut visit: impl FnMut(&[u8], i64)) {
+        self.for_each_memtable(|memtable| {
+            let memtable = memtable.borrow();
+            if memtable.min_timestamp().is_some_and(|oldest| oldest <= timestamp) {
+                memtable.visit_old_partitions(timestamp, &mut visit);
+            }
+        });
+    }
+
+    /// Adds the size of a flushed file to the average.
+    pub fn note_flush(&self, bytes: u64) {
+        let average = self.flush_bytes.get();
+        self.flush_bytes.set(if average == 0 { bytes } else { (3 * average + bytes) / 4 });
+    }
+
     /// Adds a file in the order of generations.
     pub fn add_file(&self, file: LiveFile) {
         let mut files = self.files.borrow_mut();
@@ -177,14 +243,10 @@ impl TableState {
         files.sort_by_key(|file| std::cmp::Reverse(file.place.generation));
     }
 
-    /// The files that a compaction may choose from.
-    pub fn summaries(&self, deleted_before_seconds: u32) -> Vec<TableSummary> {
-        self.files
-            .borrow()
-            .iter()
-            .filter(|file| !file.is_busy.get())
-            .map(|file| summary(file, deleted_before_seconds))
-            .collect()
+    /// The files that a compaction may choose from, and the busy ones. `now`: on the monotonic clock.
+    pub fn summaries(&self, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> Vec<TableSummary> {
+        let files = self.files.borrow();
+        files.iter().map(|file| summary(file, now_seconds, gc_grace_seconds, now)).collect()
     }
 
     pub fn statistics(&self) -> TableStatistics {
@@ -224,7 +286,7 @@ impl TableState {
     }
 }
 
-fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
+fn summary(file: &LiveFile, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> TableSummary {
     let statistics = file.reader.statistics();
     TableSummary {
         generation: file.place.generation,
@@ -235,8 +297,26 @@ fn summary(file: &LiveFile, deleted_before_seconds: u32) -> TableSummary {
         last_key: statistics.max_key.clone(),
         level: file.place.level,
         created_seconds: file.place.created_seconds,
-        droppable_ratio: droppable_ratio(statistics, deleted_before_seconds),
+        droppable_ratio: droppable_ratio(statistics, now_seconds.saturating_sub(gc_grace_seconds)),
+        purgeable_from_seconds: purgeable_from_seconds(statistics, gc_grace_seconds),
+        rows: statistics.rows,
+        tombstones: statistics.tombstones,
+        sample: file.sample.clone(),
+        is_busy: file.is_busy.get()
+            || file.is_left_alone.get()
+            || file.failure.borrow().as_ref().is_some_and(|failure| failure.waits(now)),
     }
+}
+
+/// The second from which a compaction would purge everything in the file, if nothing outside is older; see [`crate::reconcile`].
+fn purgeable_from_seconds(statistics: &FileStatistics, gc_grace_seconds: u32) -> Option<u32> {
+    let last = statistics.max_deletion_time.filter(|_| statistics.permanent == 0)?;
+    // The grace period of a deletion begins with it, that of expiring data when it was written.
+    let last_begin = match statistics.min_ttl {
+        Some(ttl) if statistics.tombstones == 0 => last.saturating_sub(ttl),
+        _ => last,
+    };
+    Some(last.max(last_begin.saturating_add(gc_grace_seconds).saturating_add(1)))
 }
 
 /// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are

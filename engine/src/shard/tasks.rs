@@ -1,11 +1,14 @@
 //! The tasks of a shard, which flush and compact when it is necessary.
 
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use futures::future::select;
+
 use super::state::{Shard, Signals};
 
-/// Pause before a failed flush or compaction is tried again.
+/// Pause before a failed flush is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The flush task. It ends with its shard, or when the shard refuses writes.
@@ -13,7 +16,7 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let flushed = shard.flush_if_needed().await;
-        shard.flush_failure.replace(flushed.as_ref().err().map(ToString::to_string));
+        let before = shard.flush_failure.replace(flushed.as_ref().err().cloned());
         if shard.check_open().is_err() {
             return;
         }
@@ -22,7 +25,11 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
         match flushed {
             Ok(()) => signals.flush_wanted.notified().await,
             Err(error) => {
-                tracing::error!(%error, "a flush has failed");
+                if error.is_full() && before.is_some_and(|before| before.is_full()) {
+                    tracing::debug!(%error, "a flush still has no room");
+                } else {
+                    tracing::error!(%error, "a flush has failed; it is tried again every second");
+                }
                 signals.space.notify_waiters();
                 clock.sleep(RETRY_PAUSE).await;
             }
@@ -34,18 +41,20 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
 pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
-        let compacted = shard.compact_if_needed().await;
-        if shard.check_open().is_err() {
-            return;
-        }
-        let clock = Rc::clone(&shard.environment.clock);
+        let Ok(pause) = shard.compact_if_needed().await else { return };
+        let sleep = shard.environment.clock.sleep(pause);
         drop(shard);
-        match compacted {
-            Ok(()) => signals.compaction_wanted.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "a compaction has failed");
-                clock.sleep(RETRY_PAUSE).await;
-            }
-        }
+        select(pin!(signals.compaction_wanted.notified()), sleep).await;
+    }
+}
+
+/// The task that removes files whose contents have all expired. It ends under the same conditions as the flush task.
+pub(super) async fn keep_dropping_expired(shard: Weak<Shard>) {
+    loop {
+        let Some(shard) = shard.upgrade() else { return };
+        let Ok(pause) = shard.drop_expired().await else { return };
+        let sleep = shard.environment.clock.sleep(pause);
+        drop(shard);
+        sleep.await;
     }
 }

@@ -10,7 +10,7 @@ use super::{Load, Lookup, RowRequest, Shard, ShardOptions, TableOptions};
 use crate::cell::{Cell, CellKind};
 use crate::error::EngineError;
 use crate::invariant::as_in_release;
-use crate::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk};
+use crate::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk};
 use crate::key::full_key;
 use crate::mutation::{Mutation, MutationBuilder, TableId};
 use crate::read::{Budget, ScanRequest, Step, VersionLimit, VersionScanRequest};
@@ -31,10 +31,11 @@ fn write(shard: &Shard, position: u8, load: Load) -> Result<(), EngineError> {
 }
 
 async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
+    let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(5_000_000));
     let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
-    let environment = Environment { disk, background, clock };
+    let environment = Environment { disk, background, clock, random };
     let shard = Shard::open(environment, ShardOptions::new(Path::new("shard"))).await.unwrap();
     shard.create_table(TABLE, TableOptions::default()).await.unwrap();
     shard

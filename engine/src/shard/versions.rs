@@ -45,6 +45,6 @@ impl Shard {
         let scan = self.open_scan(&request.scan_request(), None, request.is_long)?;
         let versions = VersionScan::new(request, scan, range_tombstones, purpose, only).run();
         self.watch.check()?;
-        versions
+        versions.inspect_err(|error| self.disk_failures.note(error))
     }
 }

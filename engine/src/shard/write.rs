@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::state::Shard;
-use crate::commit_log::LogPosition;
+use crate::commit_log::{CommitLogError, LogPosition};
 use crate::error::EngineError;
 use crate::mutation::{MutationRef, ValidMutation, WRITE_BYTES_MAX};
 use crate::table::ROW_BYTES_MAX;
@@ -96,16 +96,23 @@ impl Shard {
     }
 
     /// Back-pressure: waits while the memtable budget is used up or the log has too many unwritten bytes. An error means that waiting
-    /// longer would not help.
+    /// longer would not help. [`EngineError::NoRoom`]: the disk is full; the same will succeed when it has room again.
     pub async fn admit(&self) -> Result<(), EngineError> {
         self.watch.check()?;
+        if self.options.reserve.is_reached() {
+            return Err(self.refuse_write(&self.options.reserve.reason()));
+        }
         while self.memtable_bytes.get() > self.options.memtable_bytes_max {
             self.watch.check()?;
             if let Some(failure) = &*self.failure.borrow() {
                 return Err(EngineError::Refusing(failure.clone()));
             }
             if let Some(failure) = &*self.flush_failure.borrow() {
-                return Err(EngineError::FlushFailed(failure.clone()));
+                return Err(if failure.is_full() {
+                    self.refuse_write(failure)
+                } else {
+                    EngineError::FlushFailed(failure.to_string())
+                });
             }
             if self.is_closed.get() {
                 return Err(EngineError::Closed);
@@ -114,6 +121,20 @@ impl Shard {
             self.signals.flush_wanted.notify_one();
             space.await;
         }
-        Ok(self.log.admit().await?)
+        match self.log.admit().await {
+            Ok(()) => Ok(()),
+            Err(error @ CommitLogError::NoRoom(_)) => Err(self.refuse_write(&error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`Shard::admit`], for writes that must go on although the disk is full or memory is spent: small ones, without which the node
+    /// could not free room, or could not go on when there is room again. It does not fail for want of room.
+    pub async fn admit_essential(&self) -> Result<(), EngineError> {
+        self.check_open()?;
+        if self.memtable_bytes.get() > 2 * self.options.memtable_bytes_max {
+            return self.admit().await;
+        }
+        Ok(self.log.admit_essential().await?)
     }
 }

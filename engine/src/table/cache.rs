@@ -2,54 +2,80 @@
 //!
 //! Single-threaded. Eviction gives each block a second chance ("clock"): a hit only sets a flag, so it costs one hash
 //! lookup and one reference count.
+//!
+//! While the disk is off limits ([`BlockCache::without_disk`]), a block that is not here ends the read that needs it with
+//! [`super::TableError::NotCached`], and is noted. Whoever fetches noted blocks pins them until the repeated read is done, so that it
+//! finds them whatever the capacity is.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 
-use crate::invariant::broken;
-use crate::io::Mapping;
+use super::error::TableError;
+use super::index::{BlockHandle, BlockPosition};
 
-/// A verified block body: unpacked, or in place in the file.
-#[derive(Clone)]
-pub enum BlockData {
-    /// The bytes are stored next to the reference counts, which costs one copy. It saves each reader a dependent memory access.
-    Unpacked(Rc<[u8]>),
-    Mapped {
-        mapping: Mapping,
-        start: usize,
-        end: usize,
-    },
-}
+/// A verified, unpacked block body. The bytes are stored next to the reference counts, which costs one copy. It saves each reader a
+/// dependent memory access.
+pub type BlockData = Rc<[u8]>;
 
-impl BlockData {
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Unpacked(bytes) => bytes,
-            Self::Mapped { mapping, start, end } => {
-                let Some(bytes) = mapping.bytes().get(*start..*end) else {
-                    broken!("a block lies in its file's mapping");
-                    return &[];
-                };
-                bytes
-            }
-        }
-    }
-
-    fn weight_bytes(&self) -> usize {
-        // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
-        const OVERHEAD_BYTES: usize = 128;
-        match self {
-            Self::Unpacked(bytes) => bytes.len() + OVERHEAD_BYTES,
-            Self::Mapped { .. } => OVERHEAD_BYTES,
-        }
-    }
+fn weight_bytes(data: &BlockData) -> usize {
+    // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
+    const OVERHEAD_BYTES: usize = 128;
+    data.len() + OVERHEAD_BYTES
 }
 
 type BlockKey = (u64, u64);
+
+/// What the blocks of a cache are read from.
+pub trait BlockSource {
+    /// The number of the table in the cache.
+    fn id(&self) -> u64;
+
+    /// Reads a missing block, and up to `count - 1` that its read will need next, without holding up the thread. Returns them with
+    /// their offsets. Together they are at most `bytes_max` large, unless the first alone is larger.
+    fn fetch<'a>(
+        &'a self,
+        missing: &'a MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> LocalBoxFuture<'a, Result<Vec<(u64, BlockData)>, TableError>>;
+}
+
+/// A block that a read needed and that was not in the cache.
+#[derive(Clone)]
+pub struct MissingBlock {
+    pub table: Arc<dyn BlockSource>,
+    pub place: BlockPosition,
+    pub target: BlockHandle,
+    pub reading: BlockReading,
+}
+
+/// How a read uses a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockReading {
+    /// Where the read goes on from the block.
+    pub direction: Direction,
+    /// The read is long: its blocks are not kept in the cache.
+    pub is_long: bool,
+}
+
+impl BlockReading {
+    /// A read of one row.
+    pub const OF_ONE_ROW: Self = Self { direction: Direction::Nowhere, is_long: false };
+}
+
+/// The direction in which a read passes through the blocks of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// It needs this block alone.
+    Nowhere,
+    Forwards,
+    Backwards,
+}
 
 /// Both parts of a key are numbers that differ in few bits. One multiplication spreads them.
 #[derive(Default)]
@@ -110,6 +136,11 @@ pub struct BlockCache {
     state: RefCell<State>,
     hits: Cell<u64>,
     misses: Cell<u64>,
+    /// Whether reads may wait for the disk.
+    may_read_disk: Cell<bool>,
+    missing: RefCell<Vec<MissingBlock>>,
+    /// Blocks that are held for a read, with the number of reads that hold them.
+    pinned: RefCell<HashMap<BlockKey, (BlockData, usize), BuildHasherDefault<BlockKeyHasher>>>,
 }
 
 impl BlockCache {
@@ -120,7 +151,49 @@ impl BlockCache {
             state: RefCell::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
+            may_read_disk: Cell::new(true),
+            missing: RefCell::default(),
+            pinned: RefCell::default(),
         }
+    }
+
+    /// Runs `read` without the disk. Returns its result, and the blocks that it needed and did not find.
+    pub fn without_disk<T>(&self, read: impl FnOnce() -> T) -> (T, Vec<MissingBlock>) {
+        let before = self.may_read_disk.replace(false);
+        let result = read();
+        self.may_read_disk.set(before);
+        (result, self.missing.take())
+    }
+
+    /// Whether a block that is not here may be read from the disk. If not, it is noted as missing.
+    pub(super) fn may_read_disk(&self, missing: impl FnOnce() -> MissingBlock) -> bool {
+        let may = self.may_read_disk.get();
+        if !may {
+            self.missing.borrow_mut().push(missing());
+        }
+        may
+    }
+
+    /// Holds a block until [`BlockCache::unpin`].
+    pub fn pin(&self, table: u64, offset: u64, data: &BlockData) {
+        let mut pinned = self.pinned.borrow_mut();
+        pinned.entry((table, offset)).or_insert_with(|| (Rc::clone(data), 0)).1 += 1;
+    }
+
+    /// Ends one [`BlockCache::pin`].
+    pub fn unpin(&self, table: u64, offset: u64) {
+        let mut pinned = self.pinned.borrow_mut();
+        if let Some((_, reads)) = pinned.get_mut(&(table, offset)) {
+            *reads -= 1;
+            if *reads == 0 {
+                pinned.remove(&(table, offset));
+            }
+        }
+    }
+
+    #[cold]
+    fn pinned(&self, key: BlockKey) -> Option<BlockData> {
+        self.pinned.borrow().get(&key).map(|(data, _)| Rc::clone(data))
     }
 
     #[inline]
@@ -135,13 +208,13 @@ impl BlockCache {
             Some(slot.data.clone())
         } else {
             self.misses.set(self.misses.get() + 1);
-            None
+            self.pinned((table, offset))
         }
     }
 
-    pub(super) fn insert(&self, table: u64, offset: u64, data: BlockData) {
+    pub fn insert(&self, table: u64, offset: u64, data: BlockData) {
         let key = (table, offset);
-        let weight = data.weight_bytes();
+        let weight = weight_bytes(&data);
         let capacity = self.capacity_bytes.get();
         if weight > capacity {
             return;
@@ -192,7 +265,7 @@ impl BlockCache {
 impl State {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
-            self.used_bytes -= slot.data.weight_bytes();
+            self.used_bytes -= weight_bytes(&slot.data);
             if let Some(mark) = self.clock.get_mut(slot.place) {
                 *mark = None;
             }
@@ -219,7 +292,7 @@ mod tests {
     use super::*;
 
     fn block(length: usize) -> BlockData {
-        BlockData::Unpacked(vec![7; length].into())
+        vec![7; length].into()
     }
 
     #[test]
@@ -235,15 +308,29 @@ mod tests {
     }
 
     #[test]
+    fn a_pinned_block_is_there_whatever_the_capacity_is() {
+        let cache = BlockCache::new(0);
+        let data = block(1000);
+        cache.insert(1, 0, Rc::clone(&data));
+        assert!(cache.get(1, 0).is_none());
+        cache.pin(1, 0, &data);
+        cache.pin(1, 0, &data);
+        cache.unpin(1, 0);
+        assert!(cache.get(1, 0).is_some(), "another read still needs it");
+        cache.unpin(1, 0);
+        assert!(cache.get(1, 0).is_none());
+    }
+
+    #[test]
     fn tables_are_kept_apart_and_removed_whole() {
         let cache = BlockCache::new(1 << 20);
         cache.insert(1, 0, block(1));
         cache.insert(2, 0, block(2));
         cache.insert(2, 0, block(3));
-        assert_eq!(cache.get(2, 0).unwrap().bytes().len(), 3);
+        assert_eq!(cache.get(2, 0).unwrap().len(), 3);
         cache.remove_table(2);
         assert!(cache.get(2, 0).is_none());
-        assert_eq!(cache.get(1, 0).unwrap().bytes().len(), 1);
+        assert_eq!(cache.get(1, 0).unwrap().len(), 1);
         cache.set_capacity_bytes(0);
         assert_eq!(cache.statistics().used_bytes, 0);
         cache.insert(1, 0, block(1));

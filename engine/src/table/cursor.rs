@@ -8,17 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset, EntryRef, SearchResult};
-use super::cache::{BlockCache, BlockData};
+use super::cache::{BlockCache, BlockData, BlockReading, Direction};
 use super::error::TableError;
-use super::index::BlockHandle;
-use super::reader::{BlockPosition, TableReader};
+use super::index::{BlockHandle, BlockPosition};
+use super::reader::TableReader;
 use crate::invariant::broken;
 use crate::row::RowRef;
-
-/// How far a cursor for a long read prefetches file pages, in steps of `PREFETCH_STEP_BYTES`.
-const PREFETCH_AHEAD_BYTES: usize = 4 << 20;
-const PREFETCH_STEP_BYTES: usize = 1 << 20;
-const _: () = assert!(PREFETCH_AHEAD_BYTES > PREFETCH_STEP_BYTES);
 
 struct LoadedBlock {
     place: BlockPosition,
@@ -47,7 +42,8 @@ pub struct TableCursorBuffers {
 pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
-    prefetches: bool,
+    /// Whether blocks that come from the disk are left out of the cache.
+    is_long: bool,
     block: Option<LoadedBlock>,
     /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
@@ -78,7 +74,7 @@ impl TableCursor {
         Self {
             table,
             cache,
-            prefetches: false,
+            is_long: false,
             block: None,
             key_offset: 0,
             entry_end: EntryOffset::default(),
@@ -99,10 +95,14 @@ impl TableCursor {
         TableCursorBuffers { key, interval, interval_keys }
     }
 
-    /// A cursor for a long forward read on a thread that also serves requests. It bypasses the block cache, whose blocks it would
-    /// evict, and prefetches file pages.
-    pub fn for_long_read(table: Arc<TableReader>, buffers: TableCursorBuffers) -> Self {
-        Self { prefetches: true, ..Self::with_buffers(table, None, buffers) }
+    /// A cursor for a long forward read on a thread that also serves requests. The blocks that it needs from the disk do not go into the
+    /// cache, where they would replace others.
+    pub fn for_long_read(
+        table: Arc<TableReader>,
+        cache: Rc<BlockCache>,
+        buffers: TableCursorBuffers,
+    ) -> Self {
+        Self { is_long: true, ..Self::with_buffers(table, Some(cache), buffers) }
     }
 
     pub fn table(&self) -> &Arc<TableReader> {
@@ -125,7 +125,7 @@ impl TableCursor {
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
         let block = self.block.as_ref().filter(|_| self.on_row);
-        let bytes = block.and_then(|block| block.data.bytes().get(self.row.clone()));
+        let bytes = block.and_then(|block| block.data.get(self.row.clone()));
         if bytes.is_none() && self.on_row {
             broken!("the row of a cursor lies in its block");
         }
@@ -145,7 +145,7 @@ impl TableCursor {
             && self.block.as_ref().is_some_and(|block| self.table.is_within(block.place, key));
         if !within {
             let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
-            self.enter(place, target)?;
+            self.enter(place, target, Direction::Forwards)?;
         }
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
@@ -172,7 +172,7 @@ impl TableCursor {
     /// Moves to the last row with a key less than `key`. Returns whether there is one.
     pub fn seek_before(&mut self, key: &[u8]) -> Result<bool, TableError> {
         let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
-        self.enter(place, target)?;
+        self.enter(place, target, Direction::Backwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let end = view.key_offset_of(key).map_err(|_| self.table.malformed_block(block.target))?;
@@ -245,15 +245,18 @@ impl TableCursor {
         false
     }
 
-    fn enter(&mut self, place: BlockPosition, target: BlockHandle) -> Result<(), TableError> {
+    fn enter(
+        &mut self,
+        place: BlockPosition,
+        target: BlockHandle,
+        direction: Direction,
+    ) -> Result<(), TableError> {
         self.on_row = false;
         if self.block.as_ref().is_none_or(|block| block.place != place) {
             // After an error the cursor is on no row.
             self.block = None;
-            if self.prefetches {
-                self.prefetch(target);
-            }
-            let data = self.table.block(self.cache.as_deref(), target)?;
+            let reading = BlockReading { direction, is_long: self.is_long };
+            let data = self.table.block(self.cache.as_deref(), place, target, reading)?;
             self.block = Some(LoadedBlock { place, target, data });
         }
         if let Some(block) = &self.block {
@@ -262,24 +265,12 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Prefetches file pages whenever the read crosses a step boundary of the file. So a read in several parts needs no memory of
-    /// its prefetches.
-    fn prefetch(&self, target: BlockHandle) {
-        let Ok(start) = usize::try_from(target.offset) else { return };
-        let end = start.saturating_add(target.length as usize);
-        if start / PREFETCH_STEP_BYTES != end / PREFETCH_STEP_BYTES {
-            let ahead = end.saturating_add(PREFETCH_AHEAD_BYTES - PREFETCH_STEP_BYTES);
-            // A little more than a step: the next boundary may be crossed one block later.
-            self.table.prefetch(ahead, PREFETCH_STEP_BYTES + PREFETCH_STEP_BYTES / 8);
-        }
-    }
-
     /// Moves to the first row of the block after the current one, or of the first block.
     fn next_block(&mut self) -> Result<bool, TableError> {
         self.interval.clear();
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_after(place)? else { return Ok(self.leave()) };
-        self.enter(place, target)?;
+        self.enter(place, target, Direction::Forwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         let entry =
@@ -295,7 +286,7 @@ impl TableCursor {
     fn previous_block(&mut self) -> Result<bool, TableError> {
         let place = self.block.as_ref().map(|block| block.place);
         let Some((place, target)) = self.table.block_before(place)? else { return Ok(self.leave()) };
-        self.enter(place, target)?;
+        self.enter(place, target, Direction::Backwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let end = view(&self.table, block)?.end();
         self.step_back_from(end)
@@ -356,5 +347,5 @@ fn no_block() -> TableError {
 
 #[inline]
 fn view<'a>(table: &TableReader, block: &'a LoadedBlock) -> Result<BlockView<'a>, TableError> {
-    BlockView::new(block.data.bytes()).ok_or_else(|| table.malformed_block(block.target))
+    BlockView::new(&block.data).ok_or_else(|| table.malformed_block(block.target))
 }

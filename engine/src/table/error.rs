@@ -15,6 +15,9 @@ pub enum TableError {
     Disk(#[from] DiskError),
     #[error("table {} is damaged at offset {offset}: {reason}", path.display())]
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    /// A read that may not wait for the disk needs a block that is in no cache. See [`crate::Shard::attempt`].
+    #[error("table {}: the block at offset {offset} is in no cache", path.display())]
+    NotCached { path: PathBuf, offset: u64 },
     #[error("table {} has format version {version}; this program reads versions up to {newest}", path.display())]
     UnsupportedVersion { path: PathBuf, version: u32, newest: u32 },
     #[error("{what} were not given to the table writer in ascending order")]

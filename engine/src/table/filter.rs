@@ -147,27 +147,37 @@ pub fn build(hashes: &[u64], false_positive_chance: f64) -> Vec<u8> {
     filter
 }
 
-/// A view of a filter.
+/// A line of a filter, in one cache line.
 #[derive(Debug, Clone, Copy)]
-pub struct Filter<'a> {
-    lines: &'a [[u8; LINE_BYTES]],
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+const _: () = assert!(size_of::<Line>() == LINE_BYTES && align_of::<Line>() == LINE_BYTES);
+
+/// A filter in memory.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    lines: Box<[Line]>,
     probes: u32,
 }
 
-impl<'a> Filter<'a> {
-    /// `None` if the bytes are not a filter.
-    #[inline]
-    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+impl Filter {
+    /// Reads the section of a table; `None` if the bytes are not a filter.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         let (lines, trailer) = bytes.as_chunks::<LINE_BYTES>();
         let probes = u32::from(*trailer.first()?);
         (!lines.is_empty() && trailer.len() == TRAILER_BYTES && (1..=PROBES_MAX).contains(&probes))
-            .then_some(Self { lines, probes })
+            .then(|| Self { lines: lines.iter().copied().map(Line).collect(), probes })
+    }
+
+    /// Memory of the filter.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.lines)
     }
 
     /// Prefetches the line of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        if let Some(line) = self.lines.get(line_of(hash, self.lines.len())) {
+        if let Some(Line(line)) = self.lines.get(line_of(hash, self.lines.len())) {
             prefetch(line);
         }
     }
@@ -175,7 +185,7 @@ impl<'a> Filter<'a> {
     /// False only if no key with this hash was added.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let Some(line) = self.lines.get(line_of(hash, self.lines.len())) else { return true };
+        let Some(Line(line)) = self.lines.get(line_of(hash, self.lines.len())) else { return true };
         all_bits(hash, self.probes, |bit| {
             line.get((bit / 8) as usize).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
         })
@@ -216,7 +226,7 @@ mod tests {
         ) {
             let hashes: Vec<u64> = keys.iter().map(|key| row_hash(key)).collect();
             let bytes = build(&hashes, f64::from(per_mille) / 1000.0);
-            let ours = Filter::new(&bytes).unwrap();
+            let ours = Filter::read(&bytes).unwrap();
             let bitmap_bytes = bytes.len() - TRAILER_BYTES;
             let mut theirs = Bloom::<[u8]>::new_with_seed(bitmap_bytes, keys.len(), &seed).unwrap();
             for key in &keys {
@@ -238,7 +248,7 @@ mod tests {
         let hashes: Vec<u64> = (0..20_000).map(|_| random.next_u64()).collect();
         for chance in [0.1, 0.01, 0.001] {
             let bytes = build(&hashes, chance);
-            let filter = Filter::new(&bytes).unwrap();
+            let filter = Filter::read(&bytes).unwrap();
             assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
             let wrong = (0..50_000).filter(|_| filter.may_contain(random.next_u64())).count();
             let rate = wrong as f64 / 50_000.0;
@@ -264,8 +274,8 @@ mod tests {
     #[test]
     fn a_chance_of_one_means_no_filter() {
         assert!(build(&[1, 2, 3], 1.0).is_empty());
-        assert!(Filter::new(&[]).is_none());
-        assert!(Filter::new(&[0; 72]).is_none(), "no probes");
+        assert!(Filter::read(&[]).is_none());
+        assert!(Filter::read(&[0; 72]).is_none(), "no probes");
     }
 
     #[test]

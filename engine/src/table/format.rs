@@ -61,13 +61,6 @@ impl Section {
     pub fn of(offset: u64, bytes: &[u8]) -> Self {
         Self { offset, length: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
     }
-
-    /// The section's bytes in the file, without a check of the checksum.
-    #[inline]
-    pub fn slice<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
-        let start = usize::try_from(self.offset).ok()?;
-        file.get(start..start.checked_add(usize::try_from(self.length).ok()?)?)
-    }
 }
 
 /// The footer of a table: the places of all sections.
@@ -121,10 +114,10 @@ impl Footer {
         out.extend_from_slice(MAGIC);
     }
 
-    /// Reads the footer at the end of a file.
-    pub fn read(file: &[u8]) -> Result<Self, FooterError> {
+    /// Reads the footer in the last bytes of a file (at most [`FOOTER_BYTES`]) of this length.
+    pub fn read(tail: &[u8], file_length: u64) -> Result<Self, FooterError> {
         const CUT: FooterError = FooterError::Damaged("the file is too short to be a table");
-        let (rest, magic) = file.split_last_chunk::<8>().ok_or(CUT)?;
+        let (rest, magic) = tail.split_last_chunk::<8>().ok_or(CUT)?;
         if magic != MAGIC {
             return Err(FooterError::Damaged("the file does not end as a table does"));
         }
@@ -169,7 +162,7 @@ impl Footer {
             file_bytes: u64::from_le_bytes(*file_bytes),
             version: version_number,
         };
-        if footer.file_bytes != file.len() as u64 {
+        if footer.file_bytes != file_length {
             return Err(FooterError::Damaged("the file has not the length that it was written with"));
         }
         Ok(footer)
@@ -180,7 +173,7 @@ impl Footer {
 pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let mut packed = Vec::new();
-    // Without compression a block is not packed, so that it can be read in place.
+    // Without compression a block is not packed, so that it is read without work.
     let is_packed = compression != Compression::None && packing::pack(body, &mut packed);
     let bytes = if is_packed { &packed } else { body };
     let kind = compression::compress(compression, bytes, out);
@@ -193,7 +186,7 @@ pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
 /// A block whose checksum is correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckedBlock<'a> {
-    /// The body, in place in the file.
+    /// The body, as it is stored.
     InPlace(&'a [u8]),
     /// The unpacked body.
     Unpacked(Vec<u8>),
@@ -252,7 +245,7 @@ mod tests {
         let mut bytes = Vec::new();
         footer.write_to(&mut bytes);
         assert_eq!(bytes, expected);
-        assert_eq!(Footer::read(&bytes), Ok(footer));
+        assert_eq!(Footer::read(&bytes, bytes.len() as u64), Ok(footer));
     }
 
     #[test]
@@ -263,14 +256,18 @@ mod tests {
         for version in [0, VERSION + 1] {
             let mut other = Vec::new();
             Footer { version, ..footer }.write_to(&mut other);
-            assert_eq!(Footer::read(&other), Err(FooterError::Version(version)), "its checksum is right");
+            assert_eq!(
+                Footer::read(&other, other.len() as u64),
+                Err(FooterError::Version(version)),
+                "its checksum is right"
+            );
         }
         let mut newer = bytes.clone();
         newer[FOOTER_BYTES - 12] = 9;
-        assert_eq!(Footer::read(&newer), Err(FooterError::Version(9)));
+        assert_eq!(Footer::read(&newer, newer.len() as u64), Err(FooterError::Version(9)));
         bytes[0] ^= 1;
-        assert!(matches!(Footer::read(&bytes), Err(FooterError::Damaged(_))));
-        assert!(matches!(Footer::read(b"short"), Err(FooterError::Damaged(_))));
+        assert!(matches!(Footer::read(&bytes, bytes.len() as u64), Err(FooterError::Damaged(_))));
+        assert!(matches!(Footer::read(b"short", 5), Err(FooterError::Damaged(_))));
     }
 
     #[test]

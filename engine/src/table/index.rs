@@ -23,6 +23,13 @@ pub const LEAF_ENTRIES_MAX: usize = 128;
 const HEAD_BYTES: usize = 8;
 const TARGET_BYTES: usize = 16;
 
+/// The place of a block in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPosition {
+    pub leaf: usize,
+    pub entry: usize,
+}
+
 /// The part of the file that an index entry points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHandle {

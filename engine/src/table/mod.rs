@@ -1,8 +1,8 @@
 //! Sorted tables on disk (SSTables): immutable files of rows in key order, and of range tombstones.
 //!
-//! A [`TableWriter`] receives rows in ascending order and writes the file front to back. A [`TableReader`] works on a mapping of the
-//! finished file. The checksums of footer, index, filters, range tombstones and statistics are verified when the table is
-//! opened, and that of each data block when it is read. Damage is an error that names file and offset, never data.
+//! A [`TableWriter`] receives rows in ascending order and writes the file front to back. A [`TableReader`] reads the finished
+//! file. It loads footer, index, filters, range tombstones and statistics and verifies their checksums when the table is opened, and
+//! does the same with each data block when it is read. Nothing is looked at that was not verified after it came from the disk. Damage is an error that names file and offset, never data.
 //! `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after the sections.
 //!
 //! A point read goes through row filter, index root, index leaf, block cache and restart search, without an allocation.
@@ -22,10 +22,11 @@ mod reader;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::BlockCache;
+pub(crate) use cache::{BlockCache, BlockData, MissingBlock};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
@@ -34,5 +35,6 @@ pub use packing::unpack as unpack_block;
 pub(crate) use range_tombstone_cursor::RangeTombstoneCursor;
 pub use reader::{TableReader, TableRow};
 pub(crate) use statistics::{Positions, TableStatistics};
+pub(crate) use verify::verify;
 pub use writer::TableOptions;
-pub(crate) use writer::{ROW_BYTES_MAX, TableWriter};
+pub(crate) use writer::{ROW_BYTES_MAX, TableWriter, WrittenTable};

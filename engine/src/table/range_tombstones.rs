@@ -450,7 +450,7 @@ mod tests {
                 }
             }
         }
-        let bounds: Vec<([u8; 1], [u8; 1], [u8; 1], i64)> =
+        let bounds: Vec<_> =
             listed.iter().map(|&(key, start, end, timestamp)| (key, [start], [end], timestamp)).collect();
         let all: Vec<Listed<'_>> = bounds
             .iter()

@@ -1,33 +1,45 @@
-//! Reading a table from its mapping.
+//! Reading a table.
 //!
-//! A reader is immutable and may be shared by threads; block caches belong to one thread and are handed in.
+//! A reader is immutable and may be shared by threads; block caches belong to one thread and are handed in. Everything but the data
+//! blocks is loaded into memory when the table is opened. Invariant: no byte is used before the checksum over it was found right
+//! after it came from the disk.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use futures::future::LocalBoxFuture;
+
 use super::block::{BlockView, SearchResult};
-use super::cache::{BlockCache, BlockData};
+use super::cache::{BlockCache, BlockData, BlockReading, BlockSource, Direction, MissingBlock};
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
-    CheckedBlock, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
-    read_block,
+    CheckedBlock, FOOTER_BYTES, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION,
+    checksum_matches, read_block,
 };
-use super::index::{BlockHandle, Node};
+use super::index::{BlockHandle, BlockPosition, Node};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
-use crate::io::{Disk, Mapping};
+use crate::io::{CompleteFile, Disk, DiskError};
 use crate::row::RowRef;
 
 /// An open table.
 pub struct TableReader {
     id: u64,
     path: PathBuf,
-    mapping: Mapping,
+    file: Arc<dyn CompleteFile>,
     footer: Footer,
     statistics: TableStatistics,
+    partition_filter: Option<Filter>,
+    /// `None` without filters, and where every partition has one row: then the partition filter has the same information.
+    row_filter: Option<Filter>,
+    index_root: Box<[u8]>,
+    index_leaves: Box<[u8]>,
+    range_tombstones: Box<[u8]>,
 }
 
 impl fmt::Debug for TableReader {
@@ -47,7 +59,7 @@ pub struct TableRow {
 impl TableRow {
     #[inline]
     pub fn row(&self) -> RowRef<'_> {
-        let Some(bytes) = self.block.bytes().get(self.start..self.end) else {
+        let Some(bytes) = self.block.get(self.start..self.end) else {
             broken!("a row that was found lies in its block");
             return RowRef::new(&[], self.base);
         };
@@ -55,54 +67,56 @@ impl TableRow {
     }
 }
 
-/// The place of a block in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BlockPosition {
-    pub leaf: usize,
-    pub entry: usize,
-}
-
 impl TableReader {
-    /// Maps and opens a table. `id` must be unique among the tables that share a block cache.
+    /// Opens a table. `id` must be unique among the tables that share a block cache.
     pub async fn open_file(disk: &dyn Disk, path: &Path, id: u64) -> Result<Arc<Self>, TableError> {
-        Self::open(disk.map(path).await?, path, id).map(Arc::new)
+        Self::open(disk.open_complete(path).await?, path, id).map(Arc::new)
     }
 
-    /// Opens a table and checks all of it except the data blocks. `path` is for error messages.
-    pub fn open(mapping: Mapping, path: &Path, id: u64) -> Result<Self, TableError> {
-        let file = mapping.bytes();
-        let footer = Footer::read(file).map_err(|error| match error {
-            FooterError::Damaged(reason) => TableError::damaged(path, file.len() as u64, reason),
+    /// Opens a table, and loads and checks all of it except the data blocks. `path` is for error messages.
+    pub fn open(file: Arc<dyn CompleteFile>, path: &Path, id: u64) -> Result<Self, TableError> {
+        let length = file.length();
+        let tail_bytes = length.min(FOOTER_BYTES as u64);
+        let tail = read_part(&*file, path, length - tail_bytes, tail_bytes)?;
+        let footer = Footer::read(&tail, length).map_err(|error| match error {
+            FooterError::Damaged(reason) => TableError::damaged(path, length, reason),
             FooterError::Version(version) => {
                 TableError::UnsupportedVersion { path: path.to_path_buf(), version, newest: VERSION }
             }
         })?;
-        for section in footer.sections() {
-            if section.slice(file).is_none_or(|bytes| !checksum_matches(bytes, section.crc32)) {
-                return Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"));
+        let load = |section: &Section| load_section(&*file, path, section);
+        let malformed = |section: &Section, reason| TableError::damaged(path, section.offset, reason);
+        let filter = |section: &Section| {
+            let bytes = load(section)?;
+            if bytes.is_empty() {
+                return Ok(None);
             }
-        }
-        let statistics = footer.statistics.slice(file).unwrap_or_default();
-        let statistics = TableStatistics::read(statistics, footer.version >= POSITIONS_SINCE_VERSION)
-            .map_err(|_| {
-                TableError::damaged(path, footer.statistics.offset, "the statistics are malformed")
-            })?;
-        let reader = Self { id, path: path.to_path_buf(), mapping, footer, statistics };
-        if RangeTombstones::new(reader.section(|footer| &footer.range_tombstones))
-            .is_none_or(|range_tombstones| !range_tombstones.is_valid())
-        {
-            return Err(reader.damaged(footer.range_tombstones.offset, "the range tombstones are malformed"));
-        }
-        Ok(reader)
-    }
-
-    #[inline]
-    fn section(&self, choose: impl FnOnce(&Footer) -> &Section) -> &[u8] {
-        let Some(bytes) = choose(&self.footer).slice(self.mapping.bytes()) else {
-            broken!("the sections of an open table lie in its mapping");
-            return &[];
+            let filter = Filter::read(&bytes).ok_or_else(|| malformed(section, "a filter is malformed"))?;
+            Ok::<_, TableError>(Some(filter))
         };
-        bytes
+        let statistics = load(&footer.statistics)?;
+        let statistics = TableStatistics::read(&statistics, footer.version >= POSITIONS_SINCE_VERSION)
+            .map_err(|_| malformed(&footer.statistics, "the statistics are malformed"))?;
+        let range_tombstones = load(&footer.range_tombstones)?;
+        if RangeTombstones::new(&range_tombstones).is_none_or(|range_tombstones| !range_tombstones.is_valid())
+        {
+            return Err(malformed(&footer.range_tombstones, "the range tombstones are malformed"));
+        }
+        let partition_filter = filter(&footer.partition_filter)?;
+        let row_filter = filter(&footer.row_filter)?;
+        let (index_root, index_leaves) = (load(&footer.index_root)?, load(&footer.index_leaves)?);
+        Ok(Self {
+            id,
+            path: path.to_path_buf(),
+            footer,
+            statistics,
+            partition_filter,
+            row_filter,
+            index_root,
+            index_leaves,
+            range_tombstones,
+            file,
+        })
     }
 
     pub(super) fn damaged(&self, offset: u64, reason: &'static str) -> TableError {
@@ -126,10 +140,18 @@ impl TableReader {
         &self.statistics
     }
 
+    /// Memory of the loaded parts.
+    pub fn memory_bytes(&self) -> usize {
+        let filters = [&self.partition_filter, &self.row_filter].into_iter().flatten();
+        let sections = [&self.index_root, &self.index_leaves, &self.range_tombstones];
+        filters.map(Filter::memory_bytes).sum::<usize>()
+            + sections.into_iter().map(|section| section.len()).sum::<usize>()
+    }
+
     /// Prefetches the data that [`TableReader::may_contain_partition`] will read.
     #[inline]
     pub fn prefetch_filter(&self, hash: KeyHash) {
-        if let Some(filter) = Filter::new(self.section(|footer| &footer.partition_filter)) {
+        if let Some(filter) = &self.partition_filter {
             filter.prefetch(hash.partition);
         }
     }
@@ -137,16 +159,14 @@ impl TableReader {
     /// False only if the table has neither rows nor range tombstones of the partition.
     #[inline]
     pub fn may_contain_partition(&self, hash: KeyHash) -> bool {
-        Filter::new(self.section(|footer| &footer.partition_filter))
-            .is_none_or(|filter| filter.may_contain(hash.partition))
+        self.partition_filter.as_ref().is_none_or(|filter| filter.may_contain(hash.partition))
     }
 
     /// False only if the table has no row with exactly this key. Its range tombstones may still cover the key.
     #[inline]
     pub fn may_contain_row(&self, hash: KeyHash) -> bool {
-        match Filter::new(self.section(|footer| &footer.row_filter)) {
+        match &self.row_filter {
             Some(filter) => filter.may_contain(hash.row),
-            // Every partition has one row, so the partition filter has the same information.
             None => self.may_contain_partition(hash),
         }
     }
@@ -154,8 +174,7 @@ impl TableReader {
     /// The range tombstones.
     #[inline]
     pub fn range_tombstones(&self) -> RangeTombstones<'_> {
-        let Some(range_tombstones) = RangeTombstones::new(self.section(|footer| &footer.range_tombstones))
-        else {
+        let Some(range_tombstones) = RangeTombstones::new(&self.range_tombstones) else {
             broken!("the range tombstones of an open table can be read");
             return RangeTombstones::default();
         };
@@ -164,10 +183,14 @@ impl TableReader {
 
     /// The row with exactly this key. Check the filter first.
     #[inline]
-    pub fn get(&self, cache: Option<&BlockCache>, key: &[u8]) -> Result<Option<TableRow>, TableError> {
-        let Some((_, target)) = self.find(key)? else { return Ok(None) };
-        let block = self.block(cache, target)?;
-        let view = BlockView::new(block.bytes()).ok_or_else(|| self.malformed_block(target))?;
+    pub fn get(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        key: &[u8],
+    ) -> Result<Option<TableRow>, TableError> {
+        let Some((place, target)) = self.find(key)? else { return Ok(None) };
+        let block = self.block(cache, place, target, BlockReading::OF_ONE_ROW)?;
+        let view = BlockView::new(&block).ok_or_else(|| self.malformed_block(target))?;
         view.prefetch_keys();
         let found = view.search(key).map_err(|_| self.malformed_block(target))?;
         let (base, rows_start) = (view.base(), view.rows_start());
@@ -192,14 +215,15 @@ impl TableReader {
 
     #[inline]
     fn root(&self) -> Option<Node<'_>> {
-        Node::new(self.section(|footer| &footer.index_root))
+        Node::new(&self.index_root)
     }
 
     #[inline]
     fn leaf(&self, leaf: usize) -> Option<Node<'_>> {
         let target = self.root()?.target(leaf)?;
-        let start = usize::try_from(target.offset).ok()?;
-        Node::new(self.mapping.bytes().get(start..start.checked_add(target.length as usize)?)?)
+        // The root has offsets in the file.
+        let start = usize::try_from(target.offset.checked_sub(self.footer.index_leaves.offset)?).ok()?;
+        Node::new(self.index_leaves.get(start..start.checked_add(target.length as usize)?)?)
     }
 
     /// The block that contains `key`, if any block does. `None` if the table has no blocks.
@@ -270,46 +294,178 @@ impl TableReader {
             .unwrap_or(false)
     }
 
-    /// Asks the system to load bytes of the file into memory.
-    pub(super) fn prefetch(&self, offset: usize, length: usize) {
-        self.mapping.prefetch(offset, length);
-    }
-
     /// A block's body from the cache; else it is read, checked and unpacked.
     #[inline]
     pub(super) fn block(
-        &self,
+        self: &Arc<Self>,
         cache: Option<&BlockCache>,
+        place: BlockPosition,
         target: BlockHandle,
+        reading: BlockReading,
     ) -> Result<BlockData, TableError> {
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
             return Ok(data);
         }
-        self.load_block(cache, target)
+        self.load_block(cache, place, target, reading)
     }
 
     #[cold]
-    fn load_block(&self, cache: Option<&BlockCache>, target: BlockHandle) -> Result<BlockData, TableError> {
-        let in_file = || {
-            let start = usize::try_from(target.offset).ok()?;
-            let end = start.checked_add(target.length as usize)?;
-            if end as u64 > self.footer.data_bytes {
-                return None;
-            }
-            Some((start, self.mapping.bytes().get(start..end)?))
-        };
-        let (start, bytes) =
-            in_file().ok_or_else(|| self.damaged(target.offset, "the index points outside the data"))?;
-        let data = match read_block(bytes).map_err(|reason| self.damaged(target.offset, reason))? {
-            CheckedBlock::InPlace(body) => {
-                let end = start + body.len();
-                BlockData::Mapped { mapping: Arc::clone(&self.mapping), start, end }
-            }
-            CheckedBlock::Unpacked(body) => BlockData::Unpacked(body.into()),
-        };
-        if let Some(cache) = cache {
-            cache.insert(self.id, target.offset, data.clone());
+    fn load_block(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        place: BlockPosition,
+        target: BlockHandle,
+        reading: BlockReading,
+    ) -> Result<BlockData, TableError> {
+        let missing = || MissingBlock { table: Arc::clone(self) as _, place, target, reading };
+        if cache.is_some_and(|cache| !cache.may_read_disk(missing)) {
+            return Err(TableError::NotCached { path: self.path.clone(), offset: target.offset });
+        }
+        self.check_place(target)?;
+        let bytes = read_part(&*self.file, &self.path, target.offset, u64::from(target.length))?;
+        let data = self.unpack(target, &bytes)?;
+        if let Some(cache) = cache.filter(|_| !reading.is_long) {
+            cache.insert(self.id, target.offset, Rc::clone(&data));
         }
         Ok(data)
+    }
+
+    fn check_place(&self, target: BlockHandle) -> Result<(), TableError> {
+        let end = target.offset.checked_add(u64::from(target.length));
+        if end.is_some_and(|end| end <= self.footer.data_bytes) {
+            Ok(())
+        } else {
+            Err(self.damaged(target.offset, "the index points outside the data"))
+        }
+    }
+
+    /// Checks and unpacks a block as it is stored.
+    fn unpack(&self, target: BlockHandle, bytes: &[u8]) -> Result<BlockData, TableError> {
+        Ok(match read_block(bytes).map_err(|reason| self.damaged(target.offset, reason))? {
+            CheckedBlock::InPlace(body) => body.into(),
+            CheckedBlock::Unpacked(body) => body.into(),
+        })
+    }
+
+    /// The block at `place` and up to `count - 1` blocks behind it in the direction of a read, together at most `bytes_max` but for the
+    /// first: they are adjacent in the file. In the order of the file.
+    fn run_of_blocks(
+        &self,
+        missing: &MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> Result<Vec<BlockHandle>, TableError> {
+        self.check_place(missing.target)?;
+        let mut run = vec![missing.target];
+        let mut place = missing.place;
+        let mut bytes = u64::from(missing.target.length);
+        while run.len() < count {
+            let next = match missing.reading.direction {
+                Direction::Nowhere => None,
+                Direction::Forwards => self.block_after(Some(place))?,
+                Direction::Backwards => self.block_before(Some(place))?,
+            };
+            let Some((next_place, target)) = next else { break };
+            self.check_place(target)?;
+            bytes += u64::from(target.length);
+            if bytes > bytes_max {
+                break;
+            }
+            run.push(target);
+            place = next_place;
+        }
+        if missing.reading.direction == Direction::Backwards {
+            run.reverse();
+        }
+        Ok(run)
+    }
+
+    /// Reads the run of a missing block. Blocks ahead that cannot be read are left out: the read may not need them.
+    async fn fetch_run(
+        &self,
+        missing: &MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> Result<Vec<(u64, BlockData)>, TableError> {
+        let mut run = self.run_of_blocks(missing, count, bytes_max)?;
+        let bytes = match self.read_run(&run).await {
+            Err(_) if run.len() > 1 => {
+                run = vec![missing.target];
+                self.read_run(&run).await?
+            }
+            read => read?,
+        };
+        let start = run.first().map_or(missing.target.offset, |first| first.offset);
+        let mut blocks = Vec::with_capacity(run.len());
+        for target in run {
+            let from = (target.offset - start) as usize;
+            let Some(stored) = bytes.get(from..from + target.length as usize) else {
+                return Err(broken!("adjacent blocks lie in the bytes that were read").into());
+            };
+            match self.unpack(target, stored) {
+                Ok(data) => blocks.push((target.offset, data)),
+                Err(error) if target == missing.target => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Reads adjacent blocks as they are stored.
+    async fn read_run(&self, run: &[BlockHandle]) -> Result<Box<[u8]>, TableError> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            return Err(broken!("a run of blocks has the block that was missing").into());
+        };
+        let length = last.offset + u64::from(last.length) - first.offset;
+        let bytes = Arc::clone(&self.file).read_later(first.offset, length as usize).await;
+        bytes.map_err(|error| cut_short(error, &self.path, first.offset))
+    }
+}
+
+impl BlockSource for TableReader {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        missing: &'a MissingBlock,
+        count: usize,
+        bytes_max: u64,
+    ) -> LocalBoxFuture<'a, Result<Vec<(u64, BlockData)>, TableError>> {
+        Box::pin(self.fetch_run(missing, count, bytes_max))
+    }
+}
+
+/// Reads a part of the file. A file that has been cut short is damaged.
+fn read_part(
+    file: &dyn CompleteFile,
+    path: &Path,
+    offset: u64,
+    length: u64,
+) -> Result<Box<[u8]>, TableError> {
+    let end = offset.checked_add(length).filter(|end| *end <= file.length());
+    let Some((_, length)) = end.zip(usize::try_from(length).ok()) else {
+        return Err(TableError::damaged(path, offset, "a part of the table lies outside the file"));
+    };
+    let mut bytes = vec![0; length].into_boxed_slice();
+    file.read_at(offset, &mut bytes).map_err(|error| cut_short(error, path, offset))?;
+    Ok(bytes)
+}
+
+/// The error of a failed read. A file that ends before is damaged.
+fn cut_short(error: DiskError, path: &Path, offset: u64) -> TableError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => TableError::damaged(path, offset, "the file ends before"),
+        _ => error.into(),
+    }
+}
+
+fn load_section(file: &dyn CompleteFile, path: &Path, section: &Section) -> Result<Box<[u8]>, TableError> {
+    let bytes = read_part(file, path, section.offset, section.length)?;
+    if checksum_matches(&bytes, section.crc32) {
+        Ok(bytes)
+    } else {
+        Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"))
     }
 }

@@ -15,7 +15,7 @@ use super::{
     TableWriter,
 };
 use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
-use crate::io::{CrashStyle, Disk, Fault, Mapped, SimulatedDisk, SplitMix64};
+use crate::io::{CompleteFile, CrashStyle, Disk, DiskError, Fault, SimulatedDisk, SplitMix64};
 use crate::key::{STATIC_POSITION, full_key};
 use crate::row::RowRef;
 use crate::row_writer::RowBuilder;
@@ -28,9 +28,15 @@ type RangeTombstoneList = Vec<(Vec<u8>, Vec<u8>, Deletion)>;
 
 struct InMemory(Vec<u8>);
 
-impl Mapped for InMemory {
-    fn bytes(&self) -> &[u8] {
-        &self.0
+impl CompleteFile for InMemory {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.0[start..start + buffer.len()]);
+        Ok(())
     }
 }
 
@@ -54,7 +60,7 @@ async fn write(
     for (start, end, deletion) in range_tombstones {
         writer.add_range_tombstone(start, end, *deletion)?;
     }
-    let statistics = writer.finish().await?;
+    let statistics = writer.finish().await?.statistics;
     disk.sync_directory(Path::new("/")).await?;
     Ok(statistics)
 }
@@ -254,7 +260,7 @@ fn the_writer_refuses_disorder_and_bad_keys() {
         writer.add_range_tombstone(&key(&[2]), &key(&[3]), deletion).unwrap();
         let again = writer.add_range_tombstone(&key(&[2, 1]), &key(&[4]), deletion);
         assert!(matches!(again, Err(TableError::Disorder { .. })));
-        assert_eq!(writer.finish().await.unwrap().rows, 1);
+        assert_eq!(writer.finish().await.unwrap().statistics.rows, 1);
     });
 }
 

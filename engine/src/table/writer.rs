@@ -46,6 +46,14 @@ impl Default for TableOptions {
     }
 }
 
+/// A complete, synced table.
+#[derive(Debug)]
+pub struct WrittenTable {
+    pub statistics: TableStatistics,
+    /// The hashes of the full keys of its rows, in their order.
+    pub row_hashes: Vec<u64>,
+}
+
 /// The output file. Appends are collected into large writes.
 struct Output {
     file: Arc<dyn DiskFile>,
@@ -255,7 +263,7 @@ impl TableWriter {
     }
 
     /// Writes the remaining parts and syncs the file. Its name is durable only after the caller has synced the directory.
-    pub async fn finish(mut self) -> Result<TableStatistics, TableError> {
+    pub async fn finish(mut self) -> Result<WrittenTable, TableError> {
         if !self.block.is_empty() {
             self.end_block().await?;
         }
@@ -315,6 +323,6 @@ impl TableWriter {
         self.output.append(&section).await?;
         self.output.flush().await?;
         self.output.file.sync_data().await?;
-        Ok(self.statistics)
+        Ok(WrittenTable { statistics: self.statistics, row_hashes: self.row_hashes })
     }
 }

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SimulatedDisk};
+use helenus_engine::io::{
+    Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, EngineError, Liveness, LogPosition, Mutation, MutationBuilder, RowBuilder, Shard,
@@ -32,10 +34,12 @@ pub const NOW: u32 = (START_MICROS / 1_000_000) as u32;
 pub const EVERYTHING: (&[u8], &[u8]) = (&[], &[0xFF; 9]);
 
 pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment {
+    // Another one at each start: the number of operations only grows.
+    let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::clone(clock) as Rc<dyn Clock>;
     let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
-    Environment { disk, background, clock }
+    Environment { disk, background, clock, random }
 }
 
 /// Small memtables and log segments, so that little data exercises everything.
@@ -57,6 +61,20 @@ pub fn table_options() -> TableOptions {
 pub fn run_local<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+/// Runs a future while time passes: a second whenever the shard has had some turns.
+pub async fn while_time_passes<T>(clock: &ManualClock, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        for _ in 0..200 {
+            if let std::task::Poll::Ready(value) = futures::poll!(future.as_mut()) {
+                return value;
+            }
+            tokio::task::yield_now().await;
+        }
+        clock.advance(std::time::Duration::from_secs(1));
+    }
 }
 
 /// One page: up to `limit` rows, and the bound from which the next page goes on.

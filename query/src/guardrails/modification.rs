@@ -73,8 +73,12 @@ impl Guardrails {
             // Tombstones of elements have the elements themselves as keys.
             Operation::Subtract(term) if !is_list => match term.evaluate(bindings)? {
                 Bound::Bytes(value) => {
-                    for element in codec::elements(&value).map_err(malformed)? {
-                        self.check_value(column, element.map_err(malformed)?.len() as u64, warnings)?;
+                    for element in codec::elements(&value).map_err(|error| malformed(&error))? {
+                        self.check_value(
+                            column,
+                            element.map_err(|error| malformed(&error))?.len() as u64,
+                            warnings,
+                        )?;
                     }
                     Ok(())
                 }
@@ -107,7 +111,7 @@ impl Guardrails {
         let Some(count) = item_count(&column.column_type, value)? else {
             if let (true, CqlType::UserType { .. }) = (is_multi_cell, &column.column_type) {
                 for field in codec::fields(value) {
-                    let bytes = field.map_err(malformed)?.map_or(0, <[u8]>::len);
+                    let bytes = field.map_err(|error| malformed(&error))?.map_or(0, <[u8]>::len);
                     self.check_value(column, bytes as u64, warnings)?;
                 }
                 return Ok(());
@@ -137,15 +141,15 @@ impl Guardrails {
         };
         match &column.column_type {
             CqlType::Map { .. } => {
-                for entry in codec::entries(value).map_err(malformed)? {
-                    let (key, value) = entry.map_err(malformed)?;
+                for entry in codec::entries(value).map_err(|error| malformed(&error))? {
+                    let (key, value) = entry.map_err(|error| malformed(&error))?;
                     check(key.len() as u64, value.len() as u64, true)?;
                 }
             }
             column_type => {
                 let is_set = matches!(column_type, CqlType::Set { .. });
-                for element in codec::elements(value).map_err(malformed)? {
-                    let length = element.map_err(malformed)?.len() as u64;
+                for element in codec::elements(value).map_err(|error| malformed(&error))? {
+                    let length = element.map_err(|error| malformed(&error))?.len() as u64;
                     if is_set {
                         check(length, 0, true)?;
                     } else {
@@ -158,7 +162,7 @@ impl Guardrails {
     }
 }
 
-fn malformed(error: codec::CodecError) -> RequestError {
+fn malformed(error: &codec::CodecError) -> RequestError {
     RequestError::invalid(error.to_string())
 }
 
@@ -166,9 +170,11 @@ fn malformed(error: codec::CodecError) -> RequestError {
 fn item_count(column_type: &CqlType, value: &[u8]) -> Result<Option<u64>> {
     Ok(match column_type {
         CqlType::List { .. } | CqlType::Set { .. } => {
-            Some(codec::elements(value).map_err(malformed)?.remaining() as u64)
+            Some(codec::elements(value).map_err(|error| malformed(&error))?.remaining() as u64)
         }
-        CqlType::Map { .. } => Some(codec::entries(value).map_err(malformed)?.remaining() as u64),
+        CqlType::Map { .. } => {
+            Some(codec::entries(value).map_err(|error| malformed(&error))?.remaining() as u64)
+        }
         _ => None,
     })
 }

@@ -19,13 +19,16 @@ const NOT_SELECTED: u8 = u8::MAX;
 /// Most selected cells of a row: they are kept in an array of fixed size while the row is written.
 const CELLS_MAX: u8 = 16;
 
-/// The conversion of regular rows to result rows, computed once for each plan.
+/// The conversion of regular rows to result rows, computed once for each plan. Cells of dropped columns are not selected.
 #[derive(Debug)]
 pub struct DirectRows {
     /// In the order of the result columns.
     parts: Vec<Part>,
     /// The index among the selected cells, by column id.
     cell_of_column: Vec<u8>,
+    /// The selected columns that were dropped and added again: the index among the selected cells, and the timestamp (microseconds)
+    /// up to which the column's cells are hidden.
+    added_again: Vec<(u8, i64)>,
     /// For each clustering column up to the last selected one: its type, and whether it is descending.
     clustering: Vec<(CqlType, bool)>,
     partition_key_count: usize,
@@ -46,10 +49,11 @@ impl DirectRows {
     /// Creates the conversion; `None` if the rows of the statement cannot be written directly. `slots`: the selected
     /// ones among those fetched.
     pub fn new(table: &Table, fetched: &Fetched, slots: &[usize]) -> Option<Self> {
-        // Counters must be summed, and rows may still have cells of dropped columns.
-        if table.is_counter || !table.dropped_columns.is_empty() {
+        // Counters must be summed.
+        if table.is_counter {
             return None;
         }
+        let mut added_again = Vec::new();
         let mut cell_of_column = vec![NOT_SELECTED; table.next_column_id as usize];
         let (mut cell_count, mut clustering_count) = (0, 0);
         let mut parts = Vec::with_capacity(slots.len());
@@ -69,6 +73,7 @@ impl DirectRows {
                             return None;
                         }
                         *cell = cell_count;
+                        added_again.extend(table.hidden_until(column.id).map(|until| (cell_count, until)));
                         cell_count += 1;
                     }
                     Part::Cell(usize::from(*cell))
@@ -80,11 +85,26 @@ impl DirectRows {
         Some(Self {
             parts,
             cell_of_column,
+            added_again,
             clustering: clustering
                 .map(|column| (column.column_type.clone(), column.is_descending()))
                 .collect(),
             partition_key_count: table.partition_key_count,
         })
+    }
+
+    /// Takes out the cells from before the drop of columns that were added again.
+    #[cold]
+    fn hide_old_cells(&self, source: &SourceRow<'_>, cells: &mut [Option<&[u8]>]) {
+        for cell in source.row.cells() {
+            let number = self.cell_of_column.get(cell.column as usize).copied().unwrap_or(NOT_SELECTED);
+            let is_old = |(selected, until): &(u8, i64)| *selected == number && cell.timestamp <= *until;
+            if self.added_again.iter().any(is_old)
+                && let Some(value) = cells.get_mut(usize::from(number))
+            {
+                *value = None;
+            }
+        }
     }
 
     /// Appends the result row of a regular row.
@@ -98,6 +118,9 @@ impl DirectRows {
             {
                 *value = Some(cell.value);
             }
+        }
+        if !self.added_again.is_empty() {
+            self.hide_old_cells(source, &mut cells);
         }
         // A position is its tag and its components; one without them fails below, where they are decoded.
         let mut rest = source.position.get(1..).unwrap_or_default();

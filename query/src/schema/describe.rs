@@ -233,6 +233,30 @@ impl<'a> DescribeScope<'a> {
     }
 }
 
+/// The statements that create a table again, as a snapshot keeps them (Cassandra's `schema.cql`): the user types that the table uses, and
+/// the table with its id and its dropped columns. The statement of the keyspace stands before them in a comment.
+pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
+    let mut used: BTreeSet<Arc<str>> = BTreeSet::new();
+    let columns = table.columns.iter().map(|column| &column.column_type);
+    for column_type in columns.chain(table.dropped_columns.iter().map(|column| &column.column_type)) {
+        used.extend(types_in(column_type));
+    }
+    let types = types_in_order(keyspace);
+    // A type stands behind the types that it contains, so one pass from the end finds all of them.
+    for user_type in types.iter().rev() {
+        if used.contains(&user_type.name) {
+            used.extend(types_within(user_type));
+        }
+    }
+    let mut text = format!("-- {}\n", create_text::keyspace(keyspace));
+    for user_type in types.iter().filter(|user_type| used.contains(&user_type.name)) {
+        text += &create_text::user_type(user_type);
+        text += "\n";
+    }
+    text += &create_text::table(keyspace, table, true);
+    text + "\n"
+}
+
 /// The elements without their CREATE statements.
 fn names<'a>(elements: impl IntoIterator<Item = Element<'a>>) -> Description {
     let rows = elements.into_iter().map(|element| element.names().into_iter().map(Value::Text).collect());
@@ -277,14 +301,17 @@ fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
 
 /// The names of the user types within the fields of a type.
 fn types_within(user_type: &UserType) -> BTreeSet<Arc<str>> {
+    user_type.field_types.iter().flat_map(types_in).collect()
+}
+
+/// The names of the user types in a type: itself, or those that it is made of.
+fn types_in(cql_type: &CqlType) -> BTreeSet<Arc<str>> {
     let within = RefCell::new(BTreeSet::new());
-    for field_type in &user_type.field_types {
-        field_type.any(&|part| {
-            if let CqlType::UserType { definition, .. } = part {
-                within.borrow_mut().insert(definition.name.clone());
-            }
-            false
-        });
-    }
+    cql_type.any(&|part| {
+        if let CqlType::UserType { definition, .. } = part {
+            within.borrow_mut().insert(definition.name.clone());
+        }
+        false
+    });
     within.into_inner()
 }

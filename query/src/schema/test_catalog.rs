@@ -1,4 +1,6 @@
-//! Catalogs for tests of statements.
+//! Catalogs for tests of statements, here and (with the feature `testing`) in other crates.
+
+#![allow(clippy::panic, reason = "a test that cannot be set up fails")]
 
 use std::sync::Arc;
 
@@ -10,17 +12,31 @@ use crate::schema::ddl::{self, DdlContext};
 use crate::schema::options::DataCenters;
 use crate::schema::system_tables::initial_catalog;
 
-/// The catalog of a node on which these statements were executed.
-pub fn catalog_of(statements: &[&str]) -> CatalogView {
-    let mut catalog = Arc::new(initial_catalog(Uuid::from_u128(1)));
-    for (number, text) in (2..).zip(statements) {
-        let context = DdlContext {
-            now_micros: 1,
-            new_table_id: Uuid::from_u128(number),
-            new_version: Uuid::from_u128(number),
-            data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
-        };
-        catalog = ddl::execute(&catalog, &syntax::parse(text).unwrap(), None, &context).unwrap().catalog;
-    }
-    CatalogView::new(1, catalog)
+/// Makes the keyspace [`KEYSPACE`] with one replica.
+pub const CREATE_KEYSPACE: &str =
+    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+/// The keyspace of names without one.
+pub const KEYSPACE: &str = "ks";
+
+/// The catalog of a node on which these statements were run, in this order.
+///
+/// Ids of tables and versions of the schema are numbers that follow from the order of the statements.
+pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
+    let start = CatalogView::new(1, Arc::new(initial_catalog(Uuid::nil())));
+    (1_u128..).zip(statements).fold(start, |view, (number, text)| changed(&view, number, text.as_ref()))
+}
+
+/// The catalog after one more statement, which is the `number`th since the start. Keyspaces that it does not change are
+/// shared with the catalog before it.
+pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
+    let context = DdlContext {
+        now_micros: 1_700_000_000_000_000,
+        new_table_id: Uuid::from_u128(number),
+        new_version: Uuid::from_u128(number << 64),
+        data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
+    };
+    let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let change = ddl::execute(&view.catalog, &statement, Some(KEYSPACE), &context);
+    let catalog = change.unwrap_or_else(|error| panic!("{text}: {error}")).catalog;
+    CatalogView::new(view.generation, catalog)
 }

@@ -8,7 +8,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TableReport,
+    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, SnapshotReport, TableReport,
+    UnknownTableReport,
 };
 use crate::streaming::progress::{StreamingReport, TransferProgress};
 
@@ -43,6 +44,45 @@ fn bytes(count: u64) -> String {
         unit = next;
     }
     format!("{amount:.2} {unit}")
+}
+
+/// The snapshots of a node.
+pub fn snapshots(reports: &[SnapshotReport]) -> String {
+    if reports.is_empty() {
+        return "There are no snapshots\n".to_owned();
+    }
+    let mut rows = vec![row(&["Name", "Keyspace", "Table", "Size", "Created", "Expires"])];
+    rows.extend(reports.iter().map(|report| {
+        // An operator's snapshot has no description: its table is shown by its id.
+        let table = if report.table.is_empty() { &report.table_id } else { &report.table };
+        row(&[
+            &report.name,
+            &report.keyspace,
+            table,
+            &bytes(report.disk_bytes),
+            &report.created_at,
+            &report.expires_at,
+        ])
+    }));
+    columns(&rows)
+}
+
+/// The tables that the schema does not name.
+pub fn unknown_tables(reports: &[UnknownTableReport]) -> String {
+    if reports.is_empty() {
+        return "The schema names all tables\n".to_owned();
+    }
+    let mut rows = vec![row(&["Table id", "Files", "On disk", "In memory", "Row versions"])];
+    rows.extend(reports.iter().map(|report| {
+        row(&[
+            &report.id,
+            &report.file_count.to_string(),
+            &bytes(report.disk_bytes),
+            &bytes(report.memtable_bytes),
+            &report.row_versions.to_string(),
+        ])
+    }));
+    columns(&rows)
 }
 
 /// The reason why a transfer waits, if it does.
@@ -228,9 +268,31 @@ pub fn description(cluster: &ClusterDescription) -> String {
 }
 
 pub fn table_statistics(tables: &[TableReport]) -> String {
-    let mut rows =
-        vec![row(&["Table", "Files", "On disk", "In memory", "Rows*", "Partitions*", "Tombstones"])];
+    let mut rows = vec![row(&[
+        "Table",
+        "Files",
+        "On disk",
+        "In memory",
+        "Rows*",
+        "Partitions*",
+        "Tombstones",
+        "Pending",
+    ])];
+    let mut failures = String::new();
     for table in tables {
+        for failure in &table.failed_compactions {
+            let file = failure.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
+            let _ = writeln!(
+                failures,
+                "{}.{}, shard {}: a compaction{file} has failed ({} times; again in {} s): {}",
+                table.keyspace,
+                table.table,
+                failure.shard,
+                failure.attempts,
+                failure.retry_in_seconds,
+                failure.reason
+            );
+        }
         rows.push(vec![
             format!("{}.{}", table.keyspace, table.table),
             table.file_count.to_string(),
@@ -239,9 +301,14 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
             table.row_versions.to_string(),
             table.partition_versions.to_string(),
             table.tombstones.to_string(),
+            table.pending_compactions.to_string(),
         ]);
     }
-    format!("{}* versions: a row or partition in several files counts in each\n", columns(&rows))
+    format!(
+        "{}* versions: a row or partition in several files counts in each\nPending: shards on which a compaction is \
+         due\n{failures}",
+        columns(&rows)
+    )
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Installs a new state of the cluster on this node.
 //!
-//! Order: tables are created or altered in the engine of every shard; the state is made durable; every shard installs
-//! it; dropped tables are removed from the engines; clients are notified. A crash in between leaves at most engine
-//! tables that the catalog does not name; they are dropped at the next start.
+//! Order: tables are created or altered in the engine of every shard; the state is made durable, with the tables that are
+//! to be dropped; every shard installs it; clients are notified. Then the dropped tables leave the engines ([`super::drops`]). A crash
+//! in between leaves engine tables that the catalog does not name: those that the next entry creates, which may hold
+//! writes already, and those that are stored as dropped.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -46,21 +47,6 @@ pub async fn take_over(
     store.await?;
     presume_alive(context, old, new);
     install(context, new).await?;
-    let kept = table_ids(&new.catalog);
-    let dropped: Vec<TableId> =
-        table_ids(&old.catalog).into_iter().filter(|table| !kept.contains(table)).collect();
-    if !dropped.is_empty() {
-        on_every_shard(context, move |context| {
-            let dropped = dropped.clone();
-            Box::pin(async move {
-                for table in dropped {
-                    context.shard.drop_table(table).await?;
-                }
-                Ok(())
-            })
-        })
-        .await?;
-    }
     context.node.applied.send_replace(new.topology.version);
     remember_addresses(context, old, new);
     context.liveness().wake();
@@ -144,11 +130,6 @@ fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, Table
         }
     }
     Ok(tables)
-}
-
-fn table_ids(catalog: &Catalog) -> BTreeSet<TableId> {
-    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    tables.filter(|table| table.kind == TableKind::Stored).map(|table| table.engine_id()).collect()
 }
 
 fn events(old: &ClusterState, new: &ClusterState, told: SchemaNotice) -> Vec<Event> {

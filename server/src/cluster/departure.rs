@@ -10,9 +10,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use helenus_engine::io::DiskError;
 
-use crate::files::node_files::NodeFiles;
+use crate::files::node_files::{FileError, NodeFiles};
 use crate::shard::context::{Departure, ShardContext};
 
 /// The file in the data directory that records it.
@@ -20,7 +19,7 @@ pub const FILE: &str = "removed";
 const NOTE: &str = "This node has left its cluster or was removed from it. To use the machine again, erase the data directory.\n";
 
 /// Whether the node of a data directory has left its cluster.
-pub async fn was_removed(files: &NodeFiles) -> Result<bool, DiskError> {
+pub async fn was_removed(files: &NodeFiles) -> Result<bool, FileError> {
     Ok(files.load(FILE).await?.is_some())
 }
 

@@ -11,7 +11,7 @@
 //! * A node without an internode address runs none of this.
 
 pub mod detector;
-mod generation;
+pub(crate) mod generation;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,7 @@ use helenus_internode::transport::Destination;
 use helenus_query::error::Result;
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
+use helenus_ring::metadata::DISK_STATUS;
 use helenus_ring::topology::Topology;
 use tokio::sync::Notify;
 
@@ -33,6 +34,7 @@ use self::detector::{Detector, NodeIdentity, Settings};
 use super::message::ClusterRequest;
 use crate::config::Config;
 use crate::shard::context::{Message, ShardContext};
+use crate::shard::disk_status::{DiskAnnouncement, DiskStatus};
 use crate::shard::status_table::{NodeStatus, ServingState};
 
 /// Interval at which a node announces its status to all others if it has not changed.
@@ -86,6 +88,7 @@ struct Running {
     shown: BTreeMap<HostId, Shown>,
     has_looked: bool,
     announced: Option<NodeStatus>,
+    announced_disk: DiskStatus,
     next_telling: Duration,
     data_bytes: u64,
     next_data_size: Duration,
@@ -124,6 +127,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
         shown: BTreeMap::new(),
         has_looked: false,
         announced: None,
+        announced_disk: DiskStatus::default(),
         next_telling: now,
         data_bytes: 0,
         next_data_size: now,
@@ -217,6 +221,13 @@ impl Liveness {
         }
     }
 
+    /// Takes what another node tells of its disk.
+    pub fn receive_disk(&self, context: &ShardContext, from: HostId, announcement: DiskAnnouncement) {
+        if context.cluster_view().topology.member(&from).is_some() {
+            context.node.disks.learn(from, announcement);
+        }
+    }
+
     /// Another node reports that this one is not a member any more.
     pub fn receive_removed(&self, context: &Rc<ShardContext>, from: HostId) {
         let is_running = self.running.borrow().is_some();
@@ -281,6 +292,7 @@ impl Running {
             others.contains_key(host_id) || known.is_none_or(|known| known.member(host_id).is_none())
         });
         context.node.status.forget_others_than(|host_id| others.contains_key(host_id));
+        context.node.disks.forget_others_than(|host_id| others.contains_key(host_id));
         if let Err(error) = self.detector.set_members(others, now) {
             tracing::warn!(%error, "the failure detector did not accept the members");
         }
@@ -341,10 +353,12 @@ impl Running {
             data_bytes: self.data_bytes,
         };
         let known = self.announced.as_ref();
+        let disk = context.node.disks.own();
         // The size changes all the time; its announcement can wait.
-        let has_changed = known.is_none_or(|announced| {
-            NodeStatus { data_bytes: announced.data_bytes, ..status.clone() } != *announced
-        });
+        let has_changed = disk != self.announced_disk
+            || known.is_none_or(|announced| {
+                NodeStatus { data_bytes: announced.data_bytes, ..status.clone() } != *announced
+            });
         let is_due = now >= self.next_telling;
         let to: Vec<HostId> = if has_changed || is_due {
             self.active.keys().copied().collect()
@@ -358,6 +372,7 @@ impl Running {
         if has_changed || is_due {
             self.next_telling = now + FACTS_PERIOD;
             self.announced = Some(NodeStatus { sequence: status.sequence + 1, ..status });
+            self.announced_disk = disk;
         }
         let Some(announced) = &self.announced else { return };
         let view = context.cluster();
@@ -365,6 +380,15 @@ impl Running {
             let to =
                 Destination { host_id: Some(member.host_id), address: member.internode_address, shard: 0 };
             send_to(context, to, &ClusterRequest::Status(announced.clone()));
+            if view.topology.feature_level >= DISK_STATUS {
+                let NodeStatus { generation, sequence, .. } = *announced;
+                let status = self.announced_disk;
+                send_to(
+                    context,
+                    to,
+                    &ClusterRequest::Disk(DiskAnnouncement { generation, sequence, status }),
+                );
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use helenus_ring::metadata::{CommandOutcome, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::shard::disk_status::DiskAnnouncement;
 use crate::shard::status_table::NodeStatus;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +34,10 @@ pub enum ClusterRequest {
     /// These members have applied a version of the topology, and with it this version of the schema: all members that
     /// were alive when a schema change was acknowledged.
     Agreed { version: u64, schema_version: Uuid, members: Vec<HostId> },
+    /// The sender tells how full its disk is; has no answer. From the feature level [`DISK_STATUS`] on.
+    ///
+    /// [`DISK_STATUS`]: helenus_ring::metadata::DISK_STATUS
+    Disk(DiskAnnouncement),
 }
 
 /// The kinds of messages of the metadata log.

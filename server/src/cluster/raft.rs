@@ -23,12 +23,13 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, EmptyNode, SnapshotPolicy};
 
-use self::log_store::LogStore;
+use self::log_store::{LogExtent, LogStore};
 use self::network::{AddressBook, Network};
 use self::state_machine::{AppliedState, NodeStateMachine, Raft};
-use self::types::{Applied, MetricsReceiver};
+use self::types::{Applied, LogId, MetricsReceiver};
+use super::drops::{PendingDrop, PendingDrops};
 use super::message::RaftCall;
-use super::stored::Stored;
+use super::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
 /// Interval of the leader's heartbeats, in milliseconds.
@@ -48,6 +49,8 @@ const ENTRIES_PER_MESSAGE: u64 = 16;
 pub struct MetadataLog {
     raft: Raft,
     applied: AppliedState,
+    /// Dropped tables that may still be in the engines of this node.
+    pub drops: PendingDrops,
     /// Addresses of nodes that are about to become members.
     pub addresses: AddressBook,
 }
@@ -103,9 +106,32 @@ impl ShardContext {
     }
 }
 
+/// The entries that neither the applied state nor the log has any more, as a message; `None`: all are there. The library would
+/// continue without them: it takes an applied state that is missing for a new one.
+fn what_is_missing(applied: Option<LogId>, log: &LogExtent) -> Option<String> {
+    let catalog = |applied: Option<LogId>| match applied {
+        Some(applied) => format!("the applied state ends with entry {}", applied.index()),
+        None => "there is no applied state".to_owned(),
+    };
+    match (applied, log.purged) {
+        (applied, Some(purged)) if applied.map(|applied| applied.index()) < Some(purged.index()) => {
+            Some(format!("{}, but the metadata log begins behind entry {}", catalog(applied), purged.index()))
+        }
+        // A vote is stored before the first entry is applied.
+        (Some(applied), None) if log.is_empty => {
+            Some(format!("{}, but the metadata log is empty", catalog(Some(applied))))
+        }
+        _ => None,
+    }
+}
+
 impl MetadataLog {
-    /// Opens the log on disk and starts to participate. `stored`: the applied state from the file.
-    pub async fn open(context: &Rc<ShardContext>, stored: Option<Stored>) -> Result<Self> {
+    /// Opens the log on disk and starts to participate. `stored`, `drops`: the content of the file of the applied state.
+    pub async fn open(
+        context: &Rc<ShardContext>,
+        stored: Option<Stored>,
+        drops: Vec<PendingDrop>,
+    ) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| {
             RequestError::Server(format!("the metadata log cannot be opened: {error}"))
         };
@@ -126,14 +152,26 @@ impl MetadataLog {
         let store = LogStore::open(context.shard.clone(), context.clock.clone())
             .await
             .map_err(|error| failed(&error))?;
-        let state_machine = NodeStateMachine::new(context.clone(), stored);
+        let applied = stored.as_ref().and_then(|stored| stored.log_id);
+        if let Some(message) = what_is_missing(applied, &store.extent()) {
+            let catalog = context.node.files.path(CATALOG_FILE);
+            return Err(failed(&format_args!(
+                "{message}. The node does not start with less than it left: restore {} and the first shard's directory as \
+                 they were left, or remove this node from the cluster and let it join anew with an empty data directory",
+                catalog.display()
+            )));
+        }
+        let state_machine = NodeStateMachine::new(context.clone(), stored, drops);
+        let drops = state_machine.drops.clone();
+        drops.try_to_carry_out(context).await;
+        drops.keep_trying(context);
         let addresses = AddressBook::default();
         let network = Network { context: context.clone(), addresses: addresses.clone() };
         let applied = state_machine.applied.clone();
         let seed = context.random.borrow_mut().next_u64();
         let new = Raft::new(context.node.host_id, config, network, store, state_machine);
         let raft = runtime::seeded(seed, new).await.map_err(|error| failed(&error))?;
-        Ok(Self { raft, applied, addresses })
+        Ok(Self { raft, applied, drops, addresses })
     }
 
     /// Makes this node the only voter; nothing happens where an earlier start has done so.
@@ -214,6 +252,14 @@ impl MetadataLog {
         self.raft.metrics().borrow_watched().running_state.as_ref().err().map(ToString::to_string)
     }
 
+    /// Whether this node has applied all entries that its log holds.
+    pub fn has_applied_all(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.last_applied.map_or(0, |applied| applied.index() + 1)
+            >= metrics.last_log_index.map_or(0, |last| last + 1)
+    }
+
     /// The leader, as far as this node knows.
     pub fn leader(&self) -> Option<HostId> {
         self.raft.metrics().borrow_watched().current_leader
@@ -224,5 +270,33 @@ impl MetadataLog {
         let membership = self.raft.metrics().borrow_watched().membership_config.clone();
         let learners = membership.membership().learner_ids().collect();
         (membership.voter_ids().collect(), learners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::impls::leader_id_std::LeaderId;
+    use openraft::vote::RaftLeaderId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn log_id(index: u64) -> LogId {
+        LogId::new(LeaderId { term: 1, voted_for: Uuid::nil() }.to_committed(), index)
+    }
+
+    #[test]
+    fn an_applied_state_must_reach_the_log_that_is_left() {
+        let missing = |applied: Option<u64>, purged: Option<u64>, is_empty: bool| {
+            what_is_missing(applied.map(log_id), &LogExtent { purged: purged.map(log_id), is_empty })
+        };
+        for (applied, purged) in [(None, None), (Some(3), None), (Some(3), Some(3)), (Some(9), Some(3))] {
+            assert_eq!(missing(applied, purged, false), None);
+        }
+        assert_eq!(missing(None, None, true), None, "a new node");
+        let older = missing(Some(3), Some(4), false).unwrap();
+        assert!(older.contains("ends with entry 3") && older.contains("behind entry 4"), "{older}");
+        assert!(missing(None, Some(4), false).unwrap().contains("no applied state"));
+        assert!(missing(Some(3), None, true).unwrap().contains("log is empty"));
     }
 }

@@ -22,7 +22,7 @@ use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
 
-use crate::cluster;
+use crate::cluster::{self, drops};
 use crate::coordinator::replica::truncate::truncate_everywhere;
 use crate::coordinator::{Outcome, RequestOptions};
 use crate::shard::context::ShardContext;
@@ -88,6 +88,11 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
         let Some(effect) = change.effect else { return Ok(Outcome::Void) };
         // Options that the engine would refuse must not enter the log.
         engine_tables(&change.catalog)?;
+        drops::rehearse(&context, &catalog, &change.catalog).await.map_err(|error| {
+            RequestError::Server(format!(
+                "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"
+            ))
+        })?;
         let dropped = catalog.keyspaces.keys().filter(|name| !change.catalog.keyspaces.contains_key(*name));
         let command = Command::ChangeSchema(SchemaChangeCommand {
             base: catalog.version,

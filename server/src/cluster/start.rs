@@ -25,7 +25,8 @@ use super::message::{ClusterRequest, ClusterResponse};
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
 use super::stored::{Contents, Stored, decode_file};
-use super::{departure, voters};
+use super::{departure, unknown_tables, voters};
+use crate::cluster::drops::PendingDrop;
 use crate::cluster::own_member::{own_member, version_as_member};
 use crate::cluster::stored::CATALOG_FILE;
 use crate::shard::context::ShardContext;
@@ -97,9 +98,9 @@ pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<Sock
 /// whether the node belongs to a cluster; if not, it must join one.
 pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     departure::watch(context);
-    let stored = stored_state(context).await?;
+    let (stored, drops) = stored_state(context).await?;
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
-    let log = Rc::new(MetadataLog::open(context, stored).await?);
+    let log = Rc::new(MetadataLog::open(context, stored, drops).await?);
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
         // One that was taken in only half knows the other member, and is none itself.
@@ -119,6 +120,7 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
         false
     };
     tokio::task::spawn_local(voters::keep(context.clone()));
+    unknown_tables::report_when_replayed(context);
     Ok(belongs)
 }
 
@@ -199,14 +201,14 @@ pub async fn stop(context: &ShardContext) {
     }
 }
 
-async fn stored_state(context: &ShardContext) -> Result<Option<Stored>> {
+async fn stored_state(context: &ShardContext) -> Result<(Option<Stored>, Vec<PendingDrop>)> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
     let Some(bytes) = context.node.files.load(CATALOG_FILE).await.map_err(|error| failed(&error))? else {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     };
     match decode_file(&bytes).map_err(|error| failed(&error))? {
-        Contents::Catalog(_) => Ok(None),
-        Contents::State(stored) => Ok(Some(stored)),
+        Contents::Catalog(_) => Ok((None, Vec::new())),
+        Contents::State(stored, drops) => Ok((Some(stored), drops)),
     }
 }
 
@@ -235,8 +237,9 @@ async fn found(context: &Rc<ShardContext>, log: &MetadataLog) -> Result<()> {
         if left.is_zero() {
             return Err(failed(&"there is no leader"));
         }
-        // An error means that the log has stopped: the next try says why.
-        let _ = super::propose::within(context, left, leaders.changed()).await;
+        if let Some(Err(stopped)) = super::propose::within(context, left, leaders.changed()).await {
+            return Err(failed(&stopped));
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The applied state on disk: the file `catalog`, replaced as a whole before an entry counts as applied.
+//! The applied state on disk: the file `catalog`, replaced as a whole before an entry counts as applied. With it are the drops of tables that
+//! this node has not carried out; they are no part of the agreed state, and of no snapshot for other members.
 //!
 //! A file of version 1 was written by a node without a metadata log and holds only a catalog. It is read once; the
 //! cluster that the node then founds starts with it.
@@ -8,6 +9,7 @@ use helenus_query::schema::store::{self, CATALOG_VERSION, STATE_VERSION, StoreEr
 use helenus_ring::metadata::{ClusterState, StateDocument};
 use serde::{Deserialize, Serialize};
 
+use super::drops::PendingDrop;
 use super::raft::types::{LogId, SnapshotMeta, StoredMembership};
 
 /// The file of the applied state, catalog included.
@@ -28,13 +30,15 @@ struct StoredDocument {
     state: StateDocument,
     log_id: Option<LogId>,
     membership: StoredMembership,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pending_drops: Vec<PendingDrop>,
 }
 
 /// The content of a node's file.
 #[derive(Debug, Clone)]
 pub enum Contents {
     Catalog(Catalog),
-    State(Stored),
+    State(Stored, Vec<PendingDrop>),
 }
 
 impl Stored {
@@ -47,32 +51,43 @@ impl Stored {
         SnapshotMeta { last_log_id: self.log_id, last_membership: self.membership.clone() }
     }
 
-    /// Encodes the document of the file, which is also the content of a snapshot.
-    pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&StoredDocument {
+    fn document(&self, pending_drops: Vec<PendingDrop>) -> StoredDocument {
+        StoredDocument {
             state: self.state.document(),
             log_id: self.log_id,
             membership: self.membership.clone(),
-        })
+            pending_drops,
+        }
+    }
+
+    /// Encodes the content of a snapshot for other members.
+    pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(&self.document(Vec::new()))
     }
 
     /// Decodes a document written by [`Stored::encode`].
     pub fn decode(document: &[u8]) -> Result<Self, StoreError> {
-        let StoredDocument { state, log_id, membership } = serde_json::from_slice(document)?;
-        Ok(Self { state: state.state()?, log_id, membership })
+        Ok(decode_document(document)?.0)
     }
 
     /// Encodes the whole file.
-    pub fn encode_file(&self) -> Result<Vec<u8>, serde_json::Error> {
-        Ok(store::frame(STATE_VERSION, &self.encode()?))
+    pub fn encode_file(&self, drops: Vec<PendingDrop>) -> Result<Vec<u8>, serde_json::Error> {
+        Ok(store::frame(STATE_VERSION, &serde_json::to_vec(&self.document(drops))?))
     }
+}
+
+fn decode_document(document: &[u8]) -> Result<(Stored, Vec<PendingDrop>), StoreError> {
+    let StoredDocument { state, log_id, membership, pending_drops } = serde_json::from_slice(document)?;
+    Ok((Stored { state: state.state()?, log_id, membership }, pending_drops))
 }
 
 /// Reads the file `catalog` of any version.
 pub fn decode_file(bytes: &[u8]) -> Result<Contents, StoreError> {
     match store::checked_document(bytes)? {
         (CATALOG_VERSION, document) => store::decode_document(document).map(Contents::Catalog),
-        (STATE_VERSION, document) => Stored::decode(document).map(Contents::State),
+        (STATE_VERSION, document) => {
+            decode_document(document).map(|(stored, drops)| Contents::State(stored, drops))
+        }
         (found, _) => Err(StoreError::Version { found }),
     }
 }
@@ -92,11 +107,15 @@ mod tests {
 
         let mut stored = Stored::empty();
         stored.state.catalog = session.catalog.clone();
-        let Ok(Contents::State(read)) = decode_file(&stored.encode_file().unwrap()) else {
-            panic!("a whole state")
-        };
+        let drops: Vec<PendingDrop> =
+            serde_json::from_str(r#"[{"table":"00000000-0000-0000-0000-000000000007"}]"#).unwrap();
+        let file = stored.encode_file(drops.clone()).unwrap();
+        let Ok(Contents::State(read, read_drops)) = decode_file(&file) else { panic!("a whole state") };
         assert_eq!(format!("{read:?}"), format!("{stored:?}"));
-        let file = stored.encode_file().unwrap();
+        assert_eq!(read_drops, drops);
         assert!(decode_file(&file[..file.len() - 1]).is_err());
+        // Another member gets the agreed state alone.
+        let sent = stored.encode().unwrap();
+        assert!(!String::from_utf8(sent).unwrap().contains("pending_drops"));
     }
 }

@@ -1,5 +1,6 @@
 //! Clusters in one thread: simulated disks, virtual time, messages in memory.
 
+mod drops;
 mod harness;
 mod membership;
 

@@ -91,14 +91,24 @@ pub enum Alias {
     Scaled(&'static str, u64),
     /// Of the port of an address; the rest of the address is that of the default.
     Port(&'static str),
+    /// Whose value is a number of bytes with a unit: `10GiB`.
+    Size(&'static str),
 }
 
 impl Alias {
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Same(name) | Self::Scaled(name, _) | Self::Port(name) => name,
+            Self::Same(name) | Self::Scaled(name, _) | Self::Port(name) | Self::Size(name) => name,
         }
     }
+}
+
+/// The bytes of a size as Cassandra's configuration writes it: a number with the unit B, KiB, MiB or GiB.
+pub fn size_bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("B", 1)];
+    let (number, unit) =
+        units.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?.trim_end(), *bytes)))?;
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// A row of the table of settings.
@@ -137,6 +147,9 @@ impl Setting {
             None => {}
             Some(Alias::Same(name)) if name == self.key => {}
             Some(Alias::Same(name)) => lines.push(format!("# Cassandra's name: {name}.")),
+            Some(Alias::Size(name)) => {
+                lines.push(format!("# Cassandra's name: {name}, with a unit: \"10GiB\"."));
+            }
             Some(Alias::Port(name)) => lines.push(format!("# Cassandra's name of the port alone: {name}.")),
             Some(Alias::Scaled(name, scale)) => {
                 lines.push(format!("# Cassandra's name: {name}, in units of {}.", amount(scale, self.unit)));

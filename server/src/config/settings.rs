@@ -10,6 +10,7 @@ use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKEN
 use serde::{Deserialize, Serialize};
 
 use super::data_size::DataSize;
+use super::period::Period;
 use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one piece of a stream.
@@ -30,6 +31,29 @@ pub enum CommitLogMode {
     Periodic,
     /// After an `fdatasync` that starts at once.
     Batch,
+}
+
+/// What the node does when a shard cannot write its commit log any more. Cassandra's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitFailurePolicy {
+    Die,
+    Stop,
+    StopCommit,
+    /// Cassandra's, refused here.
+    Ignore,
+}
+
+/// What the node does when a file of data cannot be read or written, or is damaged. Cassandra's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskFailurePolicy {
+    Die,
+    Stop,
+    StopParanoid,
+    BestEffort,
+    /// Cassandra's, refused here.
+    Ignore,
 }
 
 /// How logs are written to standard error.
@@ -124,6 +148,17 @@ settings! {
     /// The directory of all data, made if missing. A second process cannot open it.
     data_dir: PathBuf = PathBuf::from("helenus-data"),
         flags "--data-dir, HELENUS_DATA_DIR";
+    /// Directories for table files, made if missing, each on a disk of its own. A file goes where the most space is free. Default: in
+    /// `data_dir`, which holds everything else in any case. Files stay where they are until a compaction rewrites them, so a
+    /// directory that is left out is still needed until it is empty; a node that does not find one with files does not start.
+    data_dirs: Vec<PathBuf> = Vec::new(),
+        cassandra Alias::Same("data_file_directories");
+    /// A directory for the commit log, made if missing, on another disk than `data_dir` for example. Default: in `data_dir`. To
+    /// change it, stop the node and move `shard-N/commit-log` to `shard-N` in the new directory; a node that does not find its
+    /// log does not start.
+    commit_log_dir: Option<PathBuf> = None,
+        cassandra Alias::Same("commitlog_directory"),
+        example Some(PathBuf::from("helenus-commit-log"));
     /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
     /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
     /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.
@@ -178,6 +213,55 @@ settings! {
     commit_log_total_bytes: u64 = 2 << 30,
         unit Bytes,
         cassandra Alias::Scaled("commitlog_total_space_in_mb", MIB);
+
+    section "Full and failing disks";
+    /// Room on the disk that is kept free for what must go on when the disk is full: flushes, the metadata log, transactions that have
+    /// begun. While less is free, writes are refused. 0: none. Default: `memtable_bytes` and one commit-log segment a shard, but at
+    /// most a tenth of the disk.
+    disk_reserve_bytes: Option<u64> = None,
+        unit Bytes,
+        example Some(512 << 20);
+    /// Share of the disk, in percent, that the data may take before clients are warned. From 1 to 100; -1: no warning. The disk is
+    /// what the data takes and what is free; memtables count as data. Measured every 30 seconds.
+    data_disk_usage_percentage_warn_threshold: i32 = -1,
+        cassandra Alias::Same("data_disk_usage_percentage_warn_threshold");
+    /// Share above which writes are refused, by every node that coordinates a write for this one. From 1 to 100; -1: no limit.
+    /// Not below the threshold of the warning.
+    data_disk_usage_percentage_fail_threshold: i32 = -1,
+        cassandra Alias::Same("data_disk_usage_percentage_fail_threshold");
+    /// Size of the disk for these two shares, if it is less than what the data takes and what is free. Not more than the disk has.
+    data_disk_usage_max_disk_size_bytes: Option<u64> = None,
+        unit Bytes,
+        range Range::at_least(1),
+        cassandra Alias::Size("data_disk_usage_max_disk_size"),
+        example Some(100 << 30);
+    /// What the node does when a file of data cannot be read or written, or is damaged. The request or the compaction that meets
+    /// it fails, whatever the policy.
+    /// * `"best_effort"`: everything else goes on. A damaged range answers with an error, never with fewer rows.
+    /// * `"stop"`: after an I/O error the node serves nothing more until it is restarted; damage of a file is as for `"best_effort"`.
+    /// * `"stop_paranoid"`: so too when a file is damaged.
+    /// * `"die"`: the process ends, in both cases.
+    ///
+    /// Cassandra's `"ignore"` is refused. Cassandra's default is `"stop"`.
+    disk_failure_policy: DiskFailurePolicy = DiskFailurePolicy::BestEffort,
+        cassandra Alias::Same("disk_failure_policy");
+    /// What the node does when a write or sync of the commit log has failed. No write is accepted any more, whatever the policy.
+    /// A full disk is no such failure: the node waits for room.
+    /// * `"stop"`: a member of a cluster serves nothing more until it is restarted. A node that is alone goes on answering reads.
+    /// * `"stop_commit"`: reads are answered, also in a cluster.
+    /// * `"die"`: the process ends.
+    ///
+    /// Cassandra's `"ignore"` is refused.
+    commit_failure_policy: CommitFailurePolicy = CommitFailurePolicy::Stop,
+        cassandra Alias::Same("commit_failure_policy");
+    section "Snapshots";
+    /// Whether a snapshot of a table is taken before DROP TABLE, DROP KEYSPACE and TRUNCATE. It is named `dropped-` or `truncated-`, the time
+    /// in milliseconds and the table, and keeps the disk space of the table's files until it is removed (`helenus admin clearsnapshot`).
+    /// A table whose option `allow_auto_snapshot` is false, and an empty one, get none.
+    auto_snapshot: bool = true;
+    /// How long such a snapshot is kept, as a number with a unit: "30d", "12h", "90m", "60s". Default: until it is removed.
+    auto_snapshot_ttl: Option<Period> = None,
+        example Some(Period::from_days(30));
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.
@@ -455,13 +539,13 @@ settings! {
     drop_keyspace_enabled: bool = true;
     /// Whether statements may turn the compression of a table off.
     uncompressed_tables_enabled: bool = true;
-    /// Whether keyspaces may have SimpleStrategy.
+    /// Whether keyspaces may have `SimpleStrategy`.
     simplestrategy_enabled: bool = true;
-    /// Whether a table with TimeWindowCompactionStrategy may have a default_time_to_live of 0.
+    /// Whether a table with `TimeWindowCompactionStrategy` may have a `default_time_to_live` of 0.
     zero_ttl_on_twcs_enabled: bool = true;
     /// Whether that brings a warning where it is allowed.
     zero_ttl_on_twcs_warned: bool = true;
-    /// Properties of tables (compaction, gc_grace_seconds, ...) that bring a warning where CREATE or ALTER TABLE sets them.
+    /// Properties of tables (compaction, `gc_grace_seconds`, ...) that bring a warning where CREATE or ALTER TABLE sets them.
     table_properties_warned: Vec<String> = Vec::new();
     /// Properties of tables that are left out, with a warning.
     table_properties_ignored: Vec<String> = Vec::new();

@@ -21,8 +21,9 @@ use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
-use super::{Execution, Outcome};
+use super::{Execution, Outcome, disk_room};
 use crate::coordinator::batch_request::BatchRequest;
+use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{write_context, write_context_at};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
@@ -43,6 +44,10 @@ fn try_batch(
     check_batch(request.kind, request.plans(), false)?;
     if request.statements.is_empty() {
         return Ok(Execution::Ready(Ok(Outcome::Void)));
+    }
+    if context.node.disks.is_any_short() {
+        let partitions = request.statements.iter().flat_map(BoundStatement::partitions);
+        disk_room::check(context, partitions, request.options.consistency, warnings)?;
     }
     if request.plans().any(|plan| plan.conditions.is_some()) {
         let BatchRequest { statements, options, .. } = request;

@@ -14,6 +14,7 @@ use helenus_query::plan::restrictions::Values;
 use helenus_query::plan::term::{Bindings, Term};
 use helenus_query::run::keys::PartitionKeys;
 use helenus_query::run::modify::{ExistingRows, MutationSet, WriteContext, expand};
+use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Description, Prepared, Statement};
 
 /// A modification of its own, or one of a batch.
@@ -77,6 +78,11 @@ impl BoundStatement {
     /// The plan, with INSERT JSON expanded.
     pub fn plan(&self) -> &ModifyPlan {
         self.expanded.as_deref().unwrap_or_else(|| self.modification.plan())
+    }
+
+    /// The partitions that the statement changes, with their table.
+    pub fn partitions(&self) -> impl Iterator<Item = (&Table, i64)> {
+        self.keys.iter().map(|key| (&*self.plan().table, key.token))
     }
 
     /// Refuses a partition key that another node would not compute again from the text and the values.

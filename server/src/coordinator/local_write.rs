@@ -1,8 +1,8 @@
 //! Writes on the shards of this node.
 
-use helenus_engine::Mutation;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::whole_seconds;
+use helenus_engine::{EngineError, Mutation};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 
@@ -38,23 +38,31 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     Ok(position)
 }
 
-/// In one turn: reads the rows that the statements need in the selected partitions, and applies their changes if
-/// `check` permits it.
-pub fn apply_statements(
+/// In one turn: reads the rows that the statements need in the partitions of `token`, and applies their changes if `check`
+/// permits it.
+pub async fn apply_statements<E>(
     context: &ShardContext,
     statements: &[BoundStatement],
     options: &RequestOptions,
-    is_selected: Box<dyn Fn(i64) -> bool>,
-    check: impl FnOnce(&[PartitionMutation]) -> Result<()>,
-) -> Result<(Vec<PartitionMutation>, Option<LogPosition>)> {
-    let write = write_context(context, options);
-    let rows = ShardRows { context, now_seconds: write.now_seconds };
-    let mut set = MutationSet::limited_to(is_selected);
-    for statement in statements {
-        statement.add_to(&mut set, &write, Some(&rows))?;
-    }
-    let changes = set.finish(&write, Some(&rows))?;
-    check(&changes)?;
+    token: i64,
+    check: impl Fn(&[PartitionMutation]) -> Result<(), E>,
+) -> Result<(Vec<PartitionMutation>, Option<LogPosition>), E>
+where
+    E: From<RequestError> + From<EngineError>,
+{
+    let changes_in_turn = || {
+        let write = write_context(context, options);
+        let rows = ShardRows { context, now_seconds: write.now_seconds };
+        let mut set = MutationSet::limited_to(Box::new(move |candidate| candidate == token));
+        for statement in statements {
+            statement.add_to(&mut set, &write, Some(&rows))?;
+        }
+        let changes = set.finish(&write, Some(&rows))?;
+        check(&changes)?;
+        Ok::<_, E>(changes)
+    };
+    // Nothing is awaited between the last attempt and the writes.
+    let changes = context.shard.read_cold(changes_in_turn).await?;
     let mut last = None;
     for PartitionMutation { mutation, .. } in &changes {
         last = Some(apply_here(context, mutation)?);

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use futures::future::LocalBoxFuture;
 use helenus_engine::key::{self};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
+use helenus_engine::shard::{Attempt, MissingBlocks};
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
@@ -23,6 +25,8 @@ use crate::shard::context::ShardContext;
 /// Bytes of rows that are read before other requests of the shard can run.
 const TURN_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 1 << 20;
+/// Attempts to answer in one turn before the answer is given over several.
+const COLD_ATTEMPTS_MAX: usize = 16;
 
 /// Executes a SELECT.
 pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Execution {
@@ -47,15 +51,21 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         return Execution::Pending(Box::pin(later()));
     }
     match single_owner(context, &prepared.ranges) {
-        Some(owner) if owner == context.index => match select_in_turn(context, request, &prepared) {
-            Ok(Some(page)) => Execution::Ready(Ok(Outcome::Rows(page))),
-            Ok(None) => Execution::Pending(Box::pin(later())),
-            Err(error) => Execution::Ready(Err(error)),
-        },
+        Some(owner) if owner == context.index => {
+            match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
+                Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
+                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later())),
+                Ok(Attempt::Missing(missing)) => {
+                    let cold = select_cold(context.clone(), request.to_owned(), Some(missing));
+                    Execution::Pending(Box::pin(cold))
+                }
+                Err(error) => Execution::Ready(Err(error)),
+            }
+        }
         Some(owner) => {
             let (context, request) = (context.clone(), request.to_owned());
             Execution::Pending(Box::pin(async move {
-                context.run_on(owner, move |context| Box::pin(select_later(context, request))).await?
+                context.run_on(owner, move |context| Box::pin(select_cold(context, request, None))).await?
             }))
         }
         None => Execution::Pending(Box::pin(later())),
@@ -107,13 +117,45 @@ fn select_in_turn(
         return run.page(false).map(Some);
     }
     for range in &prepared.ranges {
-        match read_local(context, request.plan(), &mut run, range, prepared.now_seconds)? {
+        match read_local(context, request.plan(), &mut run, range, prepared.now_seconds, |_| {})? {
             RangeEnd::Complete => {}
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::BudgetSpent(_) => return Ok(None),
         }
     }
     run.finish().map(Some)
+}
+
+/// Answers in one turn, after the blocks that it needs were fetched. `missing`: those that an attempt has missed. What is too much work
+/// for one turn, or for the memory that holds its blocks, is answered over several turns.
+async fn select_cold(
+    context: Rc<ShardContext>,
+    request: OwnedRequest<SelectPlan>,
+    missing: Option<MissingBlocks>,
+) -> Result<Outcome> {
+    {
+        let values = request.values.borrow();
+        let request = request.with(&values);
+        let mut cold = context.shard.cold_read();
+        let mut missing = missing;
+        for _ in 0..COLD_ATTEMPTS_MAX {
+            if let Some(missing) = missing.take() {
+                cold.fetch(missing).await?;
+            }
+            let prepared = PreparedRead::new(&context, &request)?;
+            let consistency = request.options.consistency;
+            // A member may have joined the single node meanwhile.
+            if replicated_read::is_needed(&context, request.plan(), consistency, &prepared.ranges) {
+                break;
+            }
+            match context.shard.attempt(|| select_in_turn(&context, &request, &prepared))? {
+                Attempt::Done(Some(page)) => return Ok(Outcome::Rows(page)),
+                Attempt::Done(None) => break,
+                Attempt::Missing(blocks) => missing = Some(blocks),
+            }
+        }
+    }
+    select_later(context, request).await
 }
 
 /// Answers over several turns, from all shards that own a part of the ranges.
@@ -143,7 +185,7 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPla
                 None if context.node.shard_count() > 1 => {
                     read_spread(&context, plan, &mut run, range, now_seconds).await?
                 }
-                _ => read_local(&context, plan, &mut run, &range, now_seconds)?,
+                _ => read_local_cold(&context, plan, &mut run, range, now_seconds).await?,
             };
             match end {
                 RangeEnd::Complete => {}
@@ -170,12 +212,63 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPla
     Ok(Outcome::Rows(run.finish()?))
 }
 
+/// Reads a range of this shard. Where blocks must come from the disk, the run goes on behind the rows that it has consumed when they are
+/// there.
+async fn read_local_cold(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    mut range: KeyRange,
+    now_seconds: u32,
+) -> Result<RangeEnd> {
+    let mut cold = context.shard.cold_read();
+    loop {
+        let mut rest = range.clone();
+        let attempt = context.shard.attempt(|| {
+            let reversed = range.reversed;
+            read_local(context, plan, run, &range, now_seconds, |passed| {
+                let bound = if reversed { &mut rest.end } else { &mut rest.start };
+                bound.clear();
+                match passed {
+                    Passed::Row(key) => {
+                        bound.extend_from_slice(key);
+                        // Behind the row, in the direction of the read.
+                        bound.extend_from_slice(if reversed { &[] } else { &[0] });
+                    }
+                    Passed::Partition(prefix) => {
+                        bound.extend_from_slice(prefix);
+                        bound.extend_from_slice(if reversed { &[] } else { key::PARTITION_END });
+                    }
+                }
+            })
+        });
+        match attempt? {
+            Attempt::Done(end) => return Ok(end),
+            Attempt::Missing(missing) => cold.fetch(missing).await?,
+        }
+        range = rest;
+        if range.start >= range.end {
+            return Ok(RangeEnd::Complete);
+        }
+    }
+}
+
+/// What the run has consumed last.
+enum Passed<'a> {
+    /// The row with this full key.
+    Row(&'a [u8]),
+    /// The partition with this prefix.
+    Partition(&'a [u8]),
+}
+
+/// Reads a range of this shard and reports to `note` what the run has consumed.
 fn read_local(
     context: &ShardContext,
     plan: &SelectPlan,
     run: &mut SelectRun<'_>,
     range: &KeyRange,
     now_seconds: u32,
+    mut note: impl FnMut(Passed<'_>),
 ) -> Result<RangeEnd> {
     let table = plan.table.engine_id();
     if key::is_one_key(&range.start, &range.end) {
@@ -200,7 +293,17 @@ fn read_local(
     };
     loop {
         let flow = match scan.next()? {
-            Step::Row(view) => run.row(&source_row(&view))?,
+            Step::Row(view) => {
+                let flow = run.row(&source_row(&view))?;
+                note(match flow {
+                    Flow::SkipPartition => match prefix(view.key) {
+                        Some(prefix) => Passed::Partition(prefix),
+                        None => Passed::Row(view.key),
+                    },
+                    _ => Passed::Row(view.key),
+                });
+                flow
+            }
             Step::Exhausted => {
                 return Ok(match scan.resume_bound()? {
                     None => RangeEnd::Complete,
@@ -218,6 +321,11 @@ fn read_local(
             None => {}
         }
     }
+}
+
+/// The partition prefix of a full key.
+fn prefix(key: &[u8]) -> Option<&[u8]> {
+    key::prefix_length(key).and_then(|length| key.get(..length))
 }
 
 fn source_row<'a>(view: &RowView<'a>) -> SourceRow<'a> {
@@ -255,9 +363,12 @@ fn block_request(
 
 async fn fetch(context: &Rc<ShardContext>, shard: usize, request: RowBatchRequest) -> Result<RowBatch> {
     if shard == context.index {
-        return read_row_batch(context, &request);
+        return read_row_batch(context, &request).await;
     }
-    context.run_on(shard, move |context| Box::pin(async move { read_row_batch(&context, &request) })).await?
+    let read = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
+        Box::pin(async move { read_row_batch(&context, &request).await })
+    };
+    context.run_on(shard, read).await?
 }
 
 async fn read_remote(
@@ -330,7 +441,7 @@ async fn read_spread(
             return Ok(end);
         }
         if flow == Flow::SkipPartition {
-            skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length)).map(<[u8]>::to_vec);
+            skip = prefix(&row.key).map(<[u8]>::to_vec);
         }
     }
 }

@@ -32,6 +32,7 @@ use helenus_ring::HostId;
 use self::message::{ReplicaRequest, ReplicaResponse};
 use super::paxos;
 use crate::coordinator::batch_log;
+use crate::coordinator::disk_warnings::DiskWarnings;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
@@ -49,6 +50,7 @@ pub struct ReplicationState {
     pub read_latencies: latency::ReadLatencies,
     /// Batches in this shard's log, by position, with the monotonic time at which they arrived.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
+    pub disk_warnings: DiskWarnings,
 }
 
 /// A guard held by every operation that this shard coordinates, while the operation may still store hints or batches

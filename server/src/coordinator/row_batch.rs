@@ -53,7 +53,11 @@ impl BatchRow {
 }
 
 /// Reads a batch of rows from the shard of this thread.
-pub fn read_row_batch(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
+pub async fn read_row_batch(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
+    context.shard.read_cold(|| read_in_turn(context, request)).await
+}
+
+fn read_in_turn(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
     let mut scan = context.shard.scan(&ScanRequest {
         table: request.table,
         start: &request.start,

@@ -126,8 +126,11 @@ impl RowRead<'_> {
             (self.table.clone(), self.partition.clone(), self.position.clone());
         let now_seconds = self.now_seconds;
         let read = move |context: Rc<ShardContext>| {
-            let row = ShardRows { context: &context, now_seconds }.row(&table, &partition, &position);
-            Box::pin(std::future::ready(row)) as futures::future::LocalBoxFuture<'static, _>
+            let row = async move {
+                let rows = ShardRows { context: &context, now_seconds };
+                context.shard.read_cold(|| rows.row(&table, &partition, &position)).await
+            };
+            Box::pin(row) as futures::future::LocalBoxFuture<'static, _>
         };
         context.run_on(context.node.shard_of(self.partition.token), read).await?
     }

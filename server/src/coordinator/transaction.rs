@@ -86,12 +86,25 @@ fn only_partition(transaction: &Transaction) -> Result<Option<(&Arc<Table>, &Par
 
 /// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
 async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
-    context.shard.admit().await?;
-    // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
-    if let Some(table) = replicated_table(&context, &transaction) {
-        return decide_by_agreement(&context, &transaction, table).await;
+    if replicated_table(&context, &transaction).is_none() {
+        context.shard.admit().await?;
     }
-    let outcome = decide_in_turn(&context, &transaction)?;
+    let evaluate_in_turn = || {
+        // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
+        match replicated_table(&context, &transaction) {
+            Some(table) => Ok(Err(table)),
+            None => evaluate_here(&context, &transaction).map(Ok),
+        }
+    };
+    let evaluation = match context.shard.read_cold(evaluate_in_turn).await? {
+        Ok(evaluation) => evaluation,
+        Err(table) => return decide_by_agreement(&context, &transaction, table).await,
+    };
+    // Nothing was awaited since the evaluation.
+    for PartitionMutation { mutation, .. } in evaluation.changes {
+        apply_here(&context, &mutation)?;
+    }
+    let outcome = evaluation.outcome;
     if let Some(position) = context.last_append() {
         context.shard.durable(position).await?;
     }
@@ -188,13 +201,22 @@ async fn decide_by_agreement(
         // held.
         Ok(Agreement::Agreed { commit: agreed, contentions }) => {
             let committed = commit(context, &operation, agreed, options.consistency, contentions).await;
-            committed.map(|()| applied_outcome.unwrap_or(Outcome::Void))
+            committed.and_then(|()| {
+                applied_outcome.ok_or_else(|| broken("a transaction that was agreed on was proposed"))
+            })
         }
     };
     if let Some(lease) = lease {
         lease.give_back(context);
     }
     outcome
+}
+
+/// The error of a statement about the state of a transaction that only a defect can break.
+#[cold]
+fn broken(statement: &str) -> RequestError {
+    debug_assert!(false, "{statement}");
+    RequestError::Server(format!("broken invariant: {statement}"))
 }
 
 /// A half-open range of positions within a partition.
@@ -235,14 +257,11 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
     Ok((partition.clone(), ranges, rows_max))
 }
 
-fn decide_in_turn(context: &ShardContext, transaction: &Transaction) -> Result<Outcome> {
+/// Evaluates a transaction on the rows of this shard.
+fn evaluate_here(context: &ShardContext, transaction: &Transaction) -> Result<Evaluation> {
     let write = write_context(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
     let rows = ShardRows { context, now_seconds: write.now_seconds };
-    let evaluation = evaluate(transaction, &write, &rows)?;
-    for PartitionMutation { mutation, .. } in evaluation.changes {
-        apply_here(context, &mutation)?;
-    }
-    Ok(evaluation.outcome)
+    evaluate(transaction, &write, &rows)
 }
 
 /// The result of a transaction on given rows.
@@ -291,7 +310,9 @@ struct AgreedRows {
 impl AgreedRows {
     fn merge(reads: &[ReadAnswer], now_seconds: u32) -> Result<Self> {
         let mut rows = BTreeMap::new();
-        let count = reads.iter().map(Vec::len).min().unwrap_or(0);
+        let Some(count) = reads.iter().map(Vec::len).min() else {
+            return Err(broken("a transaction decides on what at least one replica has read"));
+        };
         for range in 0..count {
             let merged = merge_range(reads, range, false, now_seconds)?;
             for row in merged.rows.iter() {

@@ -47,7 +47,8 @@ pub fn at_hand(context: &ShardContext) -> NodeState {
         })
         .collect();
     NodeState {
-        tokens: own.map(|member| member.tokens.clone()).unwrap_or_default(),
+        // A node that was removed owns none.
+        tokens: own.map_or_else(Vec::new, |member| member.tokens.clone()),
         is_joining: own.is_some_and(|member| matches!(member.state, MemberState::Joining(_))),
         peers,
         ..NodeState::default()
@@ -105,11 +106,11 @@ async fn estimates(context: &Rc<ShardContext>) -> Result<BTreeMap<Uuid, Vec<Size
         }
     }
     let own = context.node.host_id;
-    let data_center = view.topology.member(&own).map(|member| member.data_center.clone()).unwrap_or_default();
+    let data_center = &context.node.config.data_center;
     Ok(placed_tables(&catalog, &view)
         .filter_map(|(table, placement)| {
             let size = sizes.get(&table.id)?;
-            Some((table.id, estimates_of(size, placement, &own, &data_center)))
+            Some((table.id, estimates_of(size, placement, &own, data_center)))
         })
         .collect())
 }

@@ -15,14 +15,23 @@ use helenus_query::schema::catalog::Table;
 use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
-use super::{Execution, Outcome, OwnedRequest, Request, replica};
+use super::{Execution, Outcome, OwnedRequest, Request, disk_room, replica};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
 
-/// Executes a modification without conditions.
-pub fn modify(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>) -> Execution {
+/// Executes a modification without conditions. Warnings for the client are added to `warnings`.
+pub fn modify(
+    context: &Rc<ShardContext>,
+    request: &Request<'_, ModifyPlan>,
+    warnings: &mut Vec<String>,
+) -> Execution {
+    if context.node.disks.is_any_short()
+        && let Err(error) = check_disks(context, request, warnings)
+    {
+        return Execution::Ready(Err(error));
+    }
     let (plan, consistency) = (request.plan(), request.options.consistency);
     if plan.is_counter() || plan.needs_read() {
         if plan.is_counter() && consistency == Consistency::Any {
@@ -34,6 +43,18 @@ pub fn modify(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>) -> 
         Err(error) => Execution::Ready(Err(error)),
         Ok(mutations) => apply(context, mutations, consistency, WriteType::Simple),
     }
+}
+
+/// Refuses a modification if the disks of its replicas have no room for it.
+#[cold]
+fn check_disks(
+    context: &ShardContext,
+    request: &Request<'_, ModifyPlan>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let (_, keys) = expand(request.plan(), &request.bindings())?;
+    let partitions = keys.iter().map(|key| (&*request.plan().table, key.token));
+    disk_room::check(context, partitions, request.options.consistency, warnings)
 }
 
 /// The mutations of a modification that reads nothing.

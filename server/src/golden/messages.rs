@@ -196,6 +196,14 @@ pub fn requests() -> Vec<Sample> {
         cluster("newest version", ClusterRequest::NewestVersion),
         cluster("gossip", ClusterRequest::Gossip { bytes: vec![1, 2, 3] }),
         cluster("facts", ClusterRequest::Status(facts(ServingState::Serving))),
+        cluster(
+            "disk",
+            ClusterRequest::Disk(DiskAnnouncement {
+                generation: 1_700_000_000_000_000,
+                sequence: 3,
+                status: DiskStatus { usage: DiskUsage::Stuffed, is_reserve_reached: true },
+            }),
+        ),
         cluster("you were removed", ClusterRequest::YouWereRemoved),
         cluster("agreed", agreed),
         stream("fetch first", fetch(None)),

@@ -14,13 +14,15 @@ fn run(work: impl Future<Output = ()>) {
 }
 
 async fn open(disk: &SimulatedDisk) -> (Rc<Shard>, Rc<dyn Clock>) {
+    let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(1_700_000_000_000_000));
     let mut options = ShardOptions::new(SHARD);
     options.commit_log =
         CommitLogOptions { sync: SyncMode::Group, segment_bytes: 64 << 10, ..CommitLogOptions::default() };
     let background = Rc::new(InlineBackground::new(disk.clone(), clock.clone()));
-    let shard = Shard::open(Environment { disk, background, clock: clock.clone() }, options).await.unwrap();
+    let environment = Environment { disk, background, clock: clock.clone(), random };
+    let shard = Shard::open(environment, options).await.unwrap();
     let tables = [
         (log_store::TABLE.0, helenus_engine::TableOptions::default()),
         (paxos_store::TABLE, paxos_store::table_options()),

@@ -4,6 +4,9 @@
 //! tasks of one thread. Steps, in this order: [`assemble`]; for each shard [`open_shard`], and then [`serve`] its
 //! queue; when all are served, [`begin`] on each in turn; only then are clients accepted.
 //!
+//! Invariant: a start drops no table. Engine tables that the catalog does not name stay: the metadata log may name them
+//! when it is replayed, and tables that it has dropped are removed by [`crate::cluster::drops`].
+//!
 //! [`serve`]: super::serve::serve
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +17,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::error::EngineError;
+use helenus_engine::io::{DiskReserve, ReserveSize};
+use helenus_engine::shard::{Quarantine, TableOptions};
 use helenus_engine::{Shard, ShardOptions, TableId};
 use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_query::error::{RequestError, Result};
@@ -29,7 +35,7 @@ use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, watch};
 use uuid::Uuid;
 
-use super::identity::Identity;
+use super::identity::{Identity, shard_directory};
 use super::layers;
 use crate::cluster;
 use crate::cluster::raft::log_store;
@@ -41,13 +47,17 @@ use crate::coordinator::{batch_log, paxos};
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
+use crate::shard::disk_status::DiskTable;
 use crate::shard::engine_options::engine_tables;
 use crate::shard::metrics::ShardMetrics;
+use crate::shard::snapshots::{self, LastSnapshot};
 use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
+/// The directory of the data directory to which files are moved that nothing knows.
+const QUARANTINE: &str = "quarantine";
 /// Unwritten bytes in a commit log above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 
@@ -89,14 +99,16 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     if departure::was_removed(&files).await? {
         return Err(removed);
     }
-    let contents = match files.load(CATALOG_FILE).await? {
+    let stored = files.load(CATALOG_FILE).await?;
+    let has_catalog = stored.is_some();
+    let contents = match stored {
         None => Contents::Catalog(initial_catalog(catalog_version)),
         Some(bytes) => decode_file(&bytes).map_err(|error| StartError::Damaged {
             path: files.path(CATALOG_FILE),
             message: error.to_string(),
         })?,
     };
-    let is_member = matches!(contents, Contents::State(_));
+    let is_member = matches!(contents, Contents::State(..));
     let identity = identity.of_cluster(&files, &config.cluster_name, is_member).await?;
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
@@ -105,7 +117,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             let cluster = alone(&information, &addresses, &identity, &catalog);
             (Arc::new(catalog), cluster)
         }
-        Contents::State(Stored { state, .. }) => {
+        Contents::State(Stored { state, .. }, _) => {
             if state.topology.removed.contains(&identity.host_id) {
                 return Err(removed);
             }
@@ -121,6 +133,12 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             (state.catalog, cluster)
         }
     };
+    if let Some(max) = config.data_disk_usage_max_disk_size_bytes {
+        let room = files.room().await?;
+        if max > room.total_bytes {
+            return Err(StartError::DiskSize { configured: max, present: room.total_bytes });
+        }
+    }
     let shared = Arc::new(NodeShared {
         guardrails: config.guardrails()?,
         host_id: identity.host_id,
@@ -136,7 +154,13 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         layers: layers::of_node(),
         applied: watch::channel(cluster.topology.version).0,
         files,
+        has_catalog,
+        private_tables: private_tables().into_iter().map(|(id, _)| id).chain([log_store::TABLE.0]).collect(),
+        last_snapshot: LastSnapshot::default(),
         connections: AtomicUsize::new(0),
+        disks: DiskTable::default(),
+        reserve: DiskReserve::new(reserve_size(&config, identity.shards as u64)),
+        fatal: watch::channel(None).0,
         config,
     });
     let catalog = CatalogView::new(1, catalog);
@@ -163,6 +187,16 @@ fn check_place(
     Ok(())
 }
 
+/// The tables in which every shard keeps rows of its own. The first shard has the metadata log as well.
+fn private_tables() -> Vec<(TableId, TableOptions)> {
+    vec![
+        (batch_log::store::TABLE.0, batch_log::store::table_options()),
+        (hints::TABLE.0, hints::table_options()),
+        (progress::TABLE.0, progress::table_options()),
+        (paxos::store::TABLE, paxos::store::table_options()),
+    ]
+}
+
 /// Opens a shard: recovery, and the tables of the catalog.
 pub async fn open_shard(
     index: usize,
@@ -173,25 +207,40 @@ pub async fn open_shard(
 ) -> Result<Rc<ShardContext>, StartError> {
     let failed =
         |error: &dyn std::fmt::Display| StartError::Shard { shard: index, message: error.to_string() };
-    let options = shard_options(&shared.config, index, shared.shard_count() as u64);
-    let shard = Shard::open(parts.environment.clone(), options).await.map_err(|error| failed(&error))?;
+    let options = shard_options(&shared, index);
+    let opened = Shard::open_existing(parts.environment.clone(), options).await;
+    let shard = opened.map_err(|error| failed(&error))?;
     let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
-    tables.push((batch_log::store::TABLE.0, batch_log::store::table_options()));
-    tables.push((hints::TABLE.0, hints::table_options()));
-    tables.push((progress::TABLE.0, helenus_engine::TableOptions::default()));
-    tables.push((paxos::store::TABLE, paxos::store::table_options()));
+    tables.extend(private_tables());
     if index == 0 {
-        tables.push((log_store::TABLE.0, helenus_engine::TableOptions::default()));
+        tables.push((log_store::TABLE.0, log_store::table_options()));
     }
-    let known: BTreeSet<TableId> = tables.iter().map(|(id, _)| *id).collect();
+    if !shared.has_catalog {
+        check_no_rows(&shard, index, &tables, &shared.files)?;
+    }
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
-    for id in shard.table_ids() {
-        if !known.contains(&id) {
-            tracing::info!(shard = index, table = %id, "removing a table that the catalog does not name");
-            shard.drop_table(id).await.map_err(|error| failed(&error))?;
+    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster, layers::of_shard())))
+}
+
+/// Checks that a node without a catalog has rows in no table but those that every node has. Tables of users exist before the first
+/// catalog is stored, but they are empty then.
+fn check_no_rows(
+    shard: &Shard,
+    index: usize,
+    own: &[(TableId, TableOptions)],
+    files: &NodeFiles,
+) -> Result<(), StartError> {
+    let is_own = |id: &TableId| own.iter().any(|(known, _)| known == id);
+    for id in shard.table_ids().into_iter().filter(|id| !is_own(id)) {
+        let failed = |error: EngineError| StartError::Shard { shard: index, message: error.to_string() };
+        if shard.statistics(id).map_err(failed)?.row_versions > 0 {
+            return Err(StartError::MissingCatalog {
+                catalog: files.path(CATALOG_FILE),
+                found: format!("shard {index} has rows of table {id}"),
+            });
         }
     }
-    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster, layers::of_shard())))
+    Ok(())
 }
 
 /// Starts the work of a shard when all shards are served, before clients are accepted.
@@ -212,7 +261,11 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         tracing::info!(shard = context.index, count = replayed, "batches replayed");
     }
     replica::start(context).await?;
+    snapshots::start(context);
     cluster::failure::watch(context);
+    if context.index == 0 {
+        cluster::disk_watch::watch(context);
+    }
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has the data to answer them.
         membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
@@ -220,8 +273,22 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     Ok(())
 }
 
-fn shard_options(config: &Config, index: usize, shard_count: u64) -> ShardOptions {
-    let mut options = ShardOptions::new(config.data_dir.join(format!("shard-{index}")));
+/// The reserve: what is in memory fits into files, and each commit log gets another segment.
+fn reserve_size(config: &Config, shard_count: u64) -> ReserveSize {
+    let derived = config.memtable_bytes.saturating_add(shard_count * config.commit_log_segment_bytes);
+    config.disk_reserve_bytes.map_or(ReserveSize::AtMostATenth(derived), ReserveSize::Bytes)
+}
+
+fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
+    let (config, files, shard_count) = (&shared.config, &shared.files, shared.shard_count() as u64);
+    let mut options = ShardOptions::new(shard_directory(files, index));
+    options.table_directories =
+        config.data_dirs.iter().map(|directory| directory.join(format!("shard-{index}"))).collect();
+    options.commit_log_directory =
+        config.commit_log_dir.as_ref().map(|directory| directory.join(format!("shard-{index}")));
+    options.reserve = Arc::clone(&shared.reserve);
+    options.quarantine =
+        Quarantine { directory: files.path(QUARANTINE), base: files.directory().to_path_buf() };
     options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;
     options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;

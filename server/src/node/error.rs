@@ -9,6 +9,7 @@ use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
 use crate::config::ConfigError;
+use crate::files::node_files::FileError;
 
 /// The reason why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,27 @@ pub enum StartError {
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Disk(#[from] DiskError),
+    #[error(transparent)]
+    NodeFile(#[from] FileError),
+    #[error(
+        "{path} and its copy are missing, but {found} is there: this is no new data directory, and it was not changed. Restore either from a \
+         backup"
+    )]
+    MissingIdentity { path: PathBuf, found: PathBuf },
+    #[error(
+        "{manifest} and its copy are missing, and node.json counts this shard: the node does not start with less than it left, and changed \
+         nothing. Restore the shard's directory from a backup; if this node has never served, erase the data directory"
+    )]
+    MissingShard { manifest: PathBuf },
+    #[error(
+        "node.json counts {shards} shards, but {path} holds the data of another one: restore the right node.json"
+    )]
+    SuperfluousShard { path: PathBuf, shards: usize },
+    #[error(
+        "{catalog} and its copy are missing, but {found}: the node does not start with less than it left, and changed nothing. Restore \
+         either from a backup"
+    )]
+    MissingCatalog { catalog: PathBuf, found: String },
     #[error("{path}: {message}")]
     Damaged { path: PathBuf, message: String },
     #[error("cannot listen on {address}: {source}")]
@@ -48,6 +70,10 @@ pub enum StartError {
     DataCenterOrRack { stored: String, configured: String },
     #[error("this node is one of {members} members of a cluster and needs the setting 'internode'")]
     NoInternode { members: usize },
+    #[error(
+        "setting 'data_disk_usage_max_disk_size_bytes': {configured} bytes are more than the disk has, which is {present}"
+    )]
+    DiskSize { configured: u64, present: u64 },
     #[error("the start was interrupted")]
     Interrupted,
     #[error("the start was interrupted, and the node did not stop cleanly: {0}")]

@@ -3,7 +3,10 @@
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
-use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TableReport};
+use super::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TableReport,
+    UnknownTableReport,
+};
 use crate::streaming::progress::StreamingReport;
 
 /// The reason why an administrative operation was not carried out.
@@ -23,8 +26,8 @@ pub enum AdminError {
 /// A future is dropped when its client disconnects or the server stops. Work that has begun may continue by itself,
 /// but must not be left half done.
 pub trait Admin: Send + Sync {
-    /// Whether the node serves requests. The error is the reason why not.
-    fn health(&self) -> Result<(), String>;
+    /// Whether the node serves requests: what an operator should know although it does, or the reason why it does not.
+    fn health(&self) -> Result<Option<String>, String>;
 
     /// All metrics in the text format of Prometheus: see `prometheus::render`.
     fn metrics_text(&self) -> BoxFuture<'_, String>;
@@ -77,6 +80,12 @@ pub trait Admin: Send + Sync {
         &self,
         keyspace: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableReport>, AdminError>>;
+
+    /// One report for each snapshot of a table, ordered by name and table.
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>>;
+
+    /// One report for each table that the schema does not name, ordered by id.
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>>;
 
     /// All members; `owns` is for the keyspace, if one is named.
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>>;

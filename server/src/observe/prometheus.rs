@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
+use helenus_engine::shard::CompactionStatistics;
 use helenus_internode::metrics::Counter;
 
 use super::reports::TableReport;
@@ -19,13 +20,62 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct EngineGauges {
     pub memtable_bytes: u64,
     pub commit_log_bytes: u64,
+    /// Shards whose commit log waits for room on the disk.
+    pub commit_logs_without_room: u64,
+    /// `None` before the disk was looked at.
+    pub disk: Option<DiskGauges>,
+    /// Writes that shards refused because the disk was full.
+    pub refused_writes: u64,
+    /// Counts since the start.
+    pub compactions: CompactionStatistics,
+    /// Tables that the schema does not name.
+    pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
 }
+
+/// The disk of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskGauges {
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    pub reserve_bytes: u64,
+    pub is_reserve_reached: bool,
+}
+
+/// A family of numbers of compactions: its name, its type, its help text, and its value.
+type CompactionFamily = (&'static str, &'static str, fn(&CompactionStatistics) -> f64);
+
+const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
+    ("helenus_compactions_total", "Compactions that have merged or rewritten files.", |counts| {
+        counts.merges as f64
+    }),
+    ("helenus_compactions_failed_total", "Compactions that have failed.", |counts| counts.failed as f64),
+    ("helenus_compaction_input_bytes_total", "Bytes of files that were merged.", |counts| {
+        counts.input_bytes as f64
+    }),
+    ("helenus_compaction_output_bytes_total", "Bytes of the files that took their place.", |counts| {
+        counts.output_bytes as f64
+    }),
+    ("helenus_compaction_seconds_total", "Time of compactions.", |counts| counts.duration.as_secs_f64()),
+    (
+        "helenus_compaction_verification_seconds_total",
+        "The part of that time in which outputs were read back.",
+        |counts| counts.verification.as_secs_f64(),
+    ),
+    (
+        "helenus_expired_files_total",
+        "Files removed unread because everything in them had expired.",
+        |counts| counts.dropped_files as f64,
+    ),
+    ("helenus_moved_files_total", "Files that went to another level as they were.", |counts| {
+        counts.moved_files as f64
+    }),
+];
 
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 13] = [
+const COUNTERS: [CounterFamily; 15] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -61,6 +111,14 @@ const COUNTERS: [CounterFamily; 13] = [
     ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
         &shard.guardrail_failures
     }),
+    (
+        "helenus_auto_snapshots_total",
+        "Snapshots that were taken before a table was dropped or truncated.",
+        |shard| &shard.auto_snapshots,
+    ),
+    ("helenus_snapshots_expired_total", "Snapshots that were removed because they had expired.", |shard| {
+        &shard.snapshots_expired
+    }),
 ];
 
 /// Counters of the whole node.
@@ -94,7 +152,7 @@ const INTERNODE_COUNTERS: [CounterFamily; 8] = [
 /// A family of gauges: its name, its help text, and its value in the report of a table.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
-const TABLE_GAUGES: [TableFamily; 6] = [
+const TABLE_GAUGES: [TableFamily; 8] = [
     ("helenus_table_files", "Files of the table.", |table| table.file_count),
     ("helenus_table_disk_bytes", "Bytes of the table on disk.", |table| table.disk_bytes),
     ("helenus_table_memtable_bytes", "Bytes of the table in memory.", |table| table.memtable_bytes),
@@ -105,6 +163,16 @@ const TABLE_GAUGES: [TableFamily; 6] = [
         table.partition_versions
     }),
     ("helenus_table_tombstones", "Tombstones in memory and files.", |table| table.tombstones),
+    (
+        "helenus_table_pending_compactions",
+        "Shards on which a compaction of the table is due, or waits after a failure.",
+        |table| table.pending_compactions,
+    ),
+    (
+        "helenus_table_failed_compactions",
+        "Compactions of the table that have failed and will be tried again.",
+        |table| table.failed_compactions.len() as u64,
+    ),
 ];
 
 /// Renders all metrics of a node; the index of a shard in the list is its label.
@@ -145,6 +213,43 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    text.family(
+        "helenus_commit_logs_without_room",
+        "gauge",
+        "Shards whose commit log waits for room on the disk.",
+    );
+    text.sample("helenus_commit_logs_without_room", &[], engine.commit_logs_without_room);
+    text.family(
+        "helenus_writes_refused_for_room_total",
+        "counter",
+        "Writes that were refused because the disk of this node or of replicas was full.",
+    );
+    let coordinated: u64 = shards.iter().map(|shard| shard.writes_refused_for_room.get()).sum();
+    text.sample("helenus_writes_refused_for_room_total", &[], coordinated + engine.refused_writes);
+    if let Some(disk) = &engine.disk {
+        text.family(
+            "helenus_disk_free_bytes",
+            "gauge",
+            "Bytes that are free on the disk of the data directory.",
+        );
+        text.sample("helenus_disk_free_bytes", &[], disk.free_bytes);
+        text.family("helenus_disk_total_bytes", "gauge", "Size of the disk of the data directory.");
+        text.sample("helenus_disk_total_bytes", &[], disk.total_bytes);
+        text.family("helenus_disk_reserve_bytes", "gauge", "Bytes below which writes are refused.");
+        text.sample("helenus_disk_reserve_bytes", &[], disk.reserve_bytes);
+        text.family(
+            "helenus_disk_reserve_reached",
+            "gauge",
+            "1 while writes are refused because less is free.",
+        );
+        text.sample("helenus_disk_reserve_reached", &[], u8::from(disk.is_reserve_reached));
+    }
+    for (name, help, counter) in COMPACTION_COUNTERS {
+        text.family(name, "counter", help);
+        text.sample(name, &[], counter(&engine.compactions));
+    }
+    text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
+    text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {
         text.family(name, "gauge", help);
         for table in &engine.tables {
@@ -195,6 +300,8 @@ fn escape(label_value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn two_shards() -> Vec<Arc<ShardMetrics>> {
@@ -251,10 +358,30 @@ mod tests {
             disk_bytes: 4096,
             ..TableReport::default()
         };
-        let engine = EngineGauges { memtable_bytes: 5, commit_log_bytes: 6, tables: vec![table] };
+        let compactions = CompactionStatistics {
+            failed: 3,
+            duration: Duration::from_millis(1500),
+            ..CompactionStatistics::default()
+        };
+        let disk = DiskGauges { free_bytes: 7, total_bytes: 8, reserve_bytes: 9, is_reserve_reached: true };
+        let engine = EngineGauges {
+            memtable_bytes: 5,
+            commit_log_bytes: 6,
+            commit_logs_without_room: 2,
+            disk: Some(disk),
+            refused_writes: 11,
+            compactions,
+            unknown_tables: 1,
+            tables: vec![table],
+        };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
+        assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
+        assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
+        assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
+        assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

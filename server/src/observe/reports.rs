@@ -18,6 +18,47 @@ pub struct TableReport {
     /// Partitions in all memtables and files; a partition in several of them counts in each.
     pub partition_versions: u64,
     pub tombstones: u64,
+    /// Shards on which a compaction of the table is due, or waits after a failure.
+    #[serde(default)]
+    pub pending_compactions: u64,
+    /// Compactions that have failed and will be tried again.
+    #[serde(default)]
+    pub failed_compactions: Vec<FailedCompaction>,
+}
+
+/// A compaction that has failed and will be tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCompaction {
+    pub shard: usize,
+    /// The file that causes it. It is left alone until then; `None`: the compactions of the whole table wait.
+    pub file: Option<String>,
+    pub reason: String,
+    pub attempts: u32,
+    pub retry_in_seconds: u64,
+}
+
+/// A table that the schema does not name, summed over the shards of a node. It is kept and not served.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownTableReport {
+    /// As the names of its directories: 32 hexadecimal digits.
+    pub id: String,
+    pub file_count: u64,
+    pub disk_bytes: u64,
+    pub memtable_bytes: u64,
+    pub row_versions: u64,
+}
+
+/// A snapshot of one table, summed over the shards of a node. What is not known about an operator's snapshot is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    pub name: String,
+    pub table_id: String,
+    pub keyspace: String,
+    pub table: String,
+    pub created_at: String,
+    pub expires_at: String,
+    /// The bytes of its files. The table may still use some of them.
+    pub disk_bytes: u64,
 }
 
 /// A member as seen by the node that was asked.

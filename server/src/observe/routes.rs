@@ -43,6 +43,8 @@ enum Route {
     Compact,
     Snapshot,
     ClearSnapshot,
+    ListSnapshots,
+    UnknownTables,
     Drain,
     Decommission,
     RemoveNode,
@@ -65,6 +67,8 @@ impl Route {
             "/admin/compact" => Self::Compact,
             "/admin/snapshot" => Self::Snapshot,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
+            "/admin/listsnapshots" => Self::ListSnapshots,
+            "/admin/unknowntables" => Self::UnknownTables,
             "/admin/drain" => Self::Drain,
             "/admin/netstats" => Self::Streams,
             "/admin/decommission" => Self::Decommission,
@@ -86,6 +90,8 @@ impl Route {
                 | Self::Ring
                 | Self::NodeInfo
                 | Self::DescribeCluster
+                | Self::ListSnapshots
+                | Self::UnknownTables
                 | Self::Streams
         )
     }
@@ -97,6 +103,8 @@ impl Route {
             | Self::Version
             | Self::NodeInfo
             | Self::DescribeCluster
+            | Self::ListSnapshots
+            | Self::UnknownTables
             | Self::Streams
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
@@ -163,7 +171,8 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
     Ok(match route {
         Route::Metrics => text_answer(prometheus::CONTENT_TYPE, admin.metrics_text().await),
         Route::Health => match admin.health() {
-            Ok(()) => json_answer(StatusCode::OK, &json!({ "status": "up" })),
+            Ok(None) => json_answer(StatusCode::OK, &json!({ "status": "up" })),
+            Ok(Some(remark)) => json_answer(StatusCode::OK, &json!({ "status": "up", "remark": remark })),
             Err(reason) => {
                 let body = json!({ "status": "down", "reason": reason });
                 json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
@@ -196,6 +205,12 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         Route::ClearSnapshot => {
             let name = parameters.snapshot_name()?;
             operate(request.uri(), admin.clear_snapshot(name)).await?
+        }
+        Route::ListSnapshots => {
+            json_answer(StatusCode::OK, &json!({ "snapshots": admin.snapshots().await? }))
+        }
+        Route::UnknownTables => {
+            json_answer(StatusCode::OK, &json!({ "tables": admin.unknown_tables().await? }))
         }
         Route::Drain => operate(request.uri(), admin.drain()).await?,
         Route::Streams => report(&admin.streams().await?)?,

@@ -13,7 +13,10 @@ use tokio::sync::Notify;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
-use super::reports::{ClusterDescription, ClusterStatus, NodeReport, RingReport, TokenReport};
+use super::reports::{
+    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TokenReport,
+    UnknownTableReport,
+};
 use super::*;
 use crate::shard::metrics::ShardMetrics;
 use crate::streaming::progress::StreamingReport;
@@ -24,6 +27,7 @@ struct Node {
     told: Mutex<Vec<String>>,
     snapshots: Mutex<BTreeSet<String>>,
     illness: Mutex<Option<String>>,
+    remark: Mutex<Option<String>>,
     drain_begun: Notify,
     drain_may_end: Notify,
 }
@@ -43,8 +47,9 @@ impl Node {
 }
 
 impl Admin for Node {
-    fn health(&self) -> Result<(), String> {
-        self.illness.lock().unwrap().clone().map_or(Ok(()), Err)
+    fn health(&self) -> Result<Option<String>, String> {
+        let remark = self.remark.lock().unwrap().clone();
+        self.illness.lock().unwrap().clone().map_or(Ok(remark), Err)
     }
 
     fn metrics_text(&self) -> BoxFuture<'_, String> {
@@ -111,6 +116,16 @@ impl Admin for Node {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
+        let report = SnapshotReport { name: "dropped-1-orders".to_owned(), ..SnapshotReport::default() };
+        ready(self.tell("snapshots", None, None).map(|()| vec![report])).boxed()
+    }
+
+    fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
+        let report = UnknownTableReport { disk_bytes: 77, ..UnknownTableReport::default() };
+        ready(self.tell("unknown tables", None, None).map(|()| vec![report])).boxed()
     }
 
     fn table_statistics(
@@ -219,9 +234,15 @@ async fn health_shows_why_a_node_is_down() {
     let (node, server) = start();
     let up = ask(&server, "GET", "/health").await;
     assert_eq!((up.status, up.json()), (200, json!({ "status": "up" })));
-    *node.illness.lock().unwrap() = Some("the disk is full".to_owned());
+    *node.remark.lock().unwrap() = Some("the disk is full".to_owned());
+    let full = ask(&server, "GET", "/health").await;
+    assert_eq!((full.status, full.json()), (200, json!({ "status": "up", "remark": "the disk is full" })));
+    *node.illness.lock().unwrap() = Some("the disk has failed".to_owned());
     let down = ask(&server, "GET", "/health").await;
-    assert_eq!((down.status, down.json()), (503, json!({ "status": "down", "reason": "the disk is full" })));
+    assert_eq!(
+        (down.status, down.json()),
+        (503, json!({ "status": "down", "reason": "the disk has failed" }))
+    );
 }
 
 #[tokio::test]
@@ -296,7 +317,8 @@ async fn statistics_of_tables_are_json() {
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "row_versions": 0, "partition_versions": 0, "tombstones": 0,
+        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "pending_compactions": 0,
+        "failed_compactions": [],
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));
     assert_eq!(ask(&server, "GET", "/admin/tablestats?keyspace=x").await.status, 400);

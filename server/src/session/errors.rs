@@ -7,7 +7,8 @@ use helenus_query::error::RequestError;
 pub fn to_response(error: &RequestError) -> ErrorResponse {
     let kind = match error {
         RequestError::Syntax(_) => ErrorKind::Syntax,
-        RequestError::Invalid(_) => ErrorKind::Invalid,
+        // As Cassandra for its guardrails.
+        RequestError::Invalid(_) | RequestError::NoRoom(_) => ErrorKind::Invalid,
         RequestError::Configuration(_) => ErrorKind::Config,
         RequestError::Unauthorized(_) => ErrorKind::Unauthorized,
         RequestError::AlreadyExists { keyspace, table } => {

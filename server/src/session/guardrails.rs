@@ -1,5 +1,6 @@
 //! Checks of requests against the guardrails of the node. Where no guardrail is set that concerns them, they cost a branch.
 
+use cql_lite::frame::Consistency;
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
@@ -68,8 +69,7 @@ fn check_levels(
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let serial = options.serial_consistency.filter(|_| is_conditional);
-    let levels: Vec<&str> =
-        serial.into_iter().chain([options.consistency]).map(|level| level.name()).collect();
+    let levels: Vec<&str> = serial.into_iter().chain([options.consistency]).map(Consistency::name).collect();
     context.node.guardrails.check_write_levels(&levels, warnings)
 }
 

@@ -20,7 +20,7 @@ use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::consistency::{self, Access};
 use crate::coordinator::transaction::{Transaction, transact};
-use crate::coordinator::{self, Execution, Outcome, RequestOptions, read, write};
+use crate::coordinator::{self, Execution, Outcome, RequestOptions, disk_room, read, write};
 use crate::session::connection_state::Connection;
 use crate::session::trace;
 use crate::shard::context::ShardContext;
@@ -225,12 +225,15 @@ pub fn execute(
         Statement::Modify(statement) if statement.plan.conditions.is_some() => {
             let modification = Modification::Single(statement.clone());
             let bound = BoundStatement::new(modification, OwnedBindings::new(values), call)?;
+            if context.node.disks.is_any_short() {
+                disk_room::check(context, bound.partitions(), options.consistency, warnings)?;
+            }
             let transaction =
                 Transaction { statements: vec![bound], options: options.clone(), is_batch: false };
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
         Statement::Modify(statement) => {
-            write::modify(context, &coordinator::Request { statement, values, options, call })
+            write::modify(context, &coordinator::Request { statement, values, options, call }, warnings)
         }
         Statement::Batch(statement) => {
             let values = OwnedBindings::new(values);

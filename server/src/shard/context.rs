@@ -4,6 +4,7 @@
 //! Invariant: everything in a [`ShardContext`] belongs to one thread; other threads reach it only through its [`ShardSender`].
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use std::time::Duration;
 use cql_lite::frame::Event;
 use cql_lite::types::{timeuuid, token};
 use futures::future::LocalBoxFuture;
+use helenus_engine::TableId;
 use helenus_engine::commit_log::LogPosition;
-use helenus_engine::io::{Clock, Environment, SplitMix64};
+use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
 use helenus_engine::shard::Shard;
 use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
@@ -28,8 +30,10 @@ use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::disk_status::DiskTable;
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
+use super::snapshots::LastSnapshot;
 use super::status_table::{ServingState, StatusTable};
 use crate::config::Config;
 use crate::files::node_files::NodeFiles;
@@ -93,8 +97,19 @@ pub struct NodeShared {
     pub applied: watch::Sender<u64>,
     /// The node's own small files.
     pub files: NodeFiles,
+    /// Whether there was a catalog when the node was started. A node without one is new.
+    pub has_catalog: bool,
+    /// The engine tables in which the node keeps rows of its own.
+    pub private_tables: BTreeSet<TableId>,
+    pub last_snapshot: LastSnapshot,
     /// Number of open connections of clients.
     pub connections: AtomicUsize,
+    /// How full the disks of the nodes are.
+    pub disks: DiskTable,
+    /// The room on this node's disk.
+    pub reserve: Arc<DiskReserve>,
+    /// Why the process must end at once (`cluster/failure.rs`).
+    pub fatal: watch::Sender<Option<String>>,
 }
 
 impl NodeShared {

@@ -1,6 +1,6 @@
 //! The engine tables of a catalog, with the engine options that follow from the options of each table.
 
-use helenus_engine::compaction::CompactionOptions;
+use helenus_engine::compaction::{CompactionOptions, DroppedColumns};
 use helenus_engine::shard::TableOptions as EngineTableOptions;
 use helenus_engine::table::Compression as EngineCompression;
 use helenus_engine::{TableId, TableWriterOptions};
@@ -17,6 +17,7 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
         Compressor::Zstd { level } => EngineCompression::Zstd { level },
     };
     let compaction: CompactionOptions = options.compaction.to_engine()?;
+    let dropped_columns = table.dropped_columns.iter().map(|column| (column.id, column.dropped_at_micros));
     Ok(EngineTableOptions {
         gc_grace_seconds: options.gc_grace_seconds,
         is_logged,
@@ -27,6 +28,8 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
             block_bytes: options.compression.chunk_length_bytes.min(CHUNK_LENGTH_BYTES_MAX) as usize,
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
         },
+        dropped_columns: DroppedColumns::new(dropped_columns),
+        ..EngineTableOptions::default()
     })
 }
 

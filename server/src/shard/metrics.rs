@@ -115,6 +115,12 @@ pub struct ShardMetrics {
     pub guardrail_warnings: Counter,
     /// Requests that a guardrail refused.
     pub guardrail_failures: Counter,
+    /// Writes that this shard did not begin because disks of their replicas were full.
+    pub writes_refused_for_room: Counter,
+    /// Snapshots taken before a table was dropped or truncated.
+    pub auto_snapshots: Counter,
+    /// Snapshots removed because they had expired.
+    pub snapshots_expired: Counter,
     /// Open client connections.
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.

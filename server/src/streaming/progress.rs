@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, LogPosition, TableId};
+use helenus_engine::{Deletion, LogPosition, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use md5::{Digest, Md5};
@@ -26,6 +26,12 @@ use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateTable};
 
 /// The table with the stored progress.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-transfer"));
+/// The engine options of the table.
+pub fn table_options() -> TableOptions {
+    // Only this shard writes the table, so nothing can bring back data that a tombstone hides.
+    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
+}
+
 /// Key of a cell that is present when everything of the partition's epoch is there.
 const DONE: &[u8] = b"done";
 /// Prefix of the key of a task. A key without it, or with another one, is from another version: the data is streamed
@@ -148,7 +154,7 @@ async fn write(context: &Rc<ShardContext>, epoch: u64, name: &[u8], value: &[u8]
 }
 
 async fn apply(context: &Rc<ShardContext>, change: PrivateChange) -> Result<LogPosition> {
-    context.shard.admit().await?;
+    context.shard.admit_essential().await?;
     let position = change.apply(&context.shard)?;
     context.note_append(position);
     Ok(position)

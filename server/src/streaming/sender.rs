@@ -60,7 +60,7 @@ pub async fn fetch(
                 break 'ranges;
             }
             let turn_bytes = TURN_BYTES.min(limit - piece.mutations.len() as u64);
-            let resume = read_turn(context, table, &next, &end, turn_bytes, &mut piece)?;
+            let resume = read_turn(context, table, &next, &end, turn_bytes, &mut piece).await?;
             next = resume.unwrap_or_else(|| end.clone());
             turns += 1;
             tokio::task::yield_now().await;
@@ -72,7 +72,7 @@ pub async fn fetch(
 }
 
 /// Appends the data that is read in one turn. Returns where the next turn continues in the range, if it does.
-fn read_turn(
+async fn read_turn(
     context: &ShardContext,
     table: TableId,
     start: &[u8],
@@ -81,9 +81,8 @@ fn read_turn(
     piece: &mut StreamChunk,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let limit = VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
-    let versions = context
-        .shard
-        .scan_versions(&VersionScanRequest {
+    let scan = || {
+        context.shard.scan_versions(&VersionScanRequest {
             table,
             start,
             end,
@@ -93,7 +92,8 @@ fn read_turn(
             is_long: true,
             limit,
         })
-        .map_err(|error| failure(&error))?;
+    };
+    let versions = context.shard.read_cold(scan).await.map_err(Failure::from)?;
     let sends_old = context.has_bug(PlantedBug::StreamOldRange);
     for mutation in &versions.partitions {
         if sends_old && is_recent(context, mutation) {
@@ -129,7 +129,7 @@ pub fn estimate(context: &ShardContext, parts: &[(u128, Vec<TokenRange>)]) -> Re
                 Ok(statistics) => statistics,
                 // The request for its chunk will report it.
                 Err(EngineError::UnknownTable(_)) => return Ok(0),
-                Err(error) => return Err(failure(&error)),
+                Err(error) => return Err(error.into()),
             };
             let keyspace = catalog
                 .keyspaces
@@ -160,11 +160,4 @@ async fn check_epoch(context: &Rc<ShardContext>, epoch: u64) -> Result<(), Failu
     }
     let present = context.cluster_view().topology.epoch;
     if present == epoch { Ok(()) } else { Err(Failure::StaleRing { epoch: present }) }
-}
-
-fn failure(error: &EngineError) -> Failure {
-    match error {
-        EngineError::UnknownTable(id) => Failure::UnknownTable { table_id: u128::from_be_bytes(id.0) },
-        other => Failure::Internal(other.to_string()),
-    }
 }

@@ -59,7 +59,18 @@ impl Cluster {
     /// Adds a machine that is switched off, with an empty disk.
     pub fn add(&self, host_id: HostId, address: SocketAddr, config: Config) -> Rc<Machine> {
         let seed = self.random_u64();
-        let disk = SimulatedDisk::new(seed);
+        self.add_with_disk(host_id, address, config, SimulatedDisk::new(seed), seed)
+    }
+
+    /// Adds a machine that is switched off, with this disk.
+    pub fn add_with_disk(
+        &self,
+        host_id: HostId,
+        address: SocketAddr,
+        config: Config,
+        disk: SimulatedDisk,
+        seed: u64,
+    ) -> Rc<Machine> {
         let hardware = Hardware {
             index: self.machine_count(),
             host_id,

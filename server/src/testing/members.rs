@@ -11,6 +11,7 @@ use helenus_engine::io::CrashStyle;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::FEATURE_VERSION;
 use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
@@ -20,7 +21,6 @@ use crate::cluster::stored::CATALOG_FILE;
 use crate::config::Config;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::replica;
-use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 use crate::shard::context::ShardContext;
 
@@ -53,7 +53,8 @@ fn address(node: usize) -> SocketAddr {
 impl Members {
     /// A cluster without nodes.
     pub fn new(cluster: Cluster, catalog: Arc<Catalog>) -> Self {
-        let topology = Topology { version: 1, epoch: 1, ..Topology::default() };
+        let feature_level = FEATURE_VERSION;
+        let topology = Topology { version: 1, epoch: 1, feature_level, ..Topology::default() };
         Self {
             cluster,
             catalog,
@@ -82,9 +83,9 @@ impl Members {
     /// Starts a node with the schema and the present topology.
     pub async fn start(&self, node: usize) {
         let machine = self.machine(node);
-        let files = NodeFiles::open(Arc::new(machine.disk.clone()), machine.config.data_dir.clone());
+        let (files, _) = machine.parts().open_files().await.unwrap();
         let catalog = helenus_testing::catalog_file(&self.catalog);
-        files.await.unwrap().replace(CATALOG_FILE, catalog.into()).await.unwrap();
+        files.replace(CATALOG_FILE, catalog.into()).await.unwrap();
         self.down.borrow_mut().remove(&host_id(node));
         let view = self.view();
         machine.boot(move |contexts| begin(contexts, view)).await.unwrap();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, SplitMix64};
+use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, SeededRandom, SplitMix64};
 use helenus_internode::transport::Transport;
 use helenus_query::functions::UuidSource;
 use helenus_ring::HostId;
@@ -36,14 +36,20 @@ pub struct NodeParts<'a> {
 }
 
 impl NodeParts<'_> {
-    /// Reads the stored state; no shard is open yet.
-    pub async fn assemble(&self) -> Result<Assembled, StartError> {
+    /// Opens the data directory, or makes it.
+    pub async fn open_files(&self) -> Result<(NodeFiles, Identity), StartError> {
         let files = NodeFiles::open(self.disk.clone(), self.config.data_dir.clone()).await?;
         let shards = self.config.shards.unwrap_or(1);
-        let identity = Identity::load_or_store(&files, Some(shards), || {
+        let identity = Identity::load_or_create(&files, Some(shards), || {
             Identity::with_tokens(self.host_id, shards, self.config.num_tokens)
         })
         .await?;
+        Ok((files, identity))
+    }
+
+    /// Reads the stored state; no shard is open yet.
+    pub async fn assemble(&self) -> Result<Assembled, StartError> {
+        let (files, identity) = self.open_files().await?;
         let addresses = Addresses {
             native: SocketAddr::new(self.address.ip(), 9042),
             shard_aware_port: 19042,
@@ -66,14 +72,16 @@ impl NodeParts<'_> {
         let Assembled { shared, queues, catalog, cluster } = self.assemble().await?;
         let mut shards = Vec::with_capacity(queues.len());
         for (index, queue) in queues.into_iter().enumerate() {
+            let random_seed = self.random.borrow_mut().next_u64();
             let parts = ShardParts {
                 environment: Environment {
                     disk: self.disk.clone(),
                     background: Rc::new(InlineBackground::new(self.disk.clone(), self.clock.clone())),
                     clock: self.clock.clone(),
+                    random: Rc::new(SeededRandom::new(!random_seed)),
                 },
                 transport: self.transport.clone(),
-                random_seed: self.random.borrow_mut().next_u64(),
+                random_seed,
                 uuids: self.uuids,
                 planted_bug: self.planted_bug,
             };

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::io::{
-    DirectoryEntry, Disk, DiskFile, DiskFuture, DiskLock, Mapping, SimulatedDisk, SplitMix64,
+    CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, SimulatedDisk,
+    SplitMix64,
 };
 
 use crate::trace::{Event, Trace};
@@ -36,8 +37,17 @@ impl Pace {
         self.sync_micros_max.store(micros, Ordering::Relaxed);
     }
 
+    /// A read of a part of a file takes as long as the syncs of a disk whose longest is a sixteenth of this one's.
+    async fn read(&self) {
+        self.pause(self.sync_micros_max.load(Ordering::Relaxed) / 16).await;
+    }
+
     async fn sync(&self) {
-        let max = self.sync_micros_max.load(Ordering::Relaxed);
+        self.pause(self.sync_micros_max.load(Ordering::Relaxed)).await;
+    }
+
+    /// Sleeps for a random time: up to 1.2 times `max` microseconds.
+    async fn pause(&self, max: u64) {
         let micros = {
             let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
             max / 5 + random.below(max)
@@ -125,17 +135,44 @@ impl Disk for PacedDisk {
         self.disk.read(path)
     }
 
-    fn map<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Mapping> {
-        self.note("map", &[]);
-        self.disk.map(path)
+    fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
+        self.note("open to read", &[]);
+        Box::pin(async move {
+            let file = self.disk.open_complete(path).await?;
+            Ok(Arc::new(PacedCompleteFile { disk: self.clone(), file }) as Arc<dyn CompleteFile>)
+        })
     }
 
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
         self.disk.lock(path)
     }
 
-    fn free_bytes<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
-        self.disk.free_bytes(path)
+    fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
+        self.disk.room(path)
+    }
+}
+
+/// Its reads take time when they do not hold up the thread.
+struct PacedCompleteFile {
+    disk: PacedDisk,
+    file: Arc<dyn CompleteFile>,
+}
+
+impl CompleteFile for PacedCompleteFile {
+    fn length(&self) -> u64 {
+        self.file.length()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
+        Box::pin(async move {
+            self.disk.note("read a part", &offset.to_le_bytes());
+            self.disk.pace.read().await;
+            Arc::clone(&self.file).read_later(offset, length).await
+        })
     }
 }
 
@@ -156,6 +193,11 @@ impl DiskFile for PacedFile {
             self.disk.pace.sync().await;
             self.file.sync_data().await
         })
+    }
+
+    fn reserve(&self, length: u64) -> DiskFuture<'_, ()> {
+        self.disk.note("reserve", &[]);
+        self.file.reserve(length)
     }
 
     fn write_and_sync_at(&self, offset: u64, data: Bytes) -> DiskFuture<'_, ()> {

@@ -141,6 +141,12 @@ fn begin(
             machine.disk.set_capacity_bytes(machine.disk.used_bytes() + random.below(LAST_BYTES));
             later(world, duration_ms, move |world| {
                 machine.disk.set_capacity_bytes(u64::MAX);
+                let fails_otherwise = |kind| matches!(kind, FaultKind::FailedSync | FaultKind::CorruptReads);
+                if let Some(failure) = machine.failure()
+                    && !world.plan.faults.iter().copied().any(fails_otherwise)
+                {
+                    world.violation(format!("n{node} needs a restart after its disk was full: {failure}"));
+                }
                 restart_if_failed(world, machine);
             });
         }
@@ -159,7 +165,7 @@ fn begin(
             // Most files are read at the start.
             crash_and_restart(world, machine.clone(), style(random), CORRUPT_RESTART_MS);
             later(world, CORRUPT_RESTART_MS + duration_ms, move |world| {
-                end_corruption(&machine);
+                machine.disk.set_read_corruption(None);
                 boot(world, machine);
             });
         }
@@ -207,14 +213,6 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
         world.trace.note(format!("n{} has failed: {failure}", machine.index));
         machine.crash(CrashStyle::KeepAll);
         boot(world, machine);
-    }
-}
-
-/// Ends the corruption of reads. Corrupt mappings end with their process.
-fn end_corruption(machine: &Machine) {
-    machine.disk.set_read_corruption(None);
-    if machine.disk.has_corrupt_mappings() {
-        machine.crash(CrashStyle::KeepAll);
     }
 }
 
@@ -275,7 +273,7 @@ pub async fn heal(world: &Rc<World>) {
         machine.pace.set_slow(None);
         machine.disk.set_capacity_bytes(u64::MAX);
         machine.disk.clear_faults();
-        end_corruption(machine);
+        machine.disk.set_read_corruption(None);
     }
     let patience = if world.plan.changes_members() { TRANSITIONS_MAX } else { START_MAX };
     let deadline = world.trace.now_micros() + patience.as_micros() as u64;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::corruption::{MemoryMapping, Persistence, ReadCorruption, flip};
+use super::corruption::{BadMedium, Persistence, ReadCorruption, flip};
 use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
 use crate::io::random::SplitMix64;
 
@@ -32,6 +32,8 @@ pub(super) struct Inode {
     /// The contents that readers see.
     pub(super) current: Vec<u8>,
     pub(super) pending: Vec<PendingWrite>,
+    /// The length that was reserved and is not durable; 0 if there is none.
+    pub(super) reserved: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +115,15 @@ pub(super) struct State {
     pub(super) corruption_random: SplitMix64,
     pub(super) corrupt_reads: u64,
     pub(super) overlapping_writes: u64,
-    /// The mappings that may still be in use, with the numbers of their files.
-    pub(super) mappings: Vec<(u64, Weak<MemoryMapping>)>,
+    /// Files that cannot be read.
+    pub(super) bad_medium: Option<BadMedium>,
+    pub(super) part_reads: u64,
+}
+
+/// Locks the state of a disk.
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // The state is consistent between statements. Panicking here would hide the message of the first panic.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn errno(code: i32) -> io::Error {
@@ -208,44 +217,72 @@ impl State {
     /// What a read of a whole file returns.
     pub(super) fn contents(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let number = self.file_number(path)?;
-        let mut bytes = self.inode(number)?.current.clone();
-        let Some(corruption) = &self.read_corruption else { return Ok(bytes) };
-        let bits = corruption.draw(path, bytes.len(), &mut self.corruption_random);
-        if bits.is_empty() {
-            return Ok(bytes);
-        }
-        flip(&mut bytes, &bits);
-        let is_persistent = corruption.persistence == Persistence::Persistent;
-        self.corrupt_reads += 1;
-        if is_persistent {
-            let inode = self.inode(number)?;
-            inode.current.clone_from(&bytes);
-            flip(&mut inode.durable, &bits);
-        }
+        let mut bytes = vec![0; self.inode(number)?.current.len()];
+        self.read_part(number, path, 0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Remembers a mapping, so that it can be made corrupt later.
-    pub(super) fn note_mapping(&mut self, path: &Path, mapping: &Arc<MemoryMapping>) -> io::Result<()> {
-        let number = self.file_number(path)?;
-        self.mappings.retain(|(_, mapping)| mapping.strong_count() > 0);
-        self.mappings.push((number, Arc::downgrade(mapping)));
+    /// Reads a part of a file, whatever its name is now; `path` is the name that it was opened by.
+    pub(super) fn read_part(
+        &mut self,
+        number: u64,
+        path: &Path,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        if self.bad_medium.as_ref().is_some_and(|bad| bad.concerns(path)) {
+            return Err(errno(ERRNO_IO));
+        }
+        let start = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        let part = self.inode(number)?.current.get(start..start.saturating_add(buffer.len()));
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let Some(corruption) = &self.read_corruption else { return Ok(()) };
+        let bits = corruption.draw(path, buffer.len(), &mut self.corruption_random);
+        if bits.is_empty() {
+            return Ok(());
+        }
+        flip(buffer, &bits);
+        let is_persistent = corruption.persistence == Persistence::Persistent;
+        self.corrupt_reads += 1;
+        if is_persistent {
+            let bits: Vec<u64> = bits.iter().map(|bit| bit + offset * 8).collect();
+            let inode = self.inode(number)?;
+            flip(&mut inode.current, &bits);
+            flip(&mut inode.durable, &bits);
+        }
         Ok(())
     }
 
-    pub(super) fn has_corrupt_mappings(&self) -> bool {
-        let live = self.mappings.iter().filter_map(|(_, mapping)| mapping.upgrade());
-        live.into_iter().any(|mapping| mapping.is_born_corrupt)
-    }
-
-    pub(super) fn mappings_of(&self, path: &Path) -> Vec<Arc<MemoryMapping>> {
-        let Ok(number) = self.file_number(path) else { return Vec::new() };
-        let of_file = self.mappings.iter().filter(|(mapped, _)| *mapped == number);
-        of_file.filter_map(|(_, mapping)| mapping.upgrade()).collect()
-    }
-
     pub(super) fn used_bytes(&self) -> u64 {
-        self.inodes.values().map(|inode| inode.current.len() as u64).sum()
+        let named = self.names.values().filter_map(|entry| match entry {
+            Entry::File(number) => Some(*number),
+            Entry::Directory => None,
+        });
+        let used: BTreeSet<u64> = named.collect();
+        let lengths = used.into_iter().filter_map(|number| self.inodes.get(&number));
+        lengths.map(|inode| inode.current.len() as u64).sum()
+    }
+
+    /// The fault of a call that makes files grow by so many bytes: the planted one, or that the disk is full.
+    fn growth_fault(&self, growth: u64, planted: Option<Fault>) -> Option<Fault> {
+        let is_limited = self.capacity_bytes < u64::MAX && growth > 0;
+        match planted {
+            None if is_limited && self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
+            other => other,
+        }
+    }
+
+    pub(super) fn reserve(&mut self, inode: u64, length: u64, fault: Option<Fault>) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let present = self.inode(inode)?.current.len();
+        let fault = self.growth_fault(length.saturating_sub(present) as u64, fault);
+        Self::simple_fault(fault)?;
+        let inode = self.inode(inode)?;
+        if length > present {
+            inode.current.resize(length, 0);
+            inode.reserved = length;
+        }
+        Ok(())
     }
 
     pub(super) fn write(
@@ -258,10 +295,7 @@ impl State {
         let offset = usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let length = self.inode(inode)?.current.len();
         let growth = (offset + data.len()).saturating_sub(length) as u64;
-        let fault = match fault {
-            None if self.used_bytes() + growth > self.capacity_bytes => Some(Fault::NoSpace),
-            other => other,
-        };
+        let fault = self.growth_fault(growth, fault);
         let written = match fault {
             None => data.len(),
             Some(Fault::Error) => 0,
@@ -286,6 +320,7 @@ impl State {
             // As on Linux: the pages stay readable but are clean now, so a later sync takes them for written.
             inode.pending.clear();
         } else if !crashing {
+            inode.grow_to_reserved();
             for write in inode.pending.drain(..) {
                 overlay(&mut inode.durable, write.offset, &write.data);
             }
@@ -345,8 +380,18 @@ impl State {
 }
 
 impl Inode {
+    /// Makes the reserved length durable.
+    fn grow_to_reserved(&mut self) {
+        let length = std::mem::take(&mut self.reserved).max(self.durable.len());
+        self.durable.resize(length, 0);
+    }
+
     /// Applies the effect of a crash to un-synced writes. `cut` is the number of the write at which prefixes end.
     pub(super) fn crash(&mut self, style: CrashStyle, cut: u64, random: &mut SplitMix64) {
+        if self.reserved > 0 && style != CrashStyle::LoseAll && random.chance(1, 2) {
+            self.grow_to_reserved();
+        }
+        self.reserved = 0;
         if style == CrashStyle::Unordered {
             self.land_in_any_order(random);
         }

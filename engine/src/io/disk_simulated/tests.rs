@@ -104,6 +104,26 @@ fn a_full_disk_fails_writes_until_there_is_room() {
 }
 
 #[test]
+fn what_is_reserved_can_be_written_on_a_full_disk() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let file = written(&disk, b"data").await;
+        disk.sync_directory(Path::new("/data")).await.unwrap();
+        disk.set_capacity_bytes(8);
+        assert_eq!(file.reserve(9).await.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        file.reserve(8).await.unwrap();
+        let room = disk.room(Path::new("/")).await.unwrap();
+        assert_eq!(room, DiskRoom { free_bytes: 0, total_bytes: 8 });
+        file.write_and_sync_at(6, Bytes::from_static(b"xy")).await.unwrap();
+        assert_eq!(disk.overlapping_writes(), 0, "reserving writes nothing");
+        disk.restart(CrashStyle::LoseAll, 0);
+        assert_eq!(disk.read(Path::new(FILE)).await.unwrap(), &b"data\0\0xy"[..]);
+        disk.remove(Path::new(FILE)).await.unwrap();
+        assert_eq!(disk.used_bytes(), 0, "a file without a name takes no room");
+    });
+}
+
+#[test]
 fn after_a_planted_crash_every_call_fails_until_the_restart() {
     block_on(async {
         let disk = SimulatedDisk::new(1);
@@ -168,13 +188,14 @@ fn a_corrupt_read_is_wrong_once_or_for_good() {
             disk.set_read_corruption(Some(of("other")));
             assert_eq!(disk.read(path).await.unwrap(), &b"data"[..]);
             disk.set_read_corruption(Some(of("data/")));
-            let wrong = disk.map(path).await.unwrap();
-            assert_ne!(wrong.bytes(), b"data");
+            let mut wrong = [0; 4];
+            disk.open_complete(path).await.unwrap().read_at(0, &mut wrong).unwrap();
+            assert_ne!(wrong, *b"data");
             assert_eq!(disk.corrupt_reads(), 1);
             disk.set_read_corruption(None);
             for style in [CrashStyle::KeepAll, CrashStyle::LoseAll] {
-                let expected = if persistence == Persistence::Transient { b"data" } else { wrong.bytes() };
-                assert_eq!(disk.read(path).await.unwrap(), expected);
+                let expected = if persistence == Persistence::Transient { b"data" } else { &wrong };
+                assert_eq!(disk.read(path).await.unwrap(), &expected[..]);
                 disk.restart(style, 0);
             }
         });
@@ -182,18 +203,24 @@ fn a_corrupt_read_is_wrong_once_or_for_good() {
 }
 
 #[test]
-fn a_live_mapping_is_corrupt_until_it_is_restored() {
+fn a_part_of_a_file_is_read_whatever_its_name_is() {
     block_on(async {
         let disk = SimulatedDisk::new(1);
-        written(&disk, b"data").await;
+        written(&disk, b"some data").await;
         let path = Path::new(FILE);
-        let mapping = disk.map(path).await.unwrap();
-        assert_eq!(disk.flip_mapped_bit(path, 1), 1);
-        assert_eq!(mapping.bytes(), b"fata");
-        assert_eq!(disk.map(path).await.unwrap().bytes(), b"data");
-        disk.restore_mappings(path);
-        assert_eq!(mapping.bytes(), b"data");
-        drop(mapping);
-        assert_eq!(disk.flip_mapped_bit(path, 1), 0);
+        let file = disk.open_complete(path).await.unwrap();
+        disk.remove(path).await.unwrap();
+        let mut part = [0; 4];
+        file.read_at(5, &mut part).unwrap();
+        assert_eq!((file.length(), &part), (9, b"data"));
+        assert_eq!(file.read_at(6, &mut part).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        disk.set_bad_medium(Some("other"));
+        file.read_at(0, &mut part).unwrap();
+        disk.set_bad_medium(Some("file"));
+        assert_eq!(file.read_at(0, &mut part).unwrap_err().source.raw_os_error(), Some(ERRNO_IO));
+        disk.set_bad_medium(None);
+        file.read_at(0, &mut part).unwrap();
+        disk.restart(CrashStyle::KeepAll, 0);
+        assert!(file.read_at(0, &mut part).is_err(), "a file of an earlier life is dead");
     });
 }

@@ -17,8 +17,9 @@ use crate::stored_key::SourceRow;
 
 const NOW_SECONDS: u32 = 1_000;
 
-/// In `later` the id of `a` is the last, and a row may have cells of a dropped column in `dropped`.
-const SCHEMA: [&str; 10] = [
+/// In `later` the id of `a` is the last. Rows of `dropped` have cells of a dropped column. In `again` the cells of `a` are older than
+/// the drop of that column, those of `c` are newer.
+const SCHEMA: [&str; 15] = [
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE k.plain (p int, q text, x int, y text, a text, b text, c text, PRIMARY KEY ((p, q), x, y)) \
      WITH CLUSTERING ORDER BY (x DESC, y ASC)",
@@ -29,6 +30,11 @@ const SCHEMA: [&str; 10] = [
     "CREATE TABLE k.dropped (p int, q text, x int, y text, a text, b text, c text, d text, \
      PRIMARY KEY ((p, q), x, y))",
     "ALTER TABLE k.dropped DROP d",
+    "CREATE TABLE k.again (p int, q text, x int, y text, a text, b text, c text, PRIMARY KEY ((p, q), x, y))",
+    "ALTER TABLE k.again DROP a USING TIMESTAMP 5",
+    "ALTER TABLE k.again ADD a text",
+    "ALTER TABLE k.again DROP c USING TIMESTAMP 4",
+    "ALTER TABLE k.again ADD c text",
     "CREATE TABLE k.collections (p int, q text, x int, y text, a text, b text, c text, l list<int>, \
      PRIMARY KEY ((p, q), x, y))",
     "CREATE TABLE k.single (p int PRIMARY KEY, a text, b text, c text)",
@@ -89,6 +95,10 @@ fn rows(table: &Table) -> Vec<StoredRow> {
             for &(name, kind, value) in cells {
                 let value = value.as_bytes();
                 row.cell(Cell { column: column(name), path: &[], timestamp: 5, kind, value });
+            }
+            for gone in table.dropped_columns.iter().filter(|gone| table.column(&gone.name).is_none()) {
+                let (column, kind) = (gone.id, CellKind::Live);
+                row.cell(Cell { column, path: &[], timestamp: 5, kind, value: b"gone" });
             }
             add(position, &mut row);
             if table.clustering_key_count == 0 {
@@ -152,7 +162,11 @@ fn rows_written_directly_equal_those_written_through_slots() {
         ("with_static", "x, s, a", false),
         ("single", "*", true),
         ("single", "c, p", true),
-        ("dropped", "*", false),
+        ("dropped", "*", true),
+        ("dropped", "c, a", true),
+        ("again", "*", true),
+        ("again", "c, x, a", true),
+        ("again", "a", true),
         ("collections", "x, a, b", true),
         ("collections", "*", false),
     ] {

@@ -316,3 +316,32 @@ fn described_statements_create_an_equal_schema() {
         assert_eq!(texts(&again, describe), described);
     }
 }
+
+#[test]
+fn the_schema_of_a_snapshot_creates_its_table_again() {
+    let original = catalog(&[
+        "CREATE TYPE inner (x int)",
+        "CREATE TYPE outer (i frozen<inner>)",
+        "CREATE TYPE of_dropped (x int)",
+        "CREATE TYPE unused (x int)",
+        "CREATE TABLE t (k int PRIMARY KEY, v map<int, frozen<list<frozen<outer>>>>, gone frozen<of_dropped>)",
+        "ALTER TABLE t DROP gone USING TIMESTAMP 5",
+        "CREATE TABLE other (k int PRIMARY KEY)",
+    ]);
+    let keyspace = original.keyspace("ks").unwrap();
+    let table = original.table("ks", "t").unwrap();
+    let schema = snapshot_schema(keyspace, table);
+    let (comment, statements) = schema.split_once('\n').unwrap();
+    assert!(comment.starts_with("-- CREATE KEYSPACE ks WITH replication = "), "{comment}");
+    let statements: Vec<&str> = statements.split_inclusive(";\n").collect();
+    let kinds: Vec<String> =
+        statements.iter().map(|text| text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
+    let expected = ["CREATE TYPE ks.inner", "CREATE TYPE ks.of_dropped", "CREATE TYPE ks.outer"];
+    assert_eq!(kinds[..3], expected);
+    assert_eq!(kinds[3..], ["CREATE TABLE ks.t", "ALTER TABLE ks.t"]);
+    let again = statements
+        .iter()
+        .zip(100..)
+        .fold(catalog(&[]), |catalog, (text, number)| run(&catalog, text, number));
+    assert_eq!(snapshot_schema(again.keyspace("ks").unwrap(), again.table("ks", "t").unwrap()), schema);
+}

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use helenus_engine::compaction::CompactionOptions;
+use helenus_engine::compaction::{CompactionOptions, parse_bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{RequestError, Result};
@@ -14,20 +14,11 @@ use crate::error::{RequestError, Result};
 const PACKAGE: &str = "org.apache.cassandra.db.compaction.";
 const DEFAULT_MIN_THRESHOLD: u32 = 4;
 const DEFAULT_MAX_THRESHOLD: u32 = 32;
-const MIN_UNIFIED_TARGET_SIZE_BYTES: f64 = 1_048_576.0;
+const MIN_UNIFIED_TARGET_SIZE_BYTES: u64 = 1 << 20;
+const DEFAULT_UNIFIED_TARGET_SIZE_BYTES: u64 = 1 << 30;
 
-/// Sub-options that are accepted only with the value that Helenus implements. The interval of the search for expired
-/// tables only advises.
-const NO_EFFECT: [&str; 4] = [
-    "expired_sstable_check_frequency_seconds",
-    "provide_overlapping_tombstones",
-    "single_sstable_uplevel",
-    "unsafe_aggressive_sstable_expiration",
-];
-/// Sub-options of size tiers. Helenus has none for leveled compaction: its level 0 is compacted as a whole.
-const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
-
-const THRESHOLDS: [&str; 2] = ["min_threshold", "max_threshold"];
+/// Sub-options that are accepted only with the value that Helenus implements.
+const NO_EFFECT: [&str; 1] = ["provide_overlapping_tombstones"];
 
 /// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +68,7 @@ impl CompactionClass {
         matches!(self, Self::SizeTiered | Self::TimeWindow)
     }
 
-    /// Whether the strategy takes them. Leveled compaction has no use for them.
+    /// Whether the strategy takes them. Leveled compaction needs them only for a level 0 that has fallen behind.
     fn takes_thresholds(self) -> bool {
         self.has_thresholds() || self == Self::Leveled
     }
@@ -111,11 +102,6 @@ impl Compaction {
     pub fn to_engine(&self) -> Result<CompactionOptions> {
         let mut map = self.to_map();
         map.retain(|name, _| !NO_EFFECT.contains(&name.as_str()));
-        if self.class == CompactionClass::Leveled {
-            map.retain(|name, _| {
-                !SIZE_TIERED.contains(&name.as_str()) && !THRESHOLDS.contains(&name.as_str())
-            });
-        }
         CompactionOptions::parse(&map).map_err(|error| RequestError::Configuration(error.to_string()))
     }
 }
@@ -142,7 +128,6 @@ impl Check<'_> {
             CompactionClass::Leveled => {
                 self.leveled()?;
                 self.size_tiered()?;
-                self.size_tiers_of_level_0()?;
             }
             CompactionClass::TimeWindow => {
                 self.time_window()?;
@@ -215,7 +200,8 @@ impl Check<'_> {
         match self.text("provide_overlapping_tombstones").map(str::to_uppercase).as_deref() {
             None | Some("NONE") => Ok(()),
             Some("ROW" | "CELL") => configuration(
-                "The compaction sub-option 'provide_overlapping_tombstones' is not supported by Helenus",
+                "The compaction sub-option 'provide_overlapping_tombstones' is not supported by Helenus: a \
+                 compaction reads only the files that it merges",
             ),
             Some(other) => configuration(format!(
                 "Invalid value {other} for 'provide_overlapping_tombstones' compaction sub-option - must be one \
@@ -270,9 +256,7 @@ impl Check<'_> {
     }
 
     fn leveled(&mut self) -> Result<()> {
-        if self.boolean("single_sstable_uplevel")? == Some(false) {
-            return not_supported("single_sstable_uplevel");
-        }
+        self.boolean("single_sstable_uplevel")?;
         for name in ["sstable_size_in_mb", "fanout_size"] {
             if let Some(size) = self.integer(name)?
                 && !(1..=i64::from(i32::MAX)).contains(&size)
@@ -283,29 +267,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Level 0 is compacted as a whole: its size tiers must have Cassandra's defaults.
-    fn size_tiers_of_level_0(&self) -> Result<()> {
-        const DEFAULTS: [f64; 3] = [1.5, 0.5, 52_428_800.0];
-        for (name, default) in SIZE_TIERED.into_iter().zip(DEFAULTS) {
-            let number: Option<f64> = self.options.get(name).and_then(|text| text.parse().ok());
-            if number.is_some_and(|number| number.total_cmp(&default).is_ne()) {
-                return not_supported(name);
-            }
-        }
-        Ok(())
-    }
-
     fn time_window(&mut self) -> Result<()> {
-        if let Some(text) = self.text("timestamp_resolution") {
-            match text {
-                "MICROSECONDS" => {}
-                "SECONDS" | "MILLISECONDS" | "NANOSECONDS" => {
-                    return configuration(format!(
-                        "timestamp_resolution {text} is not supported by Helenus: timestamps are microseconds"
-                    ));
-                }
-                _ => return configuration(format!("{text} is not valid for timestamp_resolution")),
-            }
+        if let Some(text) = self.text("timestamp_resolution")
+            && !["SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS"].contains(&text)
+        {
+            return configuration(format!("{text} is not valid for timestamp_resolution"));
         }
         if let Some(text) = self.text("compaction_window_unit")
             && !["MINUTES", "HOURS", "DAYS"].contains(&text)
@@ -317,16 +283,21 @@ impl Check<'_> {
         {
             return configuration(format!("{size} must be greater than 1 for compaction_window_size"));
         }
-        self.expired_tables()
+        self.expired_tables(0)
     }
 
-    fn expired_tables(&mut self) -> Result<()> {
+    /// `least_seconds`: the least accepted number of seconds.
+    fn expired_tables(&mut self, least_seconds: i64) -> Result<()> {
         if let Some(seconds) = self.integer("expired_sstable_check_frequency_seconds")?
-            && seconds < 0
+            && !(least_seconds..=i64::from(u32::MAX)).contains(&seconds)
         {
-            return configuration(format!(
-                "expired_sstable_check_frequency_seconds must not be negative, but was {seconds}"
-            ));
+            return configuration(if least_seconds == 0 {
+                format!("expired_sstable_check_frequency_seconds must not be negative, but was {seconds}")
+            } else {
+                format!(
+                    "Invalid configuration, expired_sstable_check_frequency_seconds should be positive: {seconds}"
+                )
+            });
         }
         if self.boolean("unsafe_aggressive_sstable_expiration")? == Some(true) {
             return configuration(
@@ -335,6 +306,24 @@ impl Check<'_> {
             );
         }
         Ok(())
+    }
+
+    fn size(&mut self, name: &'static str) -> Result<Option<u64>> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match parse_bytes(text) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => configuration(format!("{name} {text} is not a valid size in bytes")),
+        }
+    }
+
+    /// A size of at least 1 MiB.
+    fn table_size(&mut self, name: &'static str) -> Result<Option<u64>> {
+        let size = self.size(name)?;
+        if size.is_some_and(|bytes| bytes < MIN_UNIFIED_TARGET_SIZE_BYTES) {
+            let text = self.options.get(name).map_or("", String::as_str);
+            return configuration(format!("{name} {text} is not acceptable, size must be at least 1.000MiB"));
+        }
+        Ok(size)
     }
 
     fn unified(&mut self) -> Result<()> {
@@ -348,34 +337,49 @@ impl Check<'_> {
                 format!("Scaling parameter {wrong} must match N|L[0-9]+|T[0-9]+|[+-]?[0-9]+")
             });
         }
-        for name in [
-            "base_shard_count",
-            "flush_size_override",
-            "max_sstables_to_compact",
-            "min_sstable_size",
-            "overlap_inclusion_method",
-            "sstable_growth",
-        ] {
-            if self.text(name).is_some() {
-                return configuration(format!(
-                    "The compaction sub-option '{name}' is not supported by Helenus"
-                ));
-            }
+        if let Some(count) = self.integer("base_shard_count")?
+            && !(1..=i64::from(i32::MAX)).contains(&count)
+        {
+            return configuration(format!(
+                "Invalid configuration, base_shard_count should be positive: {count}"
+            ));
         }
-        if let Some(text) = self.text("target_sstable_size") {
-            match data_size_bytes(text) {
-                Some(size) if size >= MIN_UNIFIED_TARGET_SIZE_BYTES => {}
-                Some(_) => {
+        let target = self.table_size("target_sstable_size")?.unwrap_or(DEFAULT_UNIFIED_TARGET_SIZE_BYTES);
+        self.table_size("flush_size_override")?;
+        self.integer("max_sstables_to_compact")?;
+        if let Some(text) = self.text("overlap_inclusion_method")
+            && !["NONE", "SINGLE", "TRANSITIVE"].iter().any(|name| text.eq_ignore_ascii_case(name))
+        {
+            return configuration(format!(
+                "Invalid overlap inclusion method {text}. The valid options are [NONE, SINGLE, TRANSITIVE]."
+            ));
+        }
+        // The least size of a part that is cut to the target.
+        let least = (target as f64 * f64::sqrt(0.5)) as u64;
+        if let Some(bytes) = self.size("min_sstable_size")?
+            && bytes > least
+        {
+            return configuration(format!(
+                "Invalid configuration, min_sstable_size ({bytes} bytes) should be less than the target size \
+                 minimum: {least} bytes"
+            ));
+        }
+        if let Some(text) = self.text("sstable_growth") {
+            let share = match text.trim().strip_suffix('%') {
+                Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+                None => text.trim().parse(),
+            };
+            match share {
+                Ok(share) if (0.0..=1.0).contains(&share) => {}
+                Ok(_) => return configuration(format!("sstable_growth {text} must be between 0 and 1")),
+                Err(_) => {
                     return configuration(format!(
-                        "target_sstable_size {text} is not acceptable, size must be at least 1.000MiB"
+                        "sstable_growth is not a valid number between 0 and 1: {text}"
                     ));
                 }
-                None => {
-                    return configuration(format!("target_sstable_size {text} is not a valid size in bytes"));
-                }
             }
         }
-        self.expired_tables()
+        self.expired_tables(1)
     }
 }
 
@@ -388,35 +392,6 @@ fn is_scaling_parameter(text: &str) -> bool {
         return fanout.parse::<u32>().is_ok_and(|fanout| fanout >= 2);
     }
     text.parse::<i32>().is_ok()
-}
-
-/// A size such as `100MiB`, `1 GB`, `4096` in bytes; `None` if it is not a size or negative.
-fn data_size_bytes(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 12] = [
-        ("KiB", 1024.0),
-        ("MiB", 1_048_576.0),
-        ("GiB", 1_073_741_824.0),
-        ("TiB", 1_099_511_627_776.0),
-        ("KB", 1e3),
-        ("MB", 1e6),
-        ("GB", 1e9),
-        ("TB", 1e12),
-        ("K", 1024.0),
-        ("M", 1_048_576.0),
-        ("G", 1_073_741_824.0),
-        ("B", 1.0),
-    ];
-    let text = text.trim();
-    let (digits, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, *unit)))
-        .unwrap_or((text, 1.0));
-    let size = digits.trim().parse::<f64>().ok()? * unit;
-    (size.is_finite() && size >= 0.0).then_some(size)
-}
-
-fn not_supported<T>(name: &str) -> Result<T> {
-    configuration(format!("The compaction sub-option '{name}' is supported by Helenus with its default only"))
 }
 
 fn configuration<T>(message: impl Into<String>) -> Result<T> {
@@ -459,8 +434,18 @@ mod tests {
     fn the_engine_takes_what_is_accepted() {
         let window = [("compaction_window_unit", "HOURS"), ("compaction_window_size", "6")];
         let leveled =
-            [("sstable_size_in_mb", "10"), ("bucket_low", "0.5"), ("single_sstable_uplevel", "true")];
-        let unified = [("scaling_parameters", "T4, L8, N, -2"), ("target_sstable_size", "256MiB")];
+            [("sstable_size_in_mb", "10"), ("bucket_low", "0.3"), ("single_sstable_uplevel", "false")];
+        let unified = [
+            ("scaling_parameters", "T4, L8, N, -2"),
+            ("target_sstable_size", "256MiB"),
+            ("base_shard_count", "8"),
+            ("flush_size_override", "64 MiB"),
+            ("max_sstables_to_compact", "0"),
+            ("min_sstable_size", "10MiB"),
+            ("overlap_inclusion_method", "single"),
+            ("sstable_growth", "50%"),
+            ("expired_sstable_check_frequency_seconds", "30"),
+        ];
         let expired = [("unsafe_aggressive_sstable_expiration", "false")];
         let cases: [(&str, &[(&str, &str)]); 6] = [
             (
@@ -468,7 +453,14 @@ mod tests {
                 &[("min_threshold", "6"), ("provide_overlapping_tombstones", "none")],
             ),
             ("TimeWindowCompactionStrategy", &window),
-            ("TimeWindowCompactionStrategy", &[("expired_sstable_check_frequency_seconds", "60")]),
+            (
+                "TimeWindowCompactionStrategy",
+                &[
+                    ("expired_sstable_check_frequency_seconds", "60"),
+                    ("timestamp_resolution", "MILLISECONDS"),
+                    ("log_all", "true"),
+                ],
+            ),
             ("LeveledCompactionStrategy", &leveled),
             ("UnifiedCompactionStrategy", &unified),
             ("UnifiedCompactionStrategy", &expired),
@@ -512,14 +504,44 @@ mod tests {
                 "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'maybe'",
             ),
             (
-                "LeveledCompactionStrategy",
-                ("single_sstable_uplevel", "false"),
-                "The compaction sub-option 'single_sstable_uplevel' is supported by Helenus with its default only",
+                "UnifiedCompactionStrategy",
+                ("base_shard_count", "0"),
+                "Invalid configuration, base_shard_count should be positive: 0",
             ),
             (
-                "LeveledCompactionStrategy",
-                ("bucket_low", "0.3"),
-                "The compaction sub-option 'bucket_low' is supported by Helenus with its default only",
+                "UnifiedCompactionStrategy",
+                ("flush_size_override", "1KiB"),
+                "flush_size_override 1KiB is not acceptable, size must be at least 1.000MiB",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("target_sstable_size", "big"),
+                "target_sstable_size big is not a valid size in bytes",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("sstable_growth", "1.5"),
+                "sstable_growth 1.5 must be between 0 and 1",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("overlap_inclusion_method", "some"),
+                "Invalid overlap inclusion method some. The valid options are [NONE, SINGLE, TRANSITIVE].",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("max_sstables_to_compact", "x"),
+                "x is not a parsable int (base10) for max_sstables_to_compact",
+            ),
+            (
+                "UnifiedCompactionStrategy",
+                ("expired_sstable_check_frequency_seconds", "0"),
+                "Invalid configuration, expired_sstable_check_frequency_seconds should be positive: 0",
+            ),
+            (
+                "TimeWindowCompactionStrategy",
+                ("timestamp_resolution", "MINUTES"),
+                "MINUTES is not valid for timestamp_resolution",
             ),
             (
                 "TimeWindowCompactionStrategy",

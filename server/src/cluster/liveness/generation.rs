@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::node_files::NodeFiles;
 
 /// The file in the data directory.
-const FILE: &str = "generation";
+pub const FILE: &str = "generation";
 const FORMAT: u32 = 1;
 /// Numbers left free for a run, which takes a higher number each time it was declared down although it ran.
 const ROOM: u64 = 1_000_000;

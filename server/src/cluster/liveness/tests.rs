@@ -166,3 +166,31 @@ fn a_view_made_from_outdated_liveness_is_corrected() {
         assert_eq!(alive(&cluster, 0), [0, 1]);
     });
 }
+
+#[test]
+fn what_a_node_tells_of_its_disk_is_known_everywhere_at_once_and_forgotten_with_it() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        begin(&cluster).await;
+        let told = DiskStatus { is_reserve_reached: true, ..DiskStatus::default() };
+        let node = &cluster.nodes[2][0];
+        assert!(node.node.disks.set_own(told));
+        node.liveness().wake();
+        cluster.pass(Duration::from_millis(500)).await;
+        for other in 0..2 {
+            let disks = &cluster.nodes[other][0].node.disks;
+            assert!(disks.of(&host_id(2)) == told && disks.is_any_short());
+        }
+        node.node.disks.set_own(DiskStatus::default());
+        node.liveness().wake();
+        cluster.pass(Duration::from_millis(500)).await;
+        assert!(!cluster.nodes[0][0].node.disks.is_any_short());
+        node.node.disks.set_own(told);
+        node.liveness().wake();
+        cluster.pass(seconds(1)).await;
+        cluster.change_ring(&[(2, None)]);
+        cluster.show(0);
+        cluster.show(1);
+        cluster.pass(seconds(5)).await;
+        assert!(!cluster.nodes[0][0].node.disks.is_any_short());
+    });
+}

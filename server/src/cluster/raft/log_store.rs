@@ -15,7 +15,9 @@
 //!   The next start finds the highest number again: a write that only deletes also writes the head row.
 //! * Acknowledged writes are on disk, in every sync mode of the commit log.
 //! * Entries are also in memory (the log is short: it is purged after each snapshot), and only memory is read.
-//! * An entry with missing parts was never acknowledged: a crash has cut the log inside of it, and it is dropped.
+//! * An entry with missing parts was never acknowledged: a crash has cut the log inside of it, and it is dropped. A crash cuts off the
+//!   end only. Entries that are missing elsewhere (before the first one, or with complete ones behind them) are lost, which is an
+//!   error.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,7 +31,7 @@ use helenus_engine::error::EngineError;
 use helenus_engine::io::Clock;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, Shard, TableId};
+use helenus_engine::{Deletion, Shard, TableId, TableOptions};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 
@@ -38,6 +40,12 @@ use crate::shard::private_table::{PrivateRange, PrivateTable};
 
 /// The table of the metadata log.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-metadata"));
+
+/// The engine options of the table.
+pub fn table_options() -> TableOptions {
+    // Only this shard writes the table, in order, so nothing can bring back data that a tombstone hides.
+    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
+}
 
 /// The position of a row and the value of its one cell.
 type PositionedValue = (Vec<u8>, Vec<u8>);
@@ -71,6 +79,15 @@ struct Log {
     failure: Option<String>,
 }
 
+/// What the log holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogExtent {
+    /// The last entry that was purged.
+    pub purged: Option<LogId>,
+    /// There are neither entries nor a vote.
+    pub is_empty: bool,
+}
+
 /// An entry that is being assembled from its parts.
 #[derive(Debug, Default)]
 struct Parts {
@@ -94,7 +111,7 @@ impl LogStore {
                 log.take(row.position, row.value, &mut parts)?;
             }
         }
-        let cut_off = log.drop_what_is_cut_off();
+        let cut_off = log.check_entries()?;
         let purged = log.purged;
         let store = Self { shard, clock, log: Rc::new(RefCell::new(log)) };
         if let Some(first) = cut_off {
@@ -102,6 +119,11 @@ impl LogStore {
             store.delete_entries(entry_position(first), vec![REGULAR_TAG, ENTRY + 1], purged, |_| {}).await?;
         }
         Ok(store)
+    }
+
+    pub fn extent(&self) -> LogExtent {
+        let log = self.log.borrow();
+        LogExtent { purged: log.purged, is_empty: log.entries.is_empty() && log.vote.is_none() }
     }
 
     /// Deletes the rows of entries from one position up to another.
@@ -126,12 +148,8 @@ impl LogStore {
         change: impl FnOnce(&mut Log),
     ) -> Result<(), io::Error> {
         let written = async {
-            match self.shard.admit().await {
-                // Writes of this log are small. Returning the error of a full disk would end this node's
-                // participation in the log for good.
-                Ok(()) | Err(EngineError::FlushFailed(_)) => {}
-                Err(error) => return Err(failed(error)),
-            }
+            // Writes of this log are small, and wait on a full disk. An error would end this node's participation in the log for good.
+            self.shard.admit_essential().await.map_err(failed)?;
             match self.write_in_turn(rows, deleted.as_ref(), change)? {
                 Some(position) => self.shard.on_disk(position).await.map_err(failed),
                 None => Ok(()),
@@ -207,20 +225,27 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps the leading entries without gaps. Returns the index of the first one behind them of which something else
-    /// is on disk.
-    fn drop_what_is_cut_off(&mut self) -> Option<u64> {
-        let mut next = match &self.purged {
-            Some(purged) => purged.index() + 1,
-            None => self.entries.keys().next().copied().unwrap_or(0),
-        };
-        self.entries.retain(|index, _| {
-            let follows = *index == next;
-            next += u64::from(follows);
-            follows
-        });
-        self.last_found.filter(|last| *last >= next).map(|_| next)
+    /// Checks that no entry is missing. Returns the index of the entry of which a crash has kept only a part.
+    fn check_entries(&self) -> Result<Option<u64>, io::Error> {
+        let begin = self.purged.as_ref().map_or(0, |purged| purged.index() + 1);
+        let mut next = begin;
+        for index in self.entries.keys() {
+            if *index != next {
+                return Err(lost(next, *index));
+            }
+            next += 1;
+        }
+        match self.last_found {
+            Some(last) if last > next => Err(lost(next, last)),
+            found => Ok(found.filter(|last| *last == next)),
+        }
     }
+}
+
+fn lost(first: u64, found: u64) -> io::Error {
+    let message =
+        format!("the metadata log has lost entries: number {first} is missing, and number {found} is there");
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn failed(error: EngineError) -> io::Error {

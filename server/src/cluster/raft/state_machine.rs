@@ -5,6 +5,8 @@
 //!   disk ([`applying::take_over`]).
 //! * The snapshot is the file of the applied state. It is never older than the entries that were purged from the log:
 //!   before a snapshot is offered, the state is stored.
+//! * What an entry drops is stored with the state that does not name it any more, and leaves the engines afterwards
+//!   ([`crate::cluster::drops`]).
 //! * Installing a state is retried. Once the first shard has failed, which only a restart heals, the log stops on
 //!   this node; the next start continues from the stored state.
 
@@ -21,6 +23,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
 use crate::cluster::applying::{self, SchemaNotice};
+use crate::cluster::drops::{self, PendingDrop, PendingDrops};
 use crate::cluster::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
@@ -38,18 +41,27 @@ pub type Raft = openraft::Raft<MetadataTypes, NodeStateMachine>;
 pub struct NodeStateMachine {
     context: Rc<ShardContext>,
     pub applied: AppliedState,
+    pub drops: PendingDrops,
     /// The content of the file. The lock is held while the file is replaced.
-    on_disk: Rc<tokio::sync::Mutex<Option<Stored>>>,
+    on_disk: Rc<tokio::sync::Mutex<Option<OnDisk>>>,
+}
+
+/// The content of the file.
+struct OnDisk {
+    stored: Stored,
+    drops: Vec<PendingDrop>,
 }
 
 impl NodeStateMachine {
-    /// `stored`: the content of the file.
-    pub fn new(context: Rc<ShardContext>, stored: Option<Stored>) -> Self {
+    /// `stored`, `drops`: the content of the file.
+    pub fn new(context: Rc<ShardContext>, stored: Option<Stored>, drops: Vec<PendingDrop>) -> Self {
         let applied = stored.clone().unwrap_or_else(Stored::empty);
+        let on_disk = stored.map(|stored| OnDisk { stored, drops: drops.clone() });
         Self {
             context,
             applied: Rc::new(RefCell::new(applied)),
-            on_disk: Rc::new(tokio::sync::Mutex::new(stored)),
+            drops: PendingDrops::new(drops),
+            on_disk: Rc::new(tokio::sync::Mutex::new(on_disk)),
         }
     }
 
@@ -77,11 +89,31 @@ impl NodeStateMachine {
     }
 
     async fn take_over(&self, old: &Stored, new: &Stored, told: SchemaNotice) -> Result<(), io::Error> {
+        self.insist(async || self.end_drops_of(new, old).await).await?;
+        self.drops.add(drops::between(&self.context, &old.state.catalog, &new.state.catalog));
         self.insist(async || {
             let store = self.store(new);
             applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
         })
-        .await
+        .await?;
+        self.drops.try_to_carry_out(&self.context).await;
+        Ok(())
+    }
+
+    /// Carries out stored drops of tables that `new` has again under their old ids, and stores `old` without them. After a crash they
+    /// would drop the new tables.
+    async fn end_drops_of(&self, new: &Stored, old: &Stored) -> helenus_query::error::Result<()> {
+        let named = drops::table_ids(&new.state.catalog);
+        let on_disk = self.on_disk.lock().await;
+        let is_concerned = on_disk
+            .as_ref()
+            .is_some_and(|on_disk| on_disk.drops.iter().any(|drop| named.contains(&drop.table())));
+        drop(on_disk);
+        if !is_concerned {
+            return Ok(());
+        }
+        self.drops.carry_out(&self.context).await?;
+        self.store(old).await
     }
 
     /// Retries an operation until it succeeds, or the node stops. An error would end this node's log, and a full
@@ -109,17 +141,22 @@ impl NodeStateMachine {
             ))
         };
         let mut on_disk = self.on_disk.lock().await;
-        if on_disk.as_ref().is_some_and(|stored| stored.log_id >= state.log_id) {
+        let drops = self.drops.under(&state.state.catalog);
+        let is_stored = on_disk.as_ref().is_some_and(|on_disk| {
+            on_disk.stored.log_id > state.log_id
+                || (on_disk.stored.log_id == state.log_id && on_disk.drops == drops)
+        });
+        if is_stored {
             return Ok(());
         }
-        let bytes = state.encode_file().map_err(|error| failed(&error))?;
+        let bytes = state.encode_file(drops.clone()).map_err(|error| failed(&error))?;
         self.context
             .node
             .files
             .replace(CATALOG_FILE, Bytes::from(bytes))
             .await
             .map_err(|error| failed(&error))?;
-        *on_disk = Some(state.clone());
+        *on_disk = Some(OnDisk { stored: state.clone(), drops });
         Ok(())
     }
 }
@@ -191,7 +228,7 @@ impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        let on_disk = self.on_disk.lock().await.clone();
-        on_disk.as_ref().map(snapshot_of).transpose()
+        let on_disk = self.on_disk.lock().await;
+        on_disk.as_ref().map(|on_disk| snapshot_of(&on_disk.stored)).transpose()
     }
 }

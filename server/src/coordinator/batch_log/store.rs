@@ -37,8 +37,9 @@ const AT_A_TIME: usize = 16;
 
 /// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // A removal arrives at most seconds before its batch.
-    TableOptions { gc_grace_seconds: 3_600, ..TableOptions::default() }
+    // A removal arrives at most seconds before its batch. It ends with the batch, mostly while both are in memory, so that neither
+    // files nor the next start see more than the batches that wait.
+    TableOptions { gc_grace_seconds: 3_600, writes_once: true, ..TableOptions::default() }
 }
 
 /// Encodes mutations as the log stores them.
@@ -144,11 +145,14 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             Some(Ok(PartitionMutation { token, table, mutation }))
         });
         let known = known.collect::<Result<_>>()?;
-        if only_here::apply(context, known).await?.is_empty() {
-            remove(context, &position)?;
-            count += 1;
-        } else {
-            note_left_behind(context, position);
+        match only_here::apply(context, known).await {
+            Ok(elsewhere) if elsewhere.is_empty() => {
+                remove(context, &position)?;
+                count += 1;
+            }
+            // A full disk does not keep the node from starting.
+            Ok(_) | Err(RequestError::NoRoom(_)) => note_left_behind(context, position),
+            Err(error) => return Err(error),
         }
     }
     Ok(count)

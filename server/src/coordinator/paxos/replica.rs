@@ -23,7 +23,6 @@ use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use crate::coordinator::replica::epoch;
-use crate::coordinator::replica::failures::failure_of;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
@@ -59,7 +58,7 @@ pub fn view_changes(context: &ShardContext, next: &ClusterView) {
 
 fn failed(error: &StoreError) -> Failure {
     match error {
-        StoreError::Engine(error) => failure_of(error),
+        StoreError::Engine(error) => error.clone().into(),
         error => Failure::Internal(error.to_string()),
     }
 }
@@ -79,7 +78,10 @@ pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Resul
 async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
     let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     epoch::fence(&context, request.epoch, wait).await?;
-    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    // Transactions were checked for room when they began. What was begun ends, and SERIAL reads go on, also on a full disk.
+    context.shard.admit_essential().await.map_err(Failure::from)?;
+    // The turn reads and writes. What it reads is there before it begins.
+    let _warm = context.shard.warm(|| touch(&context, &request)).await?;
     epoch::refuse_stale(&context, request.epoch)?;
     let PaxosRequest { partition, order, .. } = request;
     let response = match order {
@@ -101,16 +103,25 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
         PaxosResponse::Rejected { .. } | PaxosResponse::Forgotten => false,
         PaxosResponse::Committed => {
             if let Some(position) = context.last_append() {
-                context.shard.durable(position).await.map_err(|error| failure_of(&error))?;
+                context.shard.durable(position).await.map_err(Failure::from)?;
             }
             false
         }
         PaxosResponse::Promised(_) | PaxosResponse::Accepted => true,
     };
     if let Some(position) = context.last_append().filter(|_| is_told) {
-        context.shard.on_disk(position).await.map_err(|error| failure_of(&error))?;
+        context.shard.on_disk(position).await.map_err(Failure::from)?;
     }
     Ok(response)
+}
+
+/// Reads what a request will read.
+fn touch(context: &ShardContext, request: &PaxosRequest) -> Result<(), Failure> {
+    store::load(&context.shard, &request.partition).map_err(|error| failed(&error))?;
+    if let PaxosOrder::Ask { read: Some(order), .. } = &request.order {
+        read_versions(context, &request.partition, order)?;
+    }
+    Ok(())
 }
 
 /// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
@@ -137,7 +148,7 @@ fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -
         return Err(malformed(&"a commit of another partition"));
     }
     context.metrics.writes.increment();
-    context.shard.apply(&view).map_err(|error| failure_of(&error))?;
+    context.shard.apply(&view).map_err(Failure::from)?;
     let position = store::save_commit(&context.shard, name, commit).map_err(|error| failed(&error))?;
     context.note_append(position);
     Ok(())
@@ -227,7 +238,7 @@ fn read_versions(
                 is_long: false,
                 limit,
             })
-            .map_err(|error| failure_of(&error))?;
+            .map_err(Failure::from)?;
         limit.live_rows = limit.live_rows.saturating_sub(versions.live_rows);
         limit.bytes = limit.bytes.saturating_sub(versions.bytes);
         limit.tombstones = limit.tombstones.saturating_sub(versions.tombstones);

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, KeyRef};
 use helenus_engine::{DecodeError, Mutation, TableId, VersionLimit, VersionScanRequest, Versions};
 use helenus_internode::byte_string;
@@ -116,7 +115,7 @@ pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Resul
     epoch::fence(context, request.epoch, wait).await?;
     let shards = context.node.shard_count();
     let versions = match token_of(&request.start, &request.end) {
-        _ if shards == 1 => scan_here(context, &request)?,
+        _ if shards == 1 => scan_here(context, &request).await?,
         Some(token) => scan_on(context, context.node.shard_of(token), request).await?,
         None => {
             let mut part = request;
@@ -147,13 +146,17 @@ async fn scan_on(
     request: ReadRequest,
 ) -> Result<Versions, Failure> {
     let scan = move |context: Rc<ShardContext>| {
-        let scanned = scan_here(&context, &request);
-        Box::pin(std::future::ready(scanned)) as futures::future::LocalBoxFuture<'static, _>
+        let scanned = async move { scan_here(&context, &request).await };
+        Box::pin(scanned) as futures::future::LocalBoxFuture<'static, _>
     };
     context.run_on(shard, scan).await.map_err(|error| Failure::Internal(error.to_string()))?
 }
 
-fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
+async fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
+    context.shard.read_cold(|| scan_in_turn(context, request)).await
+}
+
+fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
     // Checked in the turn in which the data is read: ownership may have changed while the request was on its way.
     epoch::refuse_stale(context, request.epoch)?;
     let versions = context.shard.scan_versions(&VersionScanRequest {
@@ -171,10 +174,7 @@ fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, 
             scanned_bytes: SCANNED_BYTES,
         },
     });
-    versions.map_err(|error| match error {
-        EngineError::UnknownTable(_) => Failure::UnknownTable { table_id: request.table_id },
-        error => Failure::Internal(error.to_string()),
-    })
+    versions.map_err(Failure::from)
 }
 
 /// Joins the answers of the shards, up to the first position at which one of them stopped: behind it the answer is

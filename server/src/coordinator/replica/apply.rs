@@ -8,7 +8,6 @@ use helenus_engine::MutationRef;
 use helenus_internode::service::Failure;
 
 use super::epoch;
-use super::failures::failure_of;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
@@ -40,16 +39,16 @@ async fn apply_in_turn(
     if let Some(epoch) = epoch {
         epoch::fence(&context, epoch, wait).await?;
     }
-    context.shard.admit().await.map_err(|error| failure_of(&error))?;
+    context.shard.admit().await.map_err(Failure::from)?;
     if let Some(epoch) = epoch {
         epoch::refuse_stale(&context, epoch)?;
     }
     let view = MutationRef::parse(&mutation).map_err(|error| Failure::Malformed(error.to_string()))?;
     context.metrics.writes.increment();
-    let position = context.shard.apply(&view).map_err(|error| failure_of(&error))?;
+    let position = context.shard.apply(&view).map_err(Failure::from)?;
     context.note_append(position);
     if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {
         return Ok(());
     }
-    context.shard.durable(position).await.map_err(|error| failure_of(&error))
+    context.shard.durable(position).await.map_err(Failure::from)
 }

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::types::token::shard_of;
+use helenus_engine::EngineError;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::bind::{OwnedBindings, Rewritten, check};
 use helenus_query::error::{FailureReason, RequestError, Result};
 use helenus_query::plan::term::BindValue;
+use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Statement, statement_id};
 use helenus_ring::member::Member;
@@ -61,6 +63,12 @@ enum LeadError {
 impl From<RequestError> for LeadError {
     fn from(error: RequestError) -> Self {
         Self::Request(error)
+    }
+}
+
+impl From<EngineError> for LeadError {
+    fn from(error: EngineError) -> Self {
+        Self::Request(error.into())
     }
 }
 
@@ -210,18 +218,18 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         epoch::fence(&context, epoch, left).await?;
     }
     context.shard.admit().await.map_err(RequestError::from)?;
-    if let Some(epoch) = epoch {
-        epoch::refuse_stale(&context, epoch)?;
-    }
-    let (changes, position) = {
-        let (token, level) = (led.token, led.options.consistency);
-        let is_selected = move |candidate: i64| candidate == token;
-        apply_statements(&context, &led.statements, &led.options, Box::new(is_selected), |changes| {
-            let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
-            admission::check_room(&context, bytes)?;
-            changes.iter().try_for_each(|change| write::check_alive(&context, change, level))
-        })?
+    let level = led.options.consistency;
+    let check = |changes: &[PartitionMutation]| {
+        if let Some(epoch) = epoch {
+            epoch::refuse_stale(&context, epoch)?;
+        }
+        let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
+        admission::check_room(&context, bytes)?;
+        changes.iter().try_for_each(|change| write::check_alive(&context, change, level))?;
+        Ok::<(), LeadError>(())
     };
+    let (changes, position) =
+        apply_statements(&context, &led.statements, &led.options, led.token, check).await?;
     if let Some(position) = position {
         context.shard.durable(position).await.map_err(RequestError::from)?;
     }

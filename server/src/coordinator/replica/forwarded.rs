@@ -101,6 +101,7 @@ impl ForwardedError {
                 failures: failures.iter().map(|failure| (failure.address, failure.reason)).collect(),
             },
             RequestError::Overloaded(message) => Self::Overloaded(message),
+            error @ RequestError::NoRoom(_) => Self::Invalid(error.to_string()),
             error => Self::Server(error.to_string()),
         }
     }

@@ -53,8 +53,9 @@ const SCAN_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
 
 /// The engine options of the table.
 pub fn table_options() -> TableOptions {
-    // Only this shard writes the table, so nothing can bring back data that a tombstone hides.
-    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
+    // Only this shard writes the table, and a hint before its removal. So a removal ends with its hint, in memory or in the first
+    // compaction of both.
+    TableOptions { gc_grace_seconds: 0, writes_once: true, ..TableOptions::default() }
 }
 
 /// The state of a shard's hints in memory.
@@ -224,7 +225,7 @@ pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<(
     context.replication().hints.truncated.borrow_mut().insert(table, now);
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&table.0);
-    context.shard.admit().await?;
+    context.shard.admit_essential().await?;
     let mut change = TABLE.change(TRUNCATIONS);
     change.put(&position, now, &now.to_be_bytes());
     write_durably(context, change).await

@@ -2,6 +2,7 @@
 //! replay. Reads and members that leave have their own files.
 
 pub(crate) mod cluster;
+mod full_disks;
 mod large;
 mod leaving;
 mod reads;
@@ -458,6 +459,45 @@ fn a_logged_batch_leaves_nothing_in_the_log() {
             assert_eq!(cluster.stored(node, "three", "t").len(), 2);
         }
         assert_eq!(cluster.logged_batches(), 0);
+    });
+}
+
+/// The rows and tombstones that private tables of all shards have, once everything is in files.
+async fn rows_in_files(cluster: &Cluster, table: helenus_engine::TableId) -> u64 {
+    let mut rows = 0;
+    for context in cluster.nodes.iter().flatten() {
+        context.shard.flush(table).await.unwrap();
+        rows += context.shard.statistics(table).unwrap().row_versions;
+    }
+    rows
+}
+
+#[test]
+fn batches_and_hints_that_are_done_leave_neither_rows_nor_tombstones() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for number in 0..50 {
+            let batch = format!(
+                "BEGIN BATCH INSERT INTO three.t (k, v) VALUES ({number}, 1); \
+                 INSERT INTO three.t (k, v) VALUES ({}, 1); APPLY BATCH",
+                number + 1_000
+            );
+            cluster.execute(number % 3, &batch, Consistency::Quorum).await.unwrap();
+        }
+        cluster.settle().await;
+        assert_eq!(cluster.logged_batches(), 0);
+        assert_eq!(rows_in_files(&cluster, store::TABLE.0).await, 0);
+
+        cluster.set_alive(2, false);
+        for number in 0..50 {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({number}, 2)");
+            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        }
+        cluster.settle().await;
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(5)).await;
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+        assert!(cluster.stored(2, "three", "t").values().any(|value| *value == 2));
+        assert_eq!(rows_in_files(&cluster, hints::TABLE.0).await, 0);
     });
 }
 

@@ -4,6 +4,9 @@
 //! source has read before it truncated was requested before the second truncation, and the member that requested it
 //! discards it then ([`crate::streaming::receiver`]).
 //!
+//! Each node takes a snapshot of its part first (setting `auto_snapshot`). If that fails on any of its shards, the node truncates
+//! nothing.
+//!
 //! Hints and batches that are older than a truncation are not applied: each shard keeps the time of the last
 //! truncation of each table ([`super::hints::note_truncation`]).
 
@@ -18,6 +21,7 @@ use helenus_ring::view::ClusterView;
 use super::hints;
 use super::message::ReplicaRequest;
 use crate::shard::context::{ShardContext, on_every_shard};
+use crate::shard::snapshots::{self, Occasion, SnapshotPlan};
 
 /// Empties a table on all members.
 pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
@@ -58,6 +62,17 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
 /// Empties a table on every shard of this node.
 pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result<()> {
     let table = TableId(table_id.to_be_bytes());
+    if let Some(plan) = snapshot_plan(context, table) {
+        // On all shards before the first one truncates.
+        on_every_shard(context, move |context| {
+            let plan = plan.clone();
+            Box::pin(async move {
+                let taken = snapshots::take(&context, table, &plan).await;
+                taken.map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))
+            })
+        })
+        .await?;
+    }
     on_every_shard(context, move |context| {
         Box::pin(async move {
             hints::note_truncation(&context, table).await?;
@@ -69,4 +84,12 @@ pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result
         })
     })
     .await
+}
+
+/// The snapshot that precedes the truncation of a table, the same for all shards of this node.
+fn snapshot_plan(context: &ShardContext, table: TableId) -> Option<SnapshotPlan> {
+    let view = context.catalog_view();
+    let table = view.table(table)?;
+    let keyspace = view.catalog.keyspace(&table.keyspace)?;
+    snapshots::plan(context, keyspace, table, Occasion::Truncate)
 }

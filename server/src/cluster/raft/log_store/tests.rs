@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::io::{
-    CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SimulatedDisk, SplitMix64,
+    CrashStyle, Disk, Environment, Fault, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+    SplitMix64,
 };
 use helenus_engine::{ShardOptions, TableOptions};
 use helenus_ring::metadata::Command;
@@ -50,6 +51,11 @@ fn vote(term: u64) -> Vote {
 }
 
 async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
+    try_to_open(disk, sync).await.unwrap()
+}
+
+async fn try_to_open(disk: &SimulatedDisk, sync: SyncMode) -> Result<LogStore, io::Error> {
+    let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(1_700_000_000_000_000));
     let mut options = ShardOptions::new(PathBuf::from("/shard"));
@@ -58,10 +64,11 @@ async fn open(disk: &SimulatedDisk, sync: SyncMode) -> LogStore {
         background: Rc::new(InlineBackground::new(disk.clone(), clock.clone())),
         disk,
         clock: clock.clone(),
+        random,
     };
     let shard = Shard::open(environment, options).await.unwrap();
     shard.create_tables(&[(TABLE.0, TableOptions::default())]).await.unwrap();
-    LogStore::open(shard, clock).await.unwrap()
+    LogStore::open(shard, clock).await
 }
 
 async fn append(store: &mut LogStore, entries: Vec<Entry>) -> Result<(), io::Error> {
@@ -142,6 +149,34 @@ fn a_log_that_was_purged_beyond_its_end_is_empty_and_continues_there() {
         );
         assert_eq!(store.try_get_log_entries(0..=101).await.unwrap().len(), 1);
     });
+}
+
+#[test]
+fn entries_that_no_crash_can_have_cut_off_are_missed() {
+    // Entries 0 to 4; the last has several parts. The rows that get lost, and the index that the error names.
+    let cases =
+        [(0..1, Some(0)), (0..2, Some(0)), (2..3, Some(2)), (1..4, Some(1)), (0..5, None), (3..5, None)];
+    for (lost, missed) in cases {
+        let disk = SimulatedDisk::new(1);
+        run(async {
+            let mut store = open(&disk, SyncMode::Group).await;
+            let mut entries: Vec<Entry> = (0..4).map(|index| entry(1, index)).collect();
+            entries.push(large_entry(1, 4));
+            append(&mut store, entries).await.unwrap();
+            let rows = (entry_position(lost.start), entry_position(lost.end));
+            store.write(Vec::new(), Some(rows), |_| {}).await.unwrap();
+        });
+        run(async {
+            let opened = try_to_open(&disk, SyncMode::Group).await;
+            match missed {
+                None => assert!(opened.is_ok(), "{lost:?}: the end of a log may be missing"),
+                Some(index) => {
+                    let error = opened.err().unwrap().to_string();
+                    assert!(error.contains(&format!("number {index} is missing")), "{lost:?}: {error}");
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
-use helenus_engine::io::{CrashStyle, Environment, InlineBackground, ManualClock, SimulatedDisk, SplitMix64};
+use helenus_engine::io::{
+    CrashStyle, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk, SplitMix64,
+};
 use helenus_engine::{Shard, ShardOptions};
 use helenus_testing::virtual_time;
 use uuid::Uuid;
@@ -30,6 +32,7 @@ async fn open(disk: &SimulatedDisk, sync: SyncMode) -> Rc<Shard> {
         disk: arc.clone(),
         background: Rc::new(InlineBackground::new(arc, clock.clone())),
         clock,
+        random: Rc::new(SeededRandom::new(disk.operations())),
     };
     let commit_log = CommitLogOptions { sync, ..CommitLogOptions::default() };
     let shard =

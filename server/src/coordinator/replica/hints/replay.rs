@@ -82,7 +82,7 @@ async fn hand_over_to(
                     return Ok(false);
                 }
             }
-            context.shard.admit().await?;
+            context.shard.admit_essential().await?;
             remove(context, host_id, target, hint)?;
         }
     }
@@ -121,7 +121,9 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
     for (host_id, target) in targets {
         // The member has left, or its join was cancelled. Version 0: no members are known yet.
         let has_left = view.topology.version > 0 && view.topology.member(&host_id).is_none();
-        if has_left || view.is_alive(&host_id) {
+        // A target that refuses writes until its disk has room says when that is over.
+        let has_room = !context.node.disks.of(&host_id).is_reserve_reached;
+        if has_left || (view.is_alive(&host_id) && has_room) {
             target.is_delivering.set(true);
             let context = context.clone();
             tokio::task::spawn_local(async move {
@@ -163,7 +165,7 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
         let mut first_kept = None;
         for (hint, is_done) in chunk.iter().zip(outcomes) {
             if is_done {
-                context.shard.admit().await?;
+                context.shard.admit_essential().await?;
                 remove(context, host_id, target, hint)?;
             } else if first_kept.is_none() {
                 first_kept = Some(hint.position.clone());

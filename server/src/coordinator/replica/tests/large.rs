@@ -30,7 +30,7 @@ fn largest(cluster: &Cluster) -> usize {
 /// Lengths of the values that all replicas have.
 async fn lengths(cluster: &Cluster) -> Vec<usize> {
     let answer = cluster.query(1, "SELECT v FROM three.large", Consistency::All).await.unwrap();
-    answer.rows.iter().map(|row| row[0].as_ref().map_or(0, |value| value.len())).collect()
+    answer.rows.iter().map(|row| row[0].as_ref().map_or(0, Vec::len)).collect()
 }
 
 fn refused(outcome: Result<(), RequestError>) -> String {
@@ -55,7 +55,7 @@ fn the_largest_mutation_fits_into_a_hint() {
         cluster.settle().await;
         assert!(cluster.hinted_bytes(0, 2) > 300_000);
         cluster.set_alive(2, true);
-        cluster.pass(Duration::from_secs(60)).await;
+        cluster.pass(Duration::from_mins(1)).await;
         assert_eq!(cluster.hinted_bytes(0, 2), 0);
         let dropped: u64 = cluster.nodes[0].iter().map(|context| context.metrics.hints_dropped.get()).sum();
         assert_eq!(dropped, 0);

@@ -1,0 +1,156 @@
+//! The files that a compaction writes.
+//!
+//! Invariant: an output is complete, synced, and was read back: all its blocks can be unpacked, and its rows, keys and counts are
+//! those that were written. Only then may its inputs go.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::choice::Split;
+use super::key_sample::KeySample;
+use super::overlap::part_of;
+use super::row_parts;
+use crate::cell::Deletion;
+use crate::invariant::broken;
+use crate::io::JobContext;
+use crate::row::RowRef;
+use crate::table::{TableError, TableOptions, TableReader, TableWriter, WrittenTable, verify};
+
+/// A complete output.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub generation: u64,
+    pub sample: KeySample,
+    /// It holds a part of a row that is too large for one file, and nothing else.
+    pub is_part: bool,
+}
+
+/// Generations and paths of the outputs, as many as the compaction can need.
+pub(crate) type OutputNames = Vec<(u64, PathBuf)>;
+
+/// The outputs of a running compaction.
+pub(super) struct Outputs {
+    pub names: OutputNames,
+    pub split: Split,
+    pub file_options: TableOptions,
+    /// Larger rows are cut into parts.
+    pub row_bytes_max: usize,
+    written: Vec<Output>,
+    next: usize,
+    writer: Option<TableWriter>,
+    /// The part of the token space that the current output lies in.
+    part: u64,
+    /// Bytes of the complete outputs.
+    finished_bytes: u64,
+    verification: Duration,
+}
+
+impl Outputs {
+    pub fn new(names: OutputNames, split: Split, file_options: TableOptions, row_bytes_max: usize) -> Self {
+        Self {
+            names,
+            split,
+            file_options,
+            row_bytes_max,
+            written: Vec::new(),
+            next: 0,
+            writer: None,
+            part: 0,
+            finished_bytes: 0,
+            verification: Duration::ZERO,
+        }
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.finished_bytes + self.writer.as_ref().map_or(0, TableWriter::size_bytes)
+    }
+
+    /// Ends the current output if the partition with this prefix begins a new one.
+    pub async fn begin_partition(&mut self, prefix: &[u8], context: &JobContext) -> Result<(), TableError> {
+        let is_due = match (&self.split, &self.writer) {
+            (_, None) | (Split::Never, _) => false,
+            (Split::Bytes(limit), Some(writer)) => writer.size_bytes() >= *limit,
+            (Split::Parts(parts), Some(_)) => part_of(*parts, prefix) != self.part,
+        };
+        // The last output takes all remaining partitions.
+        if is_due && self.next < self.names.len() {
+            self.finish(false, context).await?;
+        }
+        if self.writer.is_none()
+            && let Split::Parts(parts) = self.split
+        {
+            self.part = part_of(parts, prefix);
+        }
+        Ok(())
+    }
+
+    pub async fn write_row(
+        &mut self,
+        key: &[u8],
+        row: RowRef<'_>,
+        context: &JobContext,
+    ) -> Result<(), TableError> {
+        if key.len() + row.bytes.len() <= self.row_bytes_max {
+            return self.writer(context).await?.add(key, row).await;
+        }
+        let parts = row_parts::cut(row, self.row_bytes_max / 2)?;
+        tracing::info!(
+            row_bytes = row.bytes.len(),
+            parts = parts.len(),
+            "a row is too large for one file; it is cut into parts"
+        );
+        self.finish(false, context).await?;
+        for part in parts {
+            self.writer(context).await?.add(key, RowRef::new(&part, row.base)).await?;
+            self.finish(true, context).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a range tombstone for the full keys `[start, end)`.
+    pub async fn write_range_tombstone(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        deletion: Deletion,
+        context: &JobContext,
+    ) -> Result<(), TableError> {
+        self.writer(context).await?.add_range_tombstone(start, end, deletion)
+    }
+
+    async fn writer(&mut self, context: &JobContext) -> Result<&mut TableWriter, TableError> {
+        if self.writer.is_none() {
+            let Some((_, path)) = self.names.get(self.next) else {
+                return Err(broken!("as many outputs are reserved as a compaction needs").into());
+            };
+            let writer = TableWriter::create(&*context.disk, path, self.file_options.clone()).await?;
+            self.next += 1;
+            return Ok(self.writer.insert(writer));
+        }
+        self.writer.as_mut().ok_or_else(|| broken!("a compaction that writes has a writer").into())
+    }
+
+    /// Completes the current output, if there is one, and reads it back.
+    async fn finish(&mut self, is_part: bool, context: &JobContext) -> Result<(), TableError> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let WrittenTable { statistics, row_hashes } = writer.finish().await?;
+        let name = self.next.checked_sub(1).and_then(|index| self.names.get(index));
+        let Some((generation, path)) = name else {
+            return Err(broken!("a compaction writes to an output that was reserved").into());
+        };
+        let begun = context.clock.monotonic();
+        let reader = TableReader::open_file(&*context.disk, path, *generation).await?;
+        verify(&reader, &statistics).await?;
+        self.verification += context.clock.monotonic().saturating_sub(begun);
+        self.finished_bytes += reader.file_bytes();
+        self.written.push(Output { generation: *generation, sample: KeySample::of(row_hashes), is_part });
+        Ok(())
+    }
+
+    /// Completes the last output. Returns all of them, and the time that reading them back took.
+    pub async fn end(mut self, context: &JobContext) -> Result<(Vec<Output>, u64, Duration), TableError> {
+        self.finish(false, context).await?;
+        Ok((self.written, self.finished_bytes, self.verification))
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads that need blocks from the disk, without a wait of the shard's thread.
+//!
+//! 1. A read is attempted without the disk ([`Shard::attempt`]). If all its blocks are in the cache, that is all.
+//! 2. Otherwise it ends at the first block that is missing in each source, and everything it did is discarded.
+//! 3. The missing blocks are fetched beside other requests of the shard, with more and more of the following ones each time, and are
+//!    held. Then the read is attempted again.
+//!
+//! So a read sees one state of its table, that of its last attempt, however many blocks came from the disk. Invariant: the repeated read
+//! finds what was fetched for it, so each attempt gets further than the one before; the number of attempts is at most that of the
+//! blocks of the read.
+
+use std::rc::Rc;
+
+use futures::FutureExt;
+use futures::future::try_join_all;
+
+use super::fetches::Blocks;
+use super::state::Shard;
+use crate::error::EngineError;
+use crate::table::{BlockCache, MissingBlock, TableError};
+
+/// The most blocks that one fetch reads: for a long read always, for others from the fourth attempt on. Their first one reads one, each
+/// later one four times as many.
+const FETCHED_BLOCKS_MAX: usize = 64;
+/// The most bytes of the file that one fetch reads, unless its first block alone is larger.
+const FETCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// The result of [`Shard::attempt`].
+pub enum Attempt<T> {
+    Done(T),
+    /// The read needs these blocks first.
+    Missing(MissingBlocks),
+}
+
+/// Blocks to pass to [`ColdRead::fetch`].
+pub struct MissingBlocks(Vec<MissingBlock>);
+
+/// A read that is repeated until its blocks are there. It holds the blocks that were fetched for it.
+pub struct ColdRead<'s> {
+    shard: &'s Shard,
+    next_blocks: usize,
+    /// Tables and offsets.
+    held: Vec<(u64, u64)>,
+}
+
+impl Shard {
+    /// Runs a read without the disk. When blocks are missing, its result is discarded, so it must have no effects but on what it
+    /// returns.
+    #[inline]
+    pub fn attempt<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<Attempt<T>, E> {
+        let (result, missing) = self.block_cache.without_disk(read);
+        if missing.is_empty() {
+            result.map(Attempt::Done)
+        } else {
+            Ok(Attempt::Missing(MissingBlocks(missing)))
+        }
+    }
+
+    /// Begins a read that [`Shard::attempt`] could not finish.
+    pub fn cold_read(&self) -> ColdRead<'_> {
+        ColdRead { shard: self, next_blocks: 1, held: Vec::new() }
+    }
+
+    /// Fetches all blocks that a read needs and holds them as long as the result lives. For work that reads and writes in one turn.
+    pub async fn warm<T, E: From<EngineError>>(
+        &self,
+        mut read: impl FnMut() -> Result<T, E>,
+    ) -> Result<ColdRead<'_>, E> {
+        let mut cold = self.cold_read();
+        while let Attempt::Missing(missing) = self.attempt(&mut read)? {
+            cold.fetch(missing).await?;
+        }
+        Ok(cold)
+    }
+
+    /// Attempts a read until all its blocks are there. `read` must have no effects but on what it returns; the last call returned
+    /// without a wait in between.
+    pub async fn read_cold<T, E: From<EngineError>>(
+        &self,
+        mut read: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut cold = match self.attempt(&mut read)? {
+            Attempt::Done(result) => return Ok(result),
+            Attempt::Missing(missing) => {
+                let mut cold = self.cold_read();
+                cold.fetch(missing).await?;
+                cold
+            }
+        };
+        loop {
+            match self.attempt(&mut read)? {
+                Attempt::Done(result) => return Ok(result),
+                Attempt::Missing(missing) => cold.fetch(missing).await?,
+            }
+        }
+    }
+
+    /// Reads the blocks of one run, or joins another read that does so.
+    async fn fetch_block(&self, missing: MissingBlock, blocks: usize) -> Result<Blocks, TableError> {
+        let key = (missing.table.id(), missing.target.offset);
+        let fetch = {
+            let mut fetches = self.fetches.borrow_mut();
+            let fetch = fetches.entry(key).or_insert_with(|| {
+                let fetch = async move {
+                    let fetched = missing.table.fetch(&missing, blocks, FETCHED_BYTES_MAX).await;
+                    fetched.map(Blocks::from)
+                };
+                fetch.boxed_local().shared()
+            });
+            fetch.clone()
+        };
+        // Also when the read is given up: a fetch that no read waits for would keep its file.
+        let _end = EndOfFetch { shard: self, key };
+        fetch.await
+    }
+}
+
+/// Ends a fetch for those who have not joined it yet.
+struct EndOfFetch<'s> {
+    shard: &'s Shard,
+    key: (u64, u64),
+}
+
+impl Drop for EndOfFetch<'_> {
+    fn drop(&mut self) {
+        self.shard.fetches.borrow_mut().remove(&self.key);
+    }
+}
+
+impl ColdRead<'_> {
+    /// Fetches blocks and holds them until the read is dropped.
+    pub async fn fetch(&mut self, missing: MissingBlocks) -> Result<(), EngineError> {
+        let blocks = self.next_blocks;
+        self.next_blocks = (blocks * 4).min(FETCHED_BLOCKS_MAX);
+        let mut missing = missing.0;
+        missing.sort_by_key(|block| (block.table.id(), block.target.offset));
+        missing.dedup_by_key(|block| (block.table.id(), block.target.offset));
+        let shard = self.shard;
+        let cache: &BlockCache = &shard.block_cache;
+        let fetches = missing.into_iter().map(|block| async move {
+            let (table, is_long) = (block.table.id(), block.reading.is_long);
+            let blocks = if is_long { FETCHED_BLOCKS_MAX } else { blocks };
+            Ok::<_, TableError>((table, is_long, shard.fetch_block(block, blocks).await?))
+        });
+        let fetched = try_join_all(fetches).await?;
+        for (table, is_long, blocks) in fetched {
+            for (offset, data) in blocks.iter() {
+                if !is_long {
+                    cache.insert(table, *offset, Rc::clone(data));
+                }
+                cache.pin(table, *offset, data);
+                self.held.push((table, *offset));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ColdRead<'_> {
+    fn drop(&mut self) {
+        for (table, offset) in self.held.drain(..) {
+            self.shard.block_cache.unpin(table, offset);
+        }
+    }
+}

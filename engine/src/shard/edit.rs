@@ -1,0 +1,118 @@
+//! Edits of the manifest, and what they leave behind: obsolete files on the disk, records of dropped tables in the log.
+//!
+//! Invariants:
+//! * An edit states up to which segment the log is needed once it has taken effect, and the log is released up to there only.
+//! * A table that is being dropped is out of the shard's tables before the edit: no record of it enters the log any more.
+//! * An obsolete file or dropped table leaves the manifest in a later edit than the one that listed it, when its removal is durable and
+//!   (a table) the needed log has no record of it.
+
+use std::collections::BTreeSet;
+
+use super::files::discard_file;
+use super::state::Shard;
+use super::table_state::TableState;
+use crate::commit_log::LogPosition;
+use crate::error::EngineError;
+use crate::io::ReplaceError;
+use crate::manifest::{FileId, Manifest, ManifestError};
+use crate::mutation::TableId;
+
+/// Removed directories of dropped tables above which an edit makes their removal durable, so that they leave the manifest. Creating a
+/// table does it anyway.
+const UNSYNCED_DIRECTORIES_MAX: usize = 16;
+
+/// The table that an edit changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edited {
+    pub table: TableId,
+    /// The number of its oldest frozen memtables that are not needed any more once the edit has taken effect.
+    pub released_memtables: usize,
+}
+
+impl Shard {
+    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds. `edited`: a
+    /// table that exists before and after the edit.
+    pub(super) async fn replace_manifest(
+        &self,
+        current: &mut Manifest,
+        mut changed: Manifest,
+        edited: Option<Edited>,
+    ) -> Result<(), EngineError> {
+        self.check_open()?;
+        changed.sequence = current.sequence + 1;
+        changed.next_generation = self.next_generation.get();
+        changed.log_needed_from = self.log_needed_from(edited);
+        if let Some(edited) = edited {
+            self.leave_out_removed_files(&mut changed, edited.table).await;
+        }
+        self.leave_out_dropped_tables(&mut changed).await;
+        match changed.replace(&self.environment.disk, &self.directory).await {
+            Ok(()) => {
+                self.leftovers.note_edit(&changed);
+                *current = changed;
+                Ok(())
+            }
+            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
+            Err(ReplaceError::Unknown(error)) => {
+                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+                self.signals.space.notify_waiters();
+                Err(ManifestError::Disk(error).into())
+            }
+        }
+    }
+
+    /// The log segment from which on all must be there once the edit has taken effect.
+    fn log_needed_from(&self, edited: Option<Edited>) -> u64 {
+        let tables = self.tables.borrow();
+        let needed = tables.values().filter_map(|table| {
+            let edited = edited.filter(|edited| edited.table == table.id);
+            table.lowest_position_behind(edited.map_or(0, |edited| edited.released_memtables))
+        });
+        self.log.lowest_needed(needed.min())
+    }
+
+    /// Takes removed files out of the obsolete ones of a table.
+    async fn leave_out_removed_files(&self, changed: &mut Manifest, id: TableId) {
+        let removed = self.leftovers.take_removed_files(id);
+        let (Some(removed), Ok(table), Some(entry)) = (removed, self.table(id), changed.table(id)) else {
+            return;
+        };
+        for number in removed.iter().map(|file| file.directory).collect::<BTreeSet<_>>() {
+            match self.environment.disk.sync_directory(table.directory(number)).await {
+                Ok(()) => entry.obsolete.retain(|file| file.directory != number || !removed.contains(file)),
+                // They stay listed until the next start, which finds that they are gone.
+                Err(error) => tracing::warn!(%error, "the removal of unused files may not be durable"),
+            }
+        }
+    }
+
+    /// Takes tables out of the dropped ones that have left neither a directory nor a record that would be replayed.
+    async fn leave_out_dropped_tables(&self, changed: &mut Manifest) {
+        if self.leftovers.unsynced_directories() > UNSYNCED_DIRECTORIES_MAX {
+            match self.directories.sync(&self.environment.disk).await {
+                Ok(()) => self.leftovers.note_directories_synced(),
+                Err(error) => tracing::warn!(%error, "the removal of dropped tables may not be durable"),
+            }
+        }
+        let needed_from = changed.log_needed_from;
+        changed.dropped.retain(|id| !self.leftovers.is_over(*id, needed_from));
+    }
+
+    /// Removes files that the manifest lists as obsolete.
+    pub(super) async fn remove_obsolete_files(
+        &self,
+        table: &TableState,
+        files: impl Iterator<Item = FileId>,
+    ) {
+        for file in files {
+            if discard_file(&self.environment, &table.path(file)).await {
+                self.leftovers.note_removed_file(table.id, file);
+            }
+        }
+    }
+
+    /// Releases the part of the log that the manifest on the disk does not need.
+    pub(super) fn discard_log(&self) {
+        self.log.discard_before(LogPosition { segment: self.leftovers.log_needed_from(), offset: 0 });
+    }
+}

@@ -1,0 +1,17 @@
+//! Fetches of blocks that are under way in a shard, so that reads which miss the same block share one.
+
+use std::rc::Rc;
+
+use futures::future::{LocalBoxFuture, Shared};
+use hashbrown::HashMap;
+
+use crate::table::{BlockData, TableError};
+
+/// Blocks with their offsets.
+pub(super) type Blocks = Rc<[(u64, BlockData)]>;
+
+/// A fetch that several reads may wait for.
+pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Blocks, TableError>>>;
+
+/// By table and offset of the block that was missing.
+pub(super) type Fetches = HashMap<(u64, u64), Fetch>;

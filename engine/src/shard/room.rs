@@ -1,0 +1,82 @@
+//! The shard's look at the disk: how much room there is, once a second and before anything large is written.
+
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::{Shard, Signals};
+use crate::error::EngineError;
+use crate::io::{Claim, DiskReserve};
+
+/// Time between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What a table file needs beside the rows of its memtable, at least.
+const FILE_OVERHEAD_BYTES: u64 = 4 << 10;
+
+impl Shard {
+    /// The room on the disk, which the shards of a node share.
+    pub fn reserve(&self) -> &Arc<DiskReserve> {
+        &self.options.reserve
+    }
+
+    /// Whether the commit log waits for room on the disk.
+    pub fn log_lacks_room(&self) -> bool {
+        self.log.lacks_room()
+    }
+
+    /// Measures the room on the disk.
+    pub(super) async fn measure_room(&self) {
+        let reserve = self.reserve();
+        let memtable_bytes = self.memtable_bytes.get();
+        reserve.memory_changed(self.measured_memtable_bytes.replace(memtable_bytes), memtable_bytes);
+        match self.directories.room(&self.environment.disk).await {
+            Ok(room) => reserve.measured(room),
+            // What was measured last stays.
+            Err(error) => tracing::debug!(%error, "the room on the disk could not be measured"),
+        }
+        self.log.set_room_is_scarce(reserve.is_reached());
+    }
+
+    /// The error for a write that is refused for want of room.
+    #[cold]
+    pub(super) fn refuse_write(&self, reason: &dyn std::fmt::Display) -> EngineError {
+        self.reserve().note_refused_write();
+        EngineError::NoRoom(reason.to_string())
+    }
+
+    /// Claims room for the file of a memtable of this size.
+    pub(super) async fn room_for_flush(&self, memtable_bytes: usize) -> Result<Claim, EngineError> {
+        self.measure_room().await;
+        Ok(self.reserve().claim_for_flush(memtable_bytes as u64 + FILE_OVERHEAD_BYTES)?)
+    }
+
+    /// Claims room for the output of a compaction whose inputs have this size: it may be as large as they are. When there is room
+    /// again, the compaction task is woken.
+    pub(super) async fn room_for_compaction(&self, input_bytes: u64) -> Result<Claim, EngineError> {
+        self.measure_room().await;
+        let claim = self.reserve().claim_for_compaction(input_bytes);
+        self.compaction_lacks_room.set(claim.is_err());
+        Ok(claim?)
+    }
+}
+
+/// The task that looks at the disk. It ends with its shard.
+pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
+    loop {
+        let Some(shard) = shard.upgrade() else { return };
+        let free_before = shard.reserve().room().map(|room| room.free_bytes);
+        shard.measure_room().await;
+        let free = shard.reserve().room().map(|room| room.free_bytes);
+        if shard.log_lacks_room() {
+            // A flush releases segments of the log, which are then reused.
+            signals.flush_wanted.notify_one();
+        }
+        if free > free_before && shard.compaction_lacks_room.take() {
+            signals.compaction_wanted.notify_one();
+        }
+        let clock = Rc::clone(&shard.environment.clock);
+        drop(shard);
+        clock.sleep(PERIOD).await;
+    }
+}

@@ -1,0 +1,217 @@
+//! Snapshots that the node takes by itself, before a table is dropped or truncated, and all snapshots with their descriptions.
+//!
+//! A snapshot contains, beside the files of the table, two of Cassandra's files: `schema.cql`, the statements that create the table again,
+//! and `manifest.json`, its description. A snapshot with an expiry is removed by a task some time after it has expired.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cql_lite::types::time::{format_timestamp, parse_timestamp};
+use helenus_engine::shard::{Attachment, SnapshotEntry};
+use helenus_engine::{Shard, TableId};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::{Keyspace, Table};
+use helenus_query::schema::describe::snapshot_schema;
+use helenus_query::schema::system_keyspaces;
+use serde::{Deserialize, Serialize};
+
+use super::context::ShardContext;
+use crate::config::Config;
+
+/// Time between two searches for expired snapshots, as in Cassandra.
+const CLEANUP_PAUSE: Duration = Duration::from_mins(1);
+const SCHEMA_FILE: &str = "schema.cql";
+const DESCRIPTION_FILE: &str = "manifest.json";
+
+/// What a snapshot is taken for; the start of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    Drop,
+    Truncate,
+}
+
+impl Occasion {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Drop => "dropped",
+            Self::Truncate => "truncated",
+        }
+    }
+}
+
+/// A snapshot that is to be taken, the same on every shard of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPlan {
+    /// The name of the snapshot: `dropped-<milliseconds>-<table>`.
+    pub name: String,
+    schema: String,
+    description: Description,
+}
+
+/// The description of a snapshot. Times are written as `2015-05-21T11:03:02.000Z`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Description {
+    keyspace: String,
+    table: String,
+    created_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+/// A snapshot of one table on one shard. What its description does not say is empty: an operator's snapshot has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSnapshot {
+    pub entry: SnapshotEntry,
+    pub keyspace: String,
+    pub table: String,
+    pub created_at: String,
+    pub expires_at: String,
+    /// The bytes of its files, which the table may still use.
+    pub bytes: u64,
+}
+
+/// The time of the last snapshot that the node has planned, in milliseconds since the epoch.
+#[derive(Debug, Default)]
+pub struct LastSnapshot(AtomicI64);
+
+impl LastSnapshot {
+    /// The present time, or a later one that no snapshot has: two snapshots of a table have different names.
+    fn next_millis(&self, now_micros: i64) -> i64 {
+        let next = |last: i64| now_micros.div_euclid(1_000).max(last.saturating_add(1));
+        next(
+            self.0
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
+                .unwrap_or_else(|last| last),
+        )
+    }
+}
+
+/// Whether a snapshot precedes the drop or the truncation of a table.
+pub fn is_wanted(config: &Config, table: &Table) -> bool {
+    config.auto_snapshot && table.options.allow_auto_snapshot && !system_keyspaces::is_system(&table.keyspace)
+}
+
+/// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if there is to be none.
+pub fn plan(
+    context: &ShardContext,
+    keyspace: &Keyspace,
+    table: &Table,
+    occasion: Occasion,
+) -> Option<SnapshotPlan> {
+    let config = &context.node.config;
+    is_wanted(config, table).then(|| {
+        let now_millis = context.node.last_snapshot.next_millis(context.clock.now_micros());
+        let expires_at = config
+            .auto_snapshot_ttl
+            .map(|ttl| format_timestamp(now_millis.saturating_add(i64::from(ttl.seconds()) * 1_000)));
+        SnapshotPlan {
+            name: format!("{}-{now_millis}-{}", occasion.prefix(), table.name),
+            schema: snapshot_schema(keyspace, table),
+            description: Description {
+                keyspace: keyspace.name.clone(),
+                table: table.name.clone(),
+                created_at: format_timestamp(now_millis),
+                expires_at,
+            },
+        }
+    })
+}
+
+/// Takes a snapshot of a table on this shard. A table without rows gets none.
+pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| {
+        RequestError::Server(format!(
+            "snapshot {} of table {}.{} failed on shard {}: {error}",
+            plan.name, plan.description.keyspace, plan.description.table, context.index
+        ))
+    };
+    let description = serde_json::to_vec_pretty(&plan.description).map_err(|error| failed(&error))?;
+    let attachments = [
+        Attachment { name: SCHEMA_FILE.to_owned(), contents: Bytes::from(plan.schema.clone()) },
+        Attachment { name: DESCRIPTION_FILE.to_owned(), contents: Bytes::from(description) },
+    ];
+    let taken = context.shard.snapshot_rows(table, &plan.name, &attachments).await;
+    if let Some(path) = taken.map_err(|error| failed(&error))? {
+        context.metrics.auto_snapshots.increment();
+        tracing::info!(shard = context.index, path = %path.display(), "snapshot taken");
+    }
+    Ok(())
+}
+
+async fn description(shard: &Shard, entry: &SnapshotEntry) -> Result<Option<Description>> {
+    let Some(bytes) = shard.snapshot_attachment(entry, DESCRIPTION_FILE).await? else { return Ok(None) };
+    match serde_json::from_slice(&bytes) {
+        Ok(description) => Ok(Some(description)),
+        Err(error) => {
+            tracing::warn!(path = %entry.path.display(), %error, "the description of a snapshot cannot be read");
+            Ok(None)
+        }
+    }
+}
+
+/// The snapshots of this shard.
+pub async fn list(context: &ShardContext) -> Result<Vec<ListedSnapshot>> {
+    let mut listed = Vec::new();
+    for entry in context.shard.list_snapshots().await? {
+        let bytes = context.shard.snapshot_bytes(&entry).await?;
+        let description = description(&context.shard, &entry).await?;
+        let text = |get: fn(&Description) -> &str| description.as_ref().map_or("", get).to_owned();
+        listed.push(ListedSnapshot {
+            keyspace: text(|description| &description.keyspace),
+            table: text(|description| &description.table),
+            created_at: text(|description| &description.created_at),
+            expires_at: text(|description| description.expires_at.as_deref().unwrap_or_default()),
+            entry,
+            bytes,
+        });
+    }
+    Ok(listed)
+}
+
+/// The times of expiry of the snapshots that are known, in milliseconds since the epoch. A snapshot never changes.
+#[derive(Debug, Default)]
+struct Expiries(BTreeMap<SnapshotEntry, Option<i64>>);
+
+impl Expiries {
+    /// Removes the snapshots that have expired.
+    async fn remove_expired(&mut self, context: &ShardContext) -> Result<()> {
+        let present: BTreeSet<SnapshotEntry> = context.shard.list_snapshots().await?.into_iter().collect();
+        self.0.retain(|entry, _| present.contains(entry));
+        for entry in present {
+            if let Entry::Vacant(place) = self.0.entry(entry) {
+                let described = description(&context.shard, place.key()).await?;
+                let expires_at = described.and_then(|known| known.expires_at);
+                place.insert(expires_at.and_then(|text| parse_timestamp(&text).ok()));
+            }
+        }
+        let now_millis = context.clock.now_micros().div_euclid(1_000);
+        let is_over = |expiry: &Option<i64>| expiry.is_some_and(|millis| millis <= now_millis);
+        let expired: Vec<SnapshotEntry> =
+            self.0.iter().filter(|(_, expiry)| is_over(expiry)).map(|(entry, _)| entry.clone()).collect();
+        for entry in expired {
+            let of_name = self.0.iter().filter(|(other, _)| other.name == entry.name);
+            if of_name.map(|(_, expiry)| expiry).all(is_over) {
+                context.shard.clear_snapshot(&entry.name).await?;
+            } else {
+                context.shard.clear_table_snapshot(&entry).await?;
+            }
+            context.metrics.snapshots_expired.increment();
+            tracing::info!(shard = context.index, path = %entry.path.display(), "snapshot has expired and was removed");
+        }
+        Ok(())
+    }
+}
+
+/// Starts the task that removes expired snapshots of this shard.
+pub fn start(context: &Rc<ShardContext>) {
+    let expiries = tokio::sync::Mutex::new(Expiries::default());
+    context.repeat(CLEANUP_PAUSE, async move |context: &Rc<ShardContext>| {
+        if let Err(error) = expiries.lock().await.remove_expired(context).await {
+            tracing::warn!(%error, "expired snapshots could not be removed; it will be tried again");
+        }
+    });
+}

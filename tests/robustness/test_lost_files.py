@@ -1,0 +1,181 @@
+"""A node whose data directory has lost a file, or got an older one back: it starts with every row, or says which file is missing and
+changes nothing. And what DROP and TRUNCATE leave behind."""
+
+import hashlib
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import driver_session, new_node
+from node import NodeError
+
+ROWS = 200
+# More than the metadata log keeps.
+CHANGES = 150
+
+
+def kill(node):
+    node.process.send_signal(signal.SIGKILL)
+    node.process.wait()
+    node.process.stdout.close()
+    node.process = None
+
+
+def fill(session, table, flush=None):
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
+    write = session.prepare(f"INSERT INTO {table} (k, v) VALUES (?, ?)")
+    for number in range(ROWS):
+        session.execute(write, (number, f"row {number}"))
+        if flush and number == ROWS // 2:
+            flush()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """The data directory of a node that was killed, and its catalog as it was before most changes of the schema."""
+    directory = tmp_path_factory.mktemp("template")
+    with new_node(data_dir=directory / "data") as node:
+        with driver_session(node) as session:
+            old = {name: (node.data_dir / name).read_bytes() for name in ("catalog", "catalog.copy")}
+            fill(session, "kept", lambda: node.administer("flush"))
+            for number in range(CHANGES):
+                session.execute(f"ALTER TABLE kept WITH comment = '{number}'")
+        kill(node)
+    for name, contents in old.items():
+        (directory / name).write_bytes(contents)
+    return directory
+
+
+@pytest.fixture
+def data_dir(template, tmp_path):
+    shutil.copytree(template / "data", tmp_path / "data")
+    return tmp_path / "data"
+
+
+def contents(directory):
+    """The files below a directory with their checksums. Locks are made by looking."""
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != "lock"]
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def check_rows(node):
+    with driver_session(node) as session:
+        rows = {row.k: row.v for row in session.execute("SELECT k, v FROM kept")}
+    assert rows == {number: f"row {number}" for number in range(ROWS)}
+
+
+def refusal(data_dir):
+    """Starts a node on the directory, which must be refused; returns what it says, and asserts that nothing was changed."""
+    before = contents(data_dir)
+    node = new_node(data_dir=data_dir)
+    with pytest.raises(NodeError):
+        node.start()
+    assert node.process.wait() == 1
+    node.process.stdout.close()
+    node.process = None
+    assert contents(data_dir) == before
+    said = node.log_path.read_text().strip().splitlines()[-1]
+    assert said.startswith("helenus: "), said
+    return said
+
+
+@pytest.mark.parametrize("name", ["node.json", "catalog", "shard-0/manifest", "shard-1/manifest"])
+@pytest.mark.parametrize("copy", ["", ".copy"])
+@pytest.mark.parametrize("harm", ["removed", "cut", "emptied"])
+def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
+    path = data_dir / (name + copy)
+    whole = path.read_bytes()
+    if harm == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if harm == "emptied" else whole[: len(whole) // 2])
+    with new_node(data_dir=data_dir) as node:
+        check_rows(node)
+        assert str(path) in node.log_path.read_text()
+        assert path.exists() and path.stat().st_size >= len(whole) // 2
+    assert not (data_dir / "quarantine").exists()
+
+
+@pytest.mark.parametrize("name", ["node.json", "catalog", "shard-0/manifest", "shard-1/manifest"])
+def test_without_both_copies_the_start_names_the_file_and_changes_nothing(data_dir, name):
+    for copy in ("", ".copy"):
+        (data_dir / (name + copy)).unlink()
+    assert str(data_dir / name) in refusal(data_dir)
+
+
+def test_without_a_shard_the_start_names_it_and_changes_nothing(data_dir):
+    shutil.rmtree(data_dir / "shard-1")
+    assert str(data_dir / "shard-1") in refusal(data_dir)
+
+
+def test_an_older_copy_of_the_catalog_is_passed_over(data_dir, template):
+    shutil.copy(template / "catalog", data_dir / "catalog")
+    with new_node(data_dir=data_dir) as node:
+        check_rows(node)
+
+
+def test_an_older_catalog_is_refused_when_the_log_does_not_go_back_so_far(data_dir, template):
+    for name in ("catalog", "catalog.copy"):
+        shutil.copy(template / name, data_dir / name)
+    node = new_node(data_dir=data_dir)
+    with pytest.raises(NodeError):
+        node.start()
+    said = node.log_path.read_text()
+    assert str(data_dir / "catalog") in said and "applied state" in said
+    # Nothing was dropped: with the right files it is all there again.
+    for name in ("catalog", "catalog.copy"):
+        shutil.copy(template / "data" / name, data_dir / name)
+    with new_node(data_dir=data_dir) as again:
+        check_rows(again)
+
+
+def test_what_the_manifest_does_not_know_is_moved_and_kept(data_dir):
+    table = next(path for path in (data_dir / "shard-0/tables").iterdir() if list(path.glob("*.sst")))
+    stray, directory = table / "0000009999-data.sst", data_dir / "shard-1/tables" / ("ab" * 16)
+    stray.write_bytes(b"nobody knows it")
+    directory.mkdir()
+    (directory / "file").write_bytes(b"nor this")
+    (table / "0000009998-data.sst.tmp").write_bytes(b"never finished")
+    for _ in range(2):
+        with new_node(data_dir=data_dir) as node:
+            check_rows(node)
+            said = node.log_path.read_text()
+        moved = {path.name: path.read_bytes() for path in (data_dir / "quarantine").rglob("*") if path.is_file()}
+        assert moved == {"0000009999-data.sst": b"nobody knows it", "file": b"nor this"}
+    assert "quarantined" not in said, "the second start finds nothing"
+    assert not list(data_dir.rglob("*.tmp"))
+
+
+def snapshots(node):
+    return {entry["name"]: entry for entry in node.report("listsnapshots")["snapshots"]}
+
+
+def test_a_dropped_and_a_truncated_table_leave_snapshots():
+    with new_node(settings={"auto_snapshot_ttl": "30d"}) as node:
+        with driver_session(node) as session:
+            for table in ("dropped", "truncated", "unwanted"):
+                fill(session, table)
+            session.execute("CREATE TABLE empty (k int PRIMARY KEY)")
+            session.execute("ALTER TABLE unwanted WITH allow_auto_snapshot = false")
+            for statement in ("DROP TABLE dropped", "TRUNCATE truncated", "DROP TABLE unwanted", "DROP TABLE empty"):
+                session.execute(statement)
+            assert not list(session.execute("SELECT * FROM truncated"))
+        before = snapshots(node)
+        assert sorted(entry["table"] for entry in before.values()) == ["dropped", "truncated"]
+        node.restart()
+        assert snapshots(node) == before
+        assert node.report("unknowntables")["tables"] == []
+        for name, entry in before.items():
+            assert name.split("-")[0] == entry["table"] == name.split("-")[2]
+            assert entry["keyspace"] == "k" and entry["disk_bytes"] > 0 and entry["expires_at"] > entry["created_at"]
+            directories = [path for path in Path(node.data_dir).glob(f"shard-*/snapshots/{name}/*")]
+            assert len(directories) == 2, "each shard has a part"
+            for directory in directories:
+                assert f"CREATE TABLE k.{entry['table']} (" in (directory / "schema.cql").read_text()
+                assert json.loads((directory / "manifest.json").read_text())["table"] == entry["table"]
+                assert list(directory.glob("*-data.sst"))
+            node.administer("clear_snapshot", name=name)
+        assert snapshots(node) == {}
+    assert not list(Path(node.data_dir).glob("quarantine/*"))
