@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub mod context;
 pub(crate) mod disk_status;
 pub(crate) mod engine_options;
+pub mod last_snapshot;
 pub(crate) mod layers;
 pub(crate) mod metrics;
 pub(crate) mod private_table;

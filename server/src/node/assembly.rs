@@ -49,8 +49,9 @@ use crate::node::error::StartError;
 use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
 use crate::shard::disk_status::DiskTable;
 use crate::shard::engine_options::engine_tables;
+use crate::shard::last_snapshot::LastSnapshot;
 use crate::shard::metrics::ShardMetrics;
-use crate::shard::snapshots::{self, LastSnapshot};
+use crate::shard::snapshots;
 use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
 

@@ -31,9 +31,9 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::disk_status::DiskTable;
+use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
-use super::snapshots::LastSnapshot;
 use super::status_table::{ServingState, StatusTable};
 use crate::config::Config;
 use crate::files::node_files::NodeFiles;

@@ -6,7 +6,6 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,22 +71,6 @@ pub struct ListedSnapshot {
     pub expires_at: String,
     /// The bytes of its files, which the table may still use.
     pub bytes: u64,
-}
-
-/// The time of the last snapshot that the node has planned, in milliseconds since the epoch.
-#[derive(Debug, Default)]
-pub struct LastSnapshot(AtomicI64);
-
-impl LastSnapshot {
-    /// The present time, or a later one that no snapshot has: two snapshots of a table have different names.
-    fn next_millis(&self, now_micros: i64) -> i64 {
-        let next = |last: i64| now_micros.div_euclid(1_000).max(last.saturating_add(1));
-        next(
-            self.0
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
-                .unwrap_or_else(|last| last),
-        )
-    }
 }
 
 /// Whether a snapshot precedes the drop or the truncation of a table.

@@ -166,12 +166,13 @@ fn a_drop_whose_snapshot_cannot_be_taken_is_refused() {
         fill(&world).await;
         let before = rows_by_shard(&world);
         let disk = world.machine(0).disk.clone();
-        // The first thing that a flush does.
-        disk.fail_at(disk.operations(), Fault::NoSpace);
+        // A flush asks for room first.
+        disk.set_capacity_bytes(disk.used_bytes());
         let error = world.node(0).ddl("DROP TABLE ks.t").await.unwrap_err().to_string();
         assert!(error.contains("nothing was dropped") && error.contains("auto_snapshot"), "{error}");
         assert_eq!(rows_by_shard(&world), before);
         assert!(snapshots_by_shard(&world).await.values().all(Vec::is_empty));
+        disk.set_capacity_bytes(u64::MAX);
         world.node(0).ddl("ALTER TABLE ks.t WITH allow_auto_snapshot = false").await.unwrap();
         world.node(0).ddl("DROP TABLE ks.t").await.unwrap();
         assert!(snapshots_by_shard(&world).await.values().all(Vec::is_empty), "the table wants none");
