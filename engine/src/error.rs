@@ -43,12 +43,13 @@ pub enum EngineError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Background(#[from] BackgroundError),
+    /// The range may have rows in a file that could not be opened. Other ranges can be read.
     #[error(
-        "the commit log in {} begins with segment {first}, and segment {segment} is needed too: acknowledged writes are missing; restore \
-         the segment",
-        directory.display()
+        "table file {} may hold rows of this range and cannot be used: {reason}; restore the file from a backup, or give its rows up with \
+         a scrub",
+        path.display()
     )]
-    MissingLog { directory: PathBuf, segment: u64, first: u64 },
+    DamagedFile { path: PathBuf, reason: String },
     #[error(
         "{} is unknown to the manifest and could not be moved to {}: {source}; it was not removed",
         path.display(), to.display()
@@ -84,6 +85,8 @@ pub enum EngineError {
         found.display(), configured.display()
     )]
     CommitLogElsewhere { found: PathBuf, configured: PathBuf },
+    #[error("the files of the shard are being verified or scrubbed already")]
+    ExaminationRuns,
     #[error("the shard is closed")]
     Closed,
 }
@@ -137,6 +140,7 @@ impl DiskFailure {
                 _ => DiskFailureKind::Io,
             },
             EngineError::Manifest(_)
+            | EngineError::DamagedFile { .. }
             | EngineError::Table(TableError::Damaged { .. } | TableError::UnsupportedVersion { .. }) => {
                 DiskFailureKind::Damage
             }

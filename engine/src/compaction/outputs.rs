@@ -12,7 +12,7 @@ use super::overlap::part_of;
 use super::row_parts;
 use crate::cell::Deletion;
 use crate::invariant::broken;
-use crate::io::JobContext;
+use crate::io::{JobContext, yield_now};
 use crate::row::RowRef;
 use crate::table::{TableError, TableOptions, TableReader, TableWriter, WrittenTable, verify};
 
@@ -141,7 +141,7 @@ impl Outputs {
         };
         let begun = context.clock.monotonic();
         let reader = TableReader::open_file(&*context.disk, path, *generation).await?;
-        verify(&reader, &statistics).await?;
+        verify(&reader, &statistics, async |_| yield_now().await).await?;
         self.verification += context.clock.monotonic().saturating_sub(begun);
         self.finished_bytes += reader.file_bytes();
         self.written.push(Output { generation: *generation, sample: KeySample::of(row_hashes), is_part });

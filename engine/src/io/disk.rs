@@ -43,6 +43,11 @@ impl DiskError {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
+    /// Whether the medium could not be read or written.
+    pub fn is_of_medium(&self) -> bool {
+        self.source.raw_os_error() == Some(EIO)
+    }
+
     /// Whether the sync of a file failed: dirty data may be lost.
     pub fn is_sync(&self) -> bool {
         self.operation == SYNC
@@ -54,6 +59,8 @@ impl DiskError {
     }
 }
 
+/// The system's number of an error of the medium, the same on all Unix systems.
+const EIO: i32 = 5;
 /// The operation of a failed sync of a file, in [`DiskError`].
 pub(super) const SYNC: &str = "sync";
 /// The operation of a failed write, in [`DiskError`].

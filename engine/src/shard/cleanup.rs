@@ -13,6 +13,7 @@ use crate::compaction::{DroppedRanges, Merge, Split};
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
+use crate::manifest::TokenSpan;
 use crate::mutation::TableId;
 
 /// The result of [`Shard::drop_ranges`].
@@ -38,6 +39,13 @@ impl Shard {
         let mut outcome = Dropped::default();
         if dropped.is_empty() {
             return Ok(outcome);
+        }
+        // Rows of these ranges in a file that cannot be read would come back with the ranges.
+        for range in ranges {
+            let tokens = TokenSpan { first: *range.start(), last: *range.end() };
+            if table.has_damage() && range.start() <= range.end() {
+                table.check_spans(tokens)?;
+            }
         }
         let (busy, idle): (Vec<_>, Vec<_>) =
             table.files.borrow().iter().cloned().partition(|file| file.is_busy.get());

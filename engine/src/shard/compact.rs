@@ -51,11 +51,11 @@ impl Drop for Busy {
 }
 
 /// A file that takes the place of others.
-struct Successor {
-    place: ManifestFile,
-    reader: Arc<TableReader>,
+pub(super) struct Successor {
+    pub place: ManifestFile,
+    pub reader: Arc<TableReader>,
     /// `None`: the file itself stays, at another level.
-    output: Option<Output>,
+    pub output: Option<Output>,
 }
 
 impl Shard {
@@ -153,7 +153,8 @@ impl Shard {
         let mut pause = LOOK_PAUSE;
         for table in self.all_tables() {
             self.check_open()?;
-            if !table.is_configured.get() {
+            // What has expired may shadow data in a file that cannot be read.
+            if !table.is_configured.get() || table.has_damage() {
                 continue;
             }
             let every = table.options.borrow().compaction.expired_check_seconds;
@@ -327,8 +328,8 @@ impl Shard {
             deleted_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
             max_purgeable_timestamp: i64::MAX,
         };
-        // Without the table's real grace period nothing may be purged.
-        let purge = Some(purge).filter(|_| table.is_configured.get());
+        // Without the table's real grace period nothing may be purged, nor if there may be older data that cannot be read.
+        let purge = Some(purge).filter(|_| table.is_configured.get() && !table.has_damage());
         let newest = inputs.iter().map(|file| file.reader.statistics().max_timestamp).max();
         let mut old_partitions = OldPartitions::default();
         if let Some(newest) = newest.filter(|_| purge.is_some()) {
@@ -396,7 +397,7 @@ impl Shard {
 
     /// Replaces the busy files by their successors, and removes those that are not needed any more. False: the table was truncated
     /// or dropped meanwhile; then the successors are removed.
-    async fn install(
+    pub(super) async fn install(
         &self,
         table: &TableState,
         busy: &Busy,

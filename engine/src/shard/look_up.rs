@@ -100,6 +100,7 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&id).ok_or(EngineError::UnknownTable(id))?;
         let hash = KeyHash::of(key);
+        table.check_key_readable(key)?;
         let files = table.files.borrow();
         let (active, frozen) = (table.active.borrow(), table.frozen.borrow());
         let memtables: SmallVec<[Ref<'_, Memtable>; 4]> = std::iter::once(active.borrow())

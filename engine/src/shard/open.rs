@@ -20,9 +20,11 @@ use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::compaction_counters::CompactionCounters;
+use super::damage::is_damage;
 use super::directories::{Directories, table_directory};
 use super::directory::{has_entries, make_directories};
-use super::files::discard_output;
+use super::examine::ExaminationState;
+use super::files::{discard_output, entry_of};
 use super::flush::{Flushed, build_table};
 use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableOptions};
@@ -52,6 +54,7 @@ struct Recovery {
     tables: HashMap<TableId, Rc<TableState>>,
     /// Tables, dropped ones included, of which the log has records.
     logged: BTreeSet<TableId>,
+    disk_failures: DiskFailures,
 }
 
 impl Shard {
@@ -129,9 +132,18 @@ impl Recovery {
         let directories = Directories::new(&options, &mut manifest);
         directories.check(&environment.disk, &manifest).await?;
         let log_directory = commit_log_directory(&environment.disk, &options, &manifest).await?;
-        let (tables, logged) = (HashMap::new(), BTreeSet::new());
-        let mut recovery =
-            Self { environment, options, manifest, directories, stored, log_directory, tables, logged };
+        let (tables, logged, disk_failures) = (HashMap::new(), BTreeSet::new(), DiskFailures::default());
+        let mut recovery = Self {
+            environment,
+            options,
+            manifest,
+            directories,
+            stored,
+            log_directory,
+            tables,
+            logged,
+            disk_failures,
+        };
         if recovery.manifest.sequence == 0 {
             recovery.list_dropped_tables().await?;
         }
@@ -183,7 +195,7 @@ impl Recovery {
         let quarantines = self.directories.quarantines(&self.options.quarantine);
         let kept = remains.clear(&*disk, &quarantines, now_millis).await?;
         self.settle(&kept, &log).await?;
-        let Self { environment, options, manifest, directories, tables, logged, .. } = self;
+        let Self { environment, options, manifest, directories, tables, logged, disk_failures, .. } = self;
         for entry in manifest.tables.iter().filter(|entry| !logged.contains(&entry.id)) {
             if let Some(table) = tables.get(&entry.id) {
                 table.logged_since.set(Some(entry.flushed_to));
@@ -211,7 +223,8 @@ impl Recovery {
             compaction_counters: CompactionCounters::default(),
             watch: Watch::default(),
             failure: RefCell::default(),
-            disk_failures: DiskFailures::default(),
+            disk_failures,
+            examination: ExaminationState::default(),
             flush_failure: RefCell::default(),
             is_closing: Cell::new(false),
             is_closed: Cell::new(false),
@@ -242,16 +255,30 @@ impl Recovery {
     }
 
     async fn open_tables(&mut self) -> Result<(), EngineError> {
-        for entry in &self.manifest.tables {
+        for entry in &mut self.manifest.tables {
             let table = TableState::new(&self.directories, entry.id, TableOptions::default(), false);
             // They hold nothing if the manifest names no files.
             for directory in &table.directories {
                 self.environment.disk.create_directory(directory).await?;
             }
-            for file in &entry.files {
+            for file in &mut entry.files {
                 let path = table.path(file.id());
-                let reader = TableReader::open_file(&*self.environment.disk, &path, file.generation).await?;
-                table.add_file(LiveFile::new(*file, reader, None));
+                match TableReader::open_file(&*self.environment.disk, &path, file.generation).await {
+                    Ok(reader) => {
+                        // Version 1 of the manifest had no tokens.
+                        *file = entry_of(file.id(), file.level, file.created_seconds, &reader);
+                        table.add_file(LiveFile::new(*file, reader, None));
+                    }
+                    Err(error) if is_damage(&error) => {
+                        tracing::error!(
+                            table = %entry.id, path = %path.display(), %error,
+                            "a table file cannot be used; what it may hold is not served"
+                        );
+                        table.add_damaged(*file, &path, &error);
+                        self.disk_failures.note(&error.into());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
             self.tables.insert(entry.id, Rc::new(table));
         }

@@ -102,6 +102,8 @@ pub struct TableStatistics {
     /// Partitions in all memtables and files. A partition counts once in each of them.
     pub partition_versions: u64,
     pub tombstones: u64,
+    /// Files of which at least a part cannot be read.
+    pub damaged_files: usize,
     /// Microseconds; `None` if the table is empty.
     pub min_timestamp: Option<i64>,
     /// Microseconds; `None` if the table is empty.

@@ -39,25 +39,64 @@ impl Quarantine {
         Ok(moved)
     }
 
+    /// Links a file here, durably; it stays where it is too. Nothing happens if there is no file. `now_millis`: since the epoch. `reason`
+    /// is for the log.
+    pub(super) async fn keep(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+        now_millis: i64,
+        reason: &'static str,
+    ) -> Result<(), EngineError> {
+        match self.link_here(disk, path, now_millis).await {
+            Ok(kept) => {
+                tracing::warn!(path = %path.display(), linked_to = %kept.display(), reason, "quarantined");
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => {
+                Err(EngineError::Quarantine { path: path.to_path_buf(), to: self.directory.clone(), source })
+            }
+        }
+    }
+
     async fn move_here(&self, disk: &dyn Disk, path: &Path, now_millis: i64) -> Result<PathBuf, DiskError> {
         let target = self.free_target(disk, path, now_millis).await?;
+        self.make_parents(disk, &target).await?;
+        disk.rename(path, &target).await?;
+        self.sync_parents(disk, &target).await?;
+        if let Some(source) = path.parent() {
+            disk.sync_directory(source).await?;
+        }
+        Ok(target)
+    }
+
+    async fn link_here(&self, disk: &dyn Disk, path: &Path, now_millis: i64) -> Result<PathBuf, DiskError> {
+        let target = self.free_target(disk, path, now_millis).await?;
+        self.make_parents(disk, &target).await?;
+        disk.hard_link(path, &target).await?;
+        self.sync_parents(disk, &target).await?;
+        Ok(target)
+    }
+
+    async fn make_parents(&self, disk: &dyn Disk, target: &Path) -> Result<(), DiskError> {
+        match target.parent() {
+            Some(parent) => disk.create_directory(parent).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a name durable, from the top: a name is only found if the names above it are.
+    async fn sync_parents(&self, disk: &dyn Disk, target: &Path) -> Result<(), DiskError> {
         let is_inside = |parent: &&Path| parent.starts_with(&self.directory);
         let parents: Vec<&Path> = target.ancestors().skip(1).take_while(is_inside).collect();
-        if let Some(parent) = parents.first() {
-            disk.create_directory(parent).await?;
-        }
-        disk.rename(path, &target).await?;
-        // From the top: a name is only found if the names above it are.
         if let Some(above) = self.directory.parent().filter(|above| !above.as_os_str().is_empty()) {
             disk.sync_directory(above).await?;
         }
         for parent in parents.iter().rev() {
             disk.sync_directory(parent).await?;
         }
-        if let Some(source) = path.parent() {
-            disk.sync_directory(source).await?;
-        }
-        Ok(target)
+        Ok(())
     }
 
     /// A path in the quarantine that does not exist.

@@ -75,6 +75,7 @@ impl Shard {
         self.watch.check()?;
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
+        table.check_readable(request.start, request.end)?;
         let mut pool = self.scan_buffers.borrow_mut();
         let mut buffers = pool.take_scan();
         let ScanRequest { start, end, reversed, .. } = *request;

@@ -156,10 +156,12 @@ impl Shard {
         // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(&table, memtables);
         let files = table.files.take();
+        let damaged = table.damaged.take();
         drop(manifest);
         self.discard_log();
         self.retire_files(files.iter());
-        self.remove_obsolete_files(&table, files.iter().map(|file| file.place.id())).await;
+        let places = files.iter().map(|file| file.place).chain(damaged.iter().map(|file| file.place));
+        self.remove_obsolete_files(&table, places.map(|place| place.id())).await;
         Ok(())
     }
 }

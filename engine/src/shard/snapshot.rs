@@ -6,8 +6,8 @@
 //! * A file of another directory is linked there, below the same names: a link does not leave its file system. Those directories come
 //!   before the shard's own and go after it; the next start removes what the shard's own does not have.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use bytes::Bytes;
 
@@ -17,6 +17,7 @@ use super::state::Shard;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::DirectoryEntry;
+use crate::manifest::{ManifestFile, TokenSpan};
 use crate::mutation::TableId;
 
 /// A file that a snapshot contains beside those of the table.
@@ -45,11 +46,13 @@ impl Shard {
     /// directory is returned. The name must be a plain file name, and this table must not have a snapshot of that name.
     pub async fn snapshot(&self, id: TableId, name: &str) -> Result<PathBuf, EngineError> {
         self.check_snapshot(id, name).await?;
+        // A snapshot without some of the rows would be taken for a whole one.
+        self.table(id)?.check_spans(TokenSpan { first: i64::MIN, last: i64::MAX })?;
         self.flush(id).await?;
         self.link_files(id, name, &[]).await
     }
 
-    /// As [`Shard::snapshot`], with further files. An empty table gets no snapshot, and the result is `None`. A snapshot of that name that
+    /// As [`Shard::snapshot`], with further files, and with damaged files as they are. An empty table gets no snapshot, and the result is `None`. A snapshot of that name that
     /// exists already is kept, and its path is the result: after a crash the same snapshot can be asked for again.
     pub async fn snapshot_rows(
         &self,
@@ -63,7 +66,7 @@ impl Shard {
             Err(error) => return Err(error),
         }
         self.flush(id).await?;
-        if self.table(id)?.files.borrow().is_empty() {
+        if self.table(id)?.files.borrow().is_empty() && !self.table(id)?.has_damage() {
             return Ok(None);
         }
         self.link_files(id, name, attachments).await.map(Some)
@@ -118,13 +121,19 @@ impl Shard {
         }
         // While the lock is held no file of the table can be removed.
         let manifest = self.manifest.lock().await;
-        let files: Vec<_> = table.files.borrow().iter().map(Rc::clone).collect();
-        for file in &files {
-            let Some(temporary) = temporary.get(file.place.directory as usize) else {
+        let files: Vec<ManifestFile> = table.files.borrow().iter().map(|file| file.place).collect();
+        let damaged: Vec<ManifestFile> = table.damaged.borrow().iter().map(|file| file.place).collect();
+        for place in files.iter().chain(&damaged) {
+            let Some(temporary) = temporary.get(place.directory as usize) else {
                 return Err(broken!("a file's directory is one of the shard's").into());
             };
-            disk.hard_link(&table.path(file.place.id()), &temporary.join(file_name(file.place.generation)))
-                .await?;
+            let (path, link) = (table.path(place.id()), temporary.join(file_name(place.generation)));
+            match disk.hard_link(&path, &link).await {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && damaged.contains(place) => {
+                    tracing::warn!(path = %path.display(), name, "a missing file is not in the snapshot");
+                }
+                linked => linked?,
+            }
         }
         drop(manifest);
         for (named, temporary) in named.iter().zip(&temporary).rev() {

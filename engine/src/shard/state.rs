@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
+use super::examine::ExaminationState;
 use super::fetches::Fetches;
 use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
@@ -55,6 +56,7 @@ pub struct Shard {
     /// The failure after which writes are refused.
     pub(super) failure: RefCell<Option<String>>,
     pub(super) disk_failures: DiskFailures,
+    pub(super) examination: ExaminationState,
     /// The failure of the last flush, if it failed.
     pub(super) flush_failure: RefCell<Option<EngineError>>,
     pub(super) is_closing: Cell<bool>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::lock::Mutex;
 
 use super::compaction_failures::Failure;
+use super::damage::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
@@ -39,6 +40,8 @@ pub(super) struct LiveFile {
     pub is_left_alone: Cell<bool>,
     /// The failure of the last compaction that the file has caused.
     pub failure: RefCell<Option<Failure>>,
+    /// What a verification has found: why a part of the file cannot be read.
+    pub damage: RefCell<Option<String>>,
 }
 
 /// A memtable that is no longer written to.
@@ -71,6 +74,8 @@ pub(super) struct TableState {
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
     /// By generation, newest first.
     pub files: RefCell<Vec<Rc<LiveFile>>>,
+    /// Files of the manifest that could not be opened.
+    pub damaged: RefCell<Vec<DamagedFile>>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
@@ -84,6 +89,7 @@ impl LiveFile {
             is_busy: Cell::new(false),
             is_left_alone: Cell::new(false),
             failure: RefCell::new(None),
+            damage: RefCell::new(None),
         }
     }
 }
@@ -104,6 +110,7 @@ impl TableState {
             active: RefCell::default(),
             frozen: RefCell::default(),
             files: RefCell::default(),
+            damaged: RefCell::default(),
             flushing: Mutex::new(()),
         }
     }
@@ -266,6 +273,8 @@ impl TableState {
         });
         let files = self.files.borrow();
         let (mut disk_bytes, mut tombstones) = (0, 0);
+        let with_damage = files.iter().filter(|file| file.damage.borrow().is_some()).count();
+        let damaged_files = self.damaged.borrow().len() + with_damage;
         for file in files.iter() {
             let statistics = file.reader.statistics();
             note_timestamps(Some(statistics.min_timestamp), Some(statistics.max_timestamp));
@@ -281,6 +290,7 @@ impl TableState {
             row_versions: rows,
             partition_versions: partitions,
             tombstones,
+            damaged_files,
             ..sum
         }
     }
@@ -304,6 +314,7 @@ fn summary(file: &LiveFile, now_seconds: u32, gc_grace_seconds: u32, now: Durati
         sample: file.sample.clone(),
         is_busy: file.is_busy.get()
             || file.is_left_alone.get()
+            || file.damage.borrow().is_some()
             || file.failure.borrow().as_ref().is_some_and(|failure| failure.waits(now)),
     }
 }

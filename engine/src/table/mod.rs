@@ -19,6 +19,7 @@ mod packing;
 mod range_tombstone_cursor;
 mod range_tombstones;
 mod reader;
+mod salvage;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use filter::{Filter, KeyHash, build as build_filter};
 pub use packing::unpack as unpack_block;
 pub(crate) use range_tombstone_cursor::RangeTombstoneCursor;
 pub use reader::{TableReader, TableRow};
+pub(crate) use salvage::{Salvaged, salvage};
 pub(crate) use statistics::{Positions, TableStatistics};
 pub(crate) use verify::verify;
 pub use writer::TableOptions;

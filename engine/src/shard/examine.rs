@@ -1,0 +1,312 @@
+//! Verification of table files at an operator's wish, and scrubbing of those that are damaged.
+//!
+//! A verification reads files as a whole, at the pace of compactions, from the disk and not from a cache. A scrub verifies, and then
+//! * takes a file that could not be opened into use, if it can be read now (the operator has put it back);
+//! * where the operator gives up what is lost: copies the blocks of a damaged file that can be read into a new file, which takes its
+//!   place; a file that cannot be opened at all leaves the manifest. The damaged file goes to the quarantine.
+//!
+//! Invariant: rows are given up only where the operator has said so, and never without a copy of the file in the quarantine, if there
+//! is a file.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::compact::{Busy, Successor};
+use super::damage::DamagedFile;
+use super::edit::Edited;
+use super::files::{discard_output, entry_of, give_name};
+use super::state::Shard;
+use super::table_state::{LiveFile, TableState};
+use crate::compaction::{KeySample, Output, RateLimiter};
+use crate::error::EngineError;
+use crate::io::{JobKind, run_in_background, yield_now};
+use crate::manifest::{FileId, ManifestFile};
+use crate::mutation::TableId;
+use crate::table::{Salvaged, TableError, TableReader, TableWriter, WrittenTable, salvage, verify};
+
+/// What becomes of damaged files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Examination {
+    /// Nothing: they are found and told.
+    Verify,
+    /// Those that can be read again are taken into use.
+    Scrub,
+    /// As [`Examination::Scrub`], and rows that cannot be read are given up.
+    ScrubAndGiveUp,
+}
+
+/// What an examination has done about a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileOutcome {
+    /// It is damaged, and stays as it is.
+    Damaged,
+    /// It could not be opened before, and is in use again.
+    Mended,
+    /// Its rows are in a new file, except those of `lost_blocks`.
+    Salvaged { rows: u64, lost_blocks: u64 },
+    /// All its rows were given up.
+    GivenUp,
+}
+
+/// A file that was or is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFinding {
+    pub table: TableId,
+    pub path: PathBuf,
+    /// Why it cannot be read; empty for one that can be read again.
+    pub reason: String,
+    pub outcome: FileOutcome,
+}
+
+/// The progress of the last examination.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExaminationProgress {
+    pub is_running: bool,
+    pub files: u64,
+    pub files_done: u64,
+    pub bytes: u64,
+    pub bytes_done: u64,
+    pub findings: Vec<FileFinding>,
+}
+
+/// The state of the last examination.
+#[derive(Debug, Default)]
+pub(super) struct ExaminationState {
+    progress: RefCell<ExaminationProgress>,
+    /// Counted on the thread that reads.
+    read_bytes: Arc<AtomicU64>,
+}
+
+impl ExaminationState {
+    fn begin(&self, files: u64, bytes: u64) {
+        self.read_bytes.store(0, Ordering::Relaxed);
+        self.progress.replace(ExaminationProgress {
+            is_running: true,
+            files,
+            bytes,
+            ..ExaminationProgress::default()
+        });
+    }
+
+    fn note_file(&self, finding: Option<FileFinding>) {
+        let mut progress = self.progress.borrow_mut();
+        progress.files_done += 1;
+        progress.findings.extend(finding);
+    }
+}
+
+/// Ends an examination also when it is given up.
+struct Running<'s>(&'s ExaminationState);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.progress.borrow_mut().is_running = false;
+    }
+}
+
+impl Shard {
+    /// The progress of the examination that runs, or ran last.
+    pub fn examination(&self) -> ExaminationProgress {
+        let mut progress = self.examination.progress.borrow().clone();
+        progress.bytes_done = self.examination.read_bytes.load(Ordering::Relaxed).min(progress.bytes);
+        progress
+    }
+
+    /// Examines the files that these tables have now. Returns the files that were or are damaged. Only one examination of a shard runs at
+    /// a time; another one is refused.
+    pub async fn examine(
+        &self,
+        tables: &[TableId],
+        examination: Examination,
+    ) -> Result<Vec<FileFinding>, EngineError> {
+        self.check_open()?;
+        if self.examination.progress.borrow().is_running {
+            return Err(EngineError::ExaminationRuns);
+        }
+        let mut files: Vec<(Rc<TableState>, Rc<LiveFile>)> = Vec::new();
+        let mut damaged: Vec<(Rc<TableState>, DamagedFile)> = Vec::new();
+        for id in tables {
+            let table = self.table(*id)?;
+            files.extend(table.files.borrow().iter().map(|file| (Rc::clone(&table), Rc::clone(file))));
+            damaged.extend(table.damaged.borrow().iter().map(|file| (Rc::clone(&table), file.clone())));
+        }
+        let bytes = files.iter().map(|(_, file)| file.reader.file_bytes()).sum();
+        self.examination.begin((files.len() + damaged.len()) as u64, bytes);
+        let _running = Running(&self.examination);
+        for (table, file) in damaged {
+            let finding = self.examine_damaged(&table, &file, examination).await?;
+            self.examination.note_file(finding);
+        }
+        for (table, file) in files {
+            let finding = self.examine_live(&table, &file, examination).await?;
+            self.examination.note_file(finding);
+        }
+        Ok(self.examination.progress.borrow().findings.clone())
+    }
+
+    /// Opens a file anew and reads all of it.
+    async fn read_through(
+        &self,
+        table: &TableState,
+        place: &ManifestFile,
+    ) -> Result<Arc<TableReader>, TableError> {
+        let path = table.path(place.id());
+        let reader = TableReader::open_file(&*self.environment.disk, &path, place.generation).await?;
+        let mut limiter = RateLimiter::new(self.options.compaction_bytes_per_second);
+        let (read, read_bytes) = (Arc::clone(&reader), Arc::clone(&self.examination.read_bytes));
+        let verified = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
+            Box::pin(async move {
+                let statistics = read.statistics().clone();
+                let pause = async |bytes| {
+                    read_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    limiter.spend(bytes, &*context.clock).await;
+                    yield_now().await;
+                };
+                verify(&read, &statistics, pause).await
+            })
+        });
+        match verified.await {
+            Ok(verified) => verified.map(|()| reader),
+            // The pool is closing.
+            Err(_) => Ok(reader),
+        }
+    }
+
+    async fn examine_live(
+        &self,
+        table: &TableState,
+        file: &Rc<LiveFile>,
+        examination: Examination,
+    ) -> Result<Option<FileFinding>, EngineError> {
+        let finding = |reason: String, outcome| {
+            Some(FileFinding { table: table.id, path: file.reader.path().to_path_buf(), reason, outcome })
+        };
+        let is_live = || table.files.borrow().iter().any(|live| Rc::ptr_eq(live, file));
+        let error = match self.read_through(table, &file.place).await {
+            // A compaction or a truncation may have removed it meanwhile.
+            Err(_) if !is_live() => return Ok(None),
+            Ok(_) => {
+                let before = file.damage.take();
+                return Ok(before.and_then(|_| finding(String::new(), FileOutcome::Mended)));
+            }
+            Err(error) => error,
+        };
+        let reason = error.to_string();
+        tracing::error!(table = %table.id, path = %file.reader.path().display(), %error, "a table file is damaged");
+        file.damage.replace(Some(reason.clone()));
+        self.disk_failures.note(&error.into());
+        if examination != Examination::ScrubAndGiveUp || file.is_busy.get() {
+            return Ok(finding(reason, FileOutcome::Damaged));
+        }
+        let Salvaged { rows, lost_blocks } = self.salvage_file(table, file).await?;
+        Ok(finding(reason, FileOutcome::Salvaged { rows, lost_blocks: lost_blocks.len() as u64 }))
+    }
+
+    /// Puts a file with the readable rows of a damaged one in its place.
+    async fn salvage_file(&self, table: &TableState, file: &Rc<LiveFile>) -> Result<Salvaged, EngineError> {
+        let busy = Busy::new(vec![Rc::clone(file)]);
+        let _room = self.room_for_compaction(file.reader.file_bytes()).await?;
+        self.keep_in_quarantine(&file.place, file.reader.path()).await?;
+        let directory = self.directories.choose(&self.environment.disk).await;
+        let id = FileId { generation: self.new_generation(), directory };
+        let written = self.write_salvaged(table, &file.reader, id).await;
+        let (written, salvaged) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                discard_output(&self.environment, table, id, false).await;
+                return Err(error);
+            }
+        };
+        give_name(&self.environment, table, id).await?;
+        self.environment.disk.sync_directory(table.directory(directory)).await?;
+        let reader = TableReader::open_file(&*self.environment.disk, &table.path(id), id.generation).await?;
+        let created_seconds = self.environment.clock.now_seconds();
+        let place = entry_of(id, file.place.level, created_seconds, &reader);
+        let sample = KeySample::of(written.row_hashes);
+        let output = Some(Output { generation: id.generation, sample, is_part: false });
+        self.install(table, &busy, vec![Successor { place, reader, output }]).await?;
+        tracing::warn!(
+            table = %table.id, path = %file.reader.path().display(), rows = salvaged.rows,
+            lost_blocks = ?salvaged.lost_blocks, "a damaged file was replaced by what can be read of it"
+        );
+        Ok(salvaged)
+    }
+
+    async fn write_salvaged(
+        &self,
+        table: &TableState,
+        reader: &Arc<TableReader>,
+        id: FileId,
+    ) -> Result<(WrittenTable, Salvaged), EngineError> {
+        let (reader, path) = (Arc::clone(reader), table.temporary_path(id));
+        let options = table.options.borrow().writer.clone();
+        let written = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
+            Box::pin(async move {
+                let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
+                let salvaged = salvage(&reader, &mut writer).await?;
+                Ok::<_, TableError>((writer.finish().await?, salvaged))
+            })
+        });
+        Ok(written.await??)
+    }
+
+    async fn examine_damaged(
+        &self,
+        table: &TableState,
+        file: &DamagedFile,
+        examination: Examination,
+    ) -> Result<Option<FileFinding>, EngineError> {
+        let finding = |reason: String, outcome| {
+            Some(FileFinding { table: table.id, path: file.path.clone(), reason, outcome })
+        };
+        let generation = file.place.generation;
+        let is_listed = || table.damaged.borrow().iter().any(|it| it.place.generation == generation);
+        let reason = match self.read_through(table, &file.place).await {
+            _ if !is_listed() => return Ok(None),
+            Ok(_) if examination == Examination::Verify => {
+                let reason = "it can be read again, and a scrub takes it into use".to_owned();
+                return Ok(finding(reason, FileOutcome::Damaged));
+            }
+            Ok(reader) => {
+                table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
+                table.add_file(LiveFile::new(file.place, reader, None));
+                tracing::info!(table = %table.id, path = %file.path.display(), "a damaged table file is in use again");
+                return Ok(finding(String::new(), FileOutcome::Mended));
+            }
+            Err(error) => error.to_string(),
+        };
+        if examination != Examination::ScrubAndGiveUp {
+            return Ok(finding(reason, FileOutcome::Damaged));
+        }
+        self.keep_in_quarantine(&file.place, &file.path).await?;
+        let mut manifest = self.manifest.lock().await;
+        let mut changed = manifest.clone();
+        let Some(entry) = changed.table(table.id) else { return Ok(None) };
+        entry.files.retain(|it| it.generation != generation);
+        entry.obsolete.push(file.place.id());
+        let edited = Edited { table: table.id, released_memtables: 0 };
+        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
+        drop(manifest);
+        self.remove_obsolete_files(table, std::iter::once(file.place.id())).await;
+        tracing::warn!(table = %table.id, path = %file.path.display(), reason, "the rows of a damaged file were given up");
+        Ok(finding(reason, FileOutcome::GivenUp))
+    }
+
+    /// Links a damaged file into the quarantine; nothing happens if it does not exist.
+    async fn keep_in_quarantine(
+        &self,
+        place: &ManifestFile,
+        path: &std::path::Path,
+    ) -> Result<(), EngineError> {
+        let quarantines = self.directories.quarantines(&self.options.quarantine);
+        let Some(quarantine) = quarantines.get(place.directory as usize) else {
+            return Err(crate::invariant::broken!("a file's directory is one of the shard's").into());
+        };
+        let now_millis = self.environment.clock.now_micros() / 1_000;
+        quarantine.keep(&*self.environment.disk, path, now_millis, "it is damaged").await
+    }
+}
