@@ -9,6 +9,7 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::commit_log::CommitLogError;
 use helenus_engine::error::EngineError;
+use helenus_engine::table::TableError;
 
 /// The reason why a request was not executed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -88,6 +89,10 @@ pub enum RequestError {
     Function { keyspace: String, function: String, arguments: Vec<String>, message: String },
     #[error("{0}")]
     Truncate(String),
+    /// Rows of this node cannot be read: a file that may hold them is missing or damaged, or its medium fails. Other replicas may have
+    /// them.
+    #[error("{0}")]
+    Unreadable(String),
     /// A fault of the node itself: disk, damage, shutdown.
     #[error("{0}")]
     Server(String),
@@ -109,6 +114,10 @@ impl From<EngineError> for RequestError {
                 Self::Invalid(format!("Rejected an oversized mutation ({bytes}/{limit})"))
             }
             EngineError::NoRoom(reason) => Self::NoRoom(format!("The disk of this node is full: {reason}")),
+            EngineError::DamagedFile { .. }
+            | EngineError::Table(TableError::Damaged { .. } | TableError::Disk(_)) => {
+                Self::Unreadable(error.to_string())
+            }
             error => Self::Server(error.to_string()),
         }
     }

@@ -1,5 +1,6 @@
 //! The operations of operators over HTTP, executed on the shards of a running node.
 
+mod checks;
 mod cluster;
 mod storage;
 
@@ -18,8 +19,8 @@ use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
 use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, FailedCompaction, NodeReport, RingReport, SnapshotReport,
-    UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
+    RingReport, SnapshotReport, UnknownTableReport,
 };
 use crate::observe::{Admin, AdminError, TableReport};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
@@ -212,6 +213,7 @@ impl NodeAdmin {
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
                 report.tombstones += numbers.tombstones;
+                report.damaged_files += numbers.damaged_files as u64;
                 report.pending_compactions += u64::from(compactions.is_pending);
                 report.failed_compactions.extend(compactions.failures.into_iter().map(|failure| {
                     FailedCompaction {
@@ -412,6 +414,19 @@ impl Admin for NodeAdmin {
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
         self.snapshot_reports().boxed()
+    }
+
+    fn check_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        check: Check,
+    ) -> BoxFuture<'_, Result<Vec<CheckedFile>, AdminError>> {
+        self.check(keyspace, table, check).boxed()
+    }
+
+    fn check_progress(&self) -> BoxFuture<'_, Result<Vec<CheckProgress>, AdminError>> {
+        self.progress_of_checks().boxed()
     }
 
     fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {

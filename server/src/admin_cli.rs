@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
 use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TableReport,
-    UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport, RingReport,
+    SnapshotReport, TableReport, UnknownTableReport,
 };
 use crate::streaming::progress::StreamingReport;
 
@@ -81,6 +81,19 @@ enum AdminCommand {
     Listsnapshots,
     /// Tables that the schema does not name: they are kept and not served.
     Unknowntables,
+    /// Reads the files of tables as a whole and tells which are damaged: exit status 1 if one is.
+    Verify(TableScope),
+    /// As verify, and takes files into use that could not be read before and can be now.
+    Scrub {
+        /// Gives up what cannot be read: damaged files are replaced by what can be read of them, and go to the quarantine. Rows are
+        /// lost on this node.
+        #[arg(long)]
+        skip_corrupted: bool,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// How far verify and scrub are, and what they have found.
+    Checks,
     /// Leaves the cluster: the node's data goes to the members that own it then.
     Decommission {
         /// Also if fewer members remain than a keyspace has replicas.
@@ -167,6 +180,13 @@ impl AdminCommand {
             }
             Self::Listsnapshots => (Method::GET, "/admin/listsnapshots", Vec::new()),
             Self::Unknowntables => (Method::GET, "/admin/unknowntables", Vec::new()),
+            Self::Verify(scope) => (Method::POST, "/admin/verify", scope.parameters()),
+            Self::Scrub { skip_corrupted, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.extend(skip_corrupted.then(|| ("skip_corrupted", "true".to_owned())));
+                (Method::POST, "/admin/scrub", parameters)
+            }
+            Self::Checks => (Method::GET, "/admin/checks", Vec::new()),
             Self::Decommission { force } => {
                 let force = force.then(|| ("force", "true".to_owned()));
                 (Method::POST, "/admin/decommission", force.into_iter().collect())
@@ -211,6 +231,11 @@ impl AdminCommand {
                 let reports = answer.get("tables").cloned().unwrap_or_default();
                 tables::unknown_tables(&read::<Vec<UnknownTableReport>>(reports)?)
             }
+            Self::Verify(_) | Self::Scrub { .. } => tables::checked_files(&checked(&answer)?),
+            Self::Checks => {
+                let shards = answer.get("shards").cloned().unwrap_or_default();
+                tables::checks(&read::<Vec<CheckProgress>>(shards)?)
+            }
             Self::Drain => "drained\n".to_owned(),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Flush(_)
@@ -223,6 +248,11 @@ impl AdminCommand {
             | Self::Cleanup { .. } => "done\n".to_owned(),
         })
     }
+}
+
+/// The files of an answer to verify or scrub.
+fn checked(answer: &Value) -> Result<Vec<CheckedFile>, serde_json::Error> {
+    read(answer.get("files").cloned().unwrap_or_default())
 }
 
 fn read<T: DeserializeOwned>(answer: Value) -> Result<T, serde_json::Error> {
@@ -247,11 +277,16 @@ fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
     let called = runtime.block_on(http::call(&arguments.url, &arguments.command.call(), timeout));
     // A look-up of a name that is still in progress is not waited for.
     runtime.shutdown_background();
-    let (answer, status) = match called {
+    let (answer, mut status) = match called {
         // This is the requested answer, and the exit status shows which one it is.
         Err(CallError::NotServing { answer, .. }) if arguments.json => (answer, ExitCode::FAILURE),
         called => (called?, ExitCode::SUCCESS),
     };
+    if matches!(arguments.command, AdminCommand::Verify(_) | AdminCommand::Scrub { .. })
+        && checked(&answer)?.iter().any(|file| file.state == CheckedFileState::Damaged)
+    {
+        status = ExitCode::FAILURE;
+    }
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&answer)?)
     } else {
@@ -292,6 +327,13 @@ mod tests {
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");
+        assert_eq!(call(&["verify", "shop"]), "POST /admin/verify?keyspace=shop");
+        assert_eq!(call(&["scrub"]), "POST /admin/scrub");
+        assert_eq!(
+            call(&["scrub", "--skip-corrupted", "shop", "t"]),
+            "POST /admin/scrub?keyspace=shop&table=t&skip_corrupted=true"
+        );
+        assert_eq!(call(&["checks"]), "GET /admin/checks");
         assert_eq!(call(&["tablestats"]), "GET /admin/tablestats");
         assert_eq!(call(&["decommission"]), "POST /admin/decommission");
         assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");

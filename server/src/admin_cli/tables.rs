@@ -8,8 +8,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, SnapshotReport, TableReport,
-    UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, MemberReport,
+    NodeReport, RingReport, SnapshotReport, TableReport, UnknownTableReport,
 };
 use crate::streaming::progress::{StreamingReport, TransferProgress};
 
@@ -65,6 +65,47 @@ pub fn snapshots(reports: &[SnapshotReport]) -> String {
         ])
     }));
     columns(&rows)
+}
+
+/// Files that are or were damaged.
+pub fn checked_files(files: &[CheckedFile]) -> String {
+    if files.is_empty() {
+        return "No damage was found\n".to_owned();
+    }
+    let mut text = String::new();
+    for file in files {
+        let CheckedFile { shard, table, path, reason, kept_rows, lost_blocks, .. } = file;
+        let done = match file.state {
+            CheckedFileState::Damaged => format!("damaged: {reason}"),
+            CheckedFileState::Mended => "can be read again, and is in use".to_owned(),
+            CheckedFileState::Salvaged => {
+                format!(
+                    "replaced by the {kept_rows} rows that can be read; {lost_blocks} blocks are lost: {reason}"
+                )
+            }
+            CheckedFileState::GivenUp => format!("given up with all its rows: {reason}"),
+        };
+        // A string does not fail.
+        let _ = writeln!(text, "{table}, shard {shard}: {path}: {done}");
+    }
+    text
+}
+
+/// How far the last verification or scrub of each shard is.
+pub fn checks(shards: &[CheckProgress]) -> String {
+    let mut rows = vec![row(&["Shard", "State", "Files", "Read", "Damaged"])];
+    rows.extend(shards.iter().map(|shard| {
+        row(&[
+            &shard.shard.to_string(),
+            if shard.is_running { "running" } else { "idle" },
+            &format!("{} of {}", shard.files_done, shard.files),
+            &format!("{} of {}", bytes(shard.bytes_done), bytes(shard.bytes)),
+            &shard.found.len().to_string(),
+        ])
+    }));
+    let found: Vec<CheckedFile> = shards.iter().flat_map(|shard| shard.found.clone()).collect();
+    let files = if found.is_empty() { String::new() } else { checked_files(&found) };
+    format!("{}{files}", columns(&rows))
 }
 
 /// The tables that the schema does not name.
@@ -280,6 +321,13 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
     ])];
     let mut failures = String::new();
     for table in tables {
+        if table.damaged_files > 0 {
+            let _ = writeln!(
+                failures,
+                "{}.{}: {} files cannot be read as a whole (`helenus admin verify` tells more)",
+                table.keyspace, table.table, table.damaged_files
+            );
+        }
         for failure in &table.failed_compactions {
             let file = failure.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
             let _ = writeln!(

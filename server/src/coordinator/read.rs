@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
 use helenus_engine::key::{self};
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::shard::{Attempt, MissingBlocks};
 use helenus_engine::{Lookup, RowRequest};
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::TableKind;
@@ -16,6 +17,7 @@ use helenus_query::stored_key::SourceRow;
 
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
+use super::replica::only_here;
 use super::replicated_read::{self, ReplicatedRead};
 use super::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
@@ -54,22 +56,63 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         Some(owner) if owner == context.index => {
             match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
                 Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
-                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later())),
+                Ok(Attempt::Done(None)) => or_of_others(context, request, later()),
                 Ok(Attempt::Missing(missing)) => {
                     let cold = select_cold(context.clone(), request.to_owned(), Some(missing));
-                    Execution::Pending(Box::pin(cold))
+                    or_of_others(context, request, cold)
+                }
+                Err(error) if asks_others(context, plan, consistency, &error) => {
+                    or_of_others(context, request, std::future::ready(Err(error)))
                 }
                 Err(error) => Execution::Ready(Err(error)),
             }
         }
         Some(owner) => {
-            let (context, request) = (context.clone(), request.to_owned());
-            Execution::Pending(Box::pin(async move {
-                context.run_on(owner, move |context| Box::pin(select_cold(context, request, None))).await?
-            }))
+            let (owned, on) = (request.to_owned(), context.clone());
+            let elsewhere = async move {
+                on.run_on(owner, move |context| Box::pin(select_cold(context, owned, None))).await?
+            };
+            or_of_others(context, request, elsewhere)
         }
-        None => Execution::Pending(Box::pin(later())),
+        None => or_of_others(context, request, later()),
     }
+}
+
+/// Whether other replicas are asked because of this error of the node's own rows.
+fn asks_others(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    consistency: Consistency,
+    error: &RequestError,
+) -> bool {
+    matches!(error, RequestError::Unreadable(_))
+        && consistency != Consistency::NodeLocal
+        && !only_here::is_only_here(&context.cluster_view(), &plan.table.keyspace)
+}
+
+/// A read of the node's own rows. Where they cannot be read, the replicas are asked as for any other level: this node fails to answer, and
+/// another one is asked in its place.
+fn or_of_others(
+    context: &Rc<ShardContext>,
+    request: &Request<'_, SelectPlan>,
+    own: impl Future<Output = Result<Outcome>> + 'static,
+) -> Execution {
+    if only_here::is_only_here(&context.cluster_view(), &request.plan().table.keyspace) {
+        return Execution::Pending(Box::pin(own));
+    }
+    let (context, request) = (context.clone(), request.to_owned());
+    Execution::Pending(Box::pin(async move {
+        match own.await {
+            Err(error)
+                if asks_others(&context, &request.statement.plan, request.options.consistency, &error) =>
+            {
+                tracing::debug!(%error, "rows of this node cannot be read; other replicas are asked");
+                context.metrics.reads_of_others.increment();
+                select_from(context, request, true).await
+            }
+            outcome => outcome,
+        }
+    }))
 }
 
 /// The shard that can answer without others, if there is one.
@@ -160,6 +203,15 @@ async fn select_cold(
 
 /// Answers over several turns, from all shards that own a part of the ranges.
 async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
+    select_from(context, request, false).await
+}
+
+/// As [`select_later`]. `from_replicas`: the replicas are asked even if this node alone could answer.
+async fn select_from(
+    context: Rc<ShardContext>,
+    request: OwnedRequest<SelectPlan>,
+    from_replicas: bool,
+) -> Result<Outcome> {
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
@@ -171,8 +223,9 @@ async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPla
     }
     let is_paged = request.options.page_rows.is_some();
     let consistency = request.options.consistency;
-    let mut replicated = replicated_read::is_needed(&context, plan, consistency, &ranges)
-        .then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency, &ranges));
+    let is_replicated = from_replicas || replicated_read::is_needed(&context, plan, consistency, &ranges);
+    let mut replicated =
+        is_replicated.then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency, &ranges));
     let mut turns = 0_usize;
     for range in ranges {
         let mut rest = Some(range);

@@ -4,8 +4,8 @@ use futures::future::BoxFuture;
 use uuid::Uuid;
 
 use super::reports::{
-    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TableReport,
-    UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RingReport,
+    SnapshotReport, TableReport, UnknownTableReport,
 };
 use crate::streaming::progress::StreamingReport;
 
@@ -83,6 +83,18 @@ pub trait Admin: Send + Sync {
 
     /// One report for each snapshot of a table, ordered by name and table.
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>>;
+
+    /// Reads the files of the tables as a whole, those of the node's own tables too if no keyspace is given; resolves when that is done.
+    /// Returns the files that are or were damaged.
+    fn check_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        check: Check,
+    ) -> BoxFuture<'_, Result<Vec<CheckedFile>, AdminError>>;
+
+    /// How far the last verification or scrub of each shard is.
+    fn check_progress(&self) -> BoxFuture<'_, Result<Vec<CheckProgress>, AdminError>>;
 
     /// One report for each table that the schema does not name, ordered by id.
     fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>>;

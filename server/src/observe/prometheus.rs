@@ -75,7 +75,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 15] = [
+const COUNTERS: [CounterFamily; 16] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -104,6 +104,11 @@ const COUNTERS: [CounterFamily; 15] = [
         "helenus_read_repairs_total",
         "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
+    ),
+    (
+        "helenus_reads_of_other_replicas_total",
+        "Reads that other replicas answered because rows of this node could not be read.",
+        |shard| &shard.reads_of_others,
     ),
     ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
         &shard.guardrail_warnings
@@ -152,7 +157,7 @@ const INTERNODE_COUNTERS: [CounterFamily; 8] = [
 /// A family of gauges: its name, its help text, and its value in the report of a table.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
-const TABLE_GAUGES: [TableFamily; 8] = [
+const TABLE_GAUGES: [TableFamily; 9] = [
     ("helenus_table_files", "Files of the table.", |table| table.file_count),
     ("helenus_table_disk_bytes", "Bytes of the table on disk.", |table| table.disk_bytes),
     ("helenus_table_memtable_bytes", "Bytes of the table in memory.", |table| table.memtable_bytes),
@@ -163,6 +168,9 @@ const TABLE_GAUGES: [TableFamily; 8] = [
         table.partition_versions
     }),
     ("helenus_table_tombstones", "Tombstones in memory and files.", |table| table.tombstones),
+    ("helenus_table_damaged_files", "Files of the table of which at least a part cannot be read.", |table| {
+        table.damaged_files
+    }),
     (
         "helenus_table_pending_compactions",
         "Shards on which a compaction of the table is due, or waits after a failure.",

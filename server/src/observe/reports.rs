@@ -18,6 +18,9 @@ pub struct TableReport {
     /// Partitions in all memtables and files; a partition in several of them counts in each.
     pub partition_versions: u64,
     pub tombstones: u64,
+    /// Files of which at least a part cannot be read.
+    #[serde(default)]
+    pub damaged_files: u64,
     /// Shards on which a compaction of the table is due, or waits after a failure.
     #[serde(default)]
     pub pending_compactions: u64,
@@ -35,6 +38,58 @@ pub struct FailedCompaction {
     pub reason: String,
     pub attempts: u32,
     pub retry_in_seconds: u64,
+}
+
+/// What a verification or scrub does about damaged files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    Verify,
+    Scrub {
+        /// Rows that cannot be read are given up.
+        skips_corrupted: bool,
+    },
+}
+
+/// What was done about a file that is or was damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckedFileState {
+    /// It stays as it is.
+    Damaged,
+    /// It can be read again and is in use.
+    Mended,
+    /// What can be read of it is in a new file.
+    Salvaged,
+    /// All its rows were given up.
+    GivenUp,
+}
+
+/// A file that a verification or scrub has found damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedFile {
+    pub shard: usize,
+    /// Keyspace and table, or the id of a table of the node's own.
+    pub table: String,
+    pub path: String,
+    pub state: CheckedFileState,
+    /// Why it cannot be read; empty if it can.
+    pub reason: String,
+    /// Of a salvaged file: the rows that were kept, and the blocks that were lost.
+    pub kept_rows: u64,
+    pub lost_blocks: u64,
+}
+
+/// The last verification or scrub of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckProgress {
+    pub shard: usize,
+    pub is_running: bool,
+    pub files: u64,
+    pub files_done: u64,
+    pub bytes: u64,
+    pub bytes_done: u64,
+    /// Damaged files found so far.
+    pub found: Vec<CheckedFile>,
 }
 
 /// A table that the schema does not name, summed over the shards of a node. It is kept and not served.

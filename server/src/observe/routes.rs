@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::admin::{Admin, AdminError};
 use super::prometheus;
+use super::reports::Check;
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
@@ -45,6 +46,9 @@ enum Route {
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
+    Verify,
+    Scrub,
+    CheckProgress,
     Drain,
     Decommission,
     RemoveNode,
@@ -69,6 +73,9 @@ impl Route {
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
+            "/admin/verify" => Self::Verify,
+            "/admin/scrub" => Self::Scrub,
+            "/admin/checks" => Self::CheckProgress,
             "/admin/drain" => Self::Drain,
             "/admin/netstats" => Self::Streams,
             "/admin/decommission" => Self::Decommission,
@@ -92,6 +99,7 @@ impl Route {
                 | Self::DescribeCluster
                 | Self::ListSnapshots
                 | Self::UnknownTables
+                | Self::CheckProgress
                 | Self::Streams
         )
     }
@@ -105,12 +113,14 @@ impl Route {
             | Self::DescribeCluster
             | Self::ListSnapshots
             | Self::UnknownTables
+            | Self::CheckProgress
             | Self::Streams
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force"],
             Self::RemoveNode | Self::AbortJoin => &["host_id"],
-            Self::Flush | Self::Compact => &["keyspace", "table"],
+            Self::Flush | Self::Compact | Self::Verify => &["keyspace", "table"],
+            Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::ClearSnapshot => &["name"],
         }
@@ -211,6 +221,25 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         }
         Route::UnknownTables => {
             json_answer(StatusCode::OK, &json!({ "tables": admin.unknown_tables().await? }))
+        }
+        Route::Verify => {
+            let (keyspace, table) = parameters.scope()?;
+            let checked = admin.check_files(keyspace, table, Check::Verify).await;
+            json_answer(StatusCode::OK, &json!({ "files": checked? }))
+        }
+        Route::Scrub => {
+            let (keyspace, table) = parameters.scope()?;
+            let check = Check::Scrub { skips_corrupted: parameters.flag("skip_corrupted")? };
+            let mut files = Vec::new();
+            let scrubbed = async {
+                files = admin.check_files(keyspace, table, check).await?;
+                Ok(())
+            };
+            operate(request.uri(), Box::pin(scrubbed)).await?;
+            json_answer(StatusCode::OK, &json!({ "files": files }))
+        }
+        Route::CheckProgress => {
+            json_answer(StatusCode::OK, &json!({ "shards": admin.check_progress().await? }))
         }
         Route::Drain => operate(request.uri(), admin.drain()).await?,
         Route::Streams => report(&admin.streams().await?)?,

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
 use super::reports::{
-    ClusterDescription, ClusterStatus, NodeReport, RingReport, SnapshotReport, TokenReport,
-    UnknownTableReport,
+    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
+    RingReport, SnapshotReport, TokenReport, UnknownTableReport,
 };
 use super::*;
 use crate::shard::metrics::ShardMetrics;
@@ -121,6 +121,33 @@ impl Admin for Node {
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
         let report = SnapshotReport { name: "dropped-1-orders".to_owned(), ..SnapshotReport::default() };
         ready(self.tell("snapshots", None, None).map(|()| vec![report])).boxed()
+    }
+
+    fn check_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        check: Check,
+    ) -> BoxFuture<'_, Result<Vec<CheckedFile>, AdminError>> {
+        let file = CheckedFile {
+            shard: 1,
+            table: "shop.orders".to_owned(),
+            path: "1-data.sst".to_owned(),
+            state: CheckedFileState::Damaged,
+            reason: "a block is malformed".to_owned(),
+            kept_rows: 0,
+            lost_blocks: 0,
+        };
+        let name = match check {
+            Check::Verify => "verify",
+            Check::Scrub { skips_corrupted: false } => "scrub",
+            Check::Scrub { skips_corrupted: true } => "scrub and skip",
+        };
+        ready(self.tell(name, keyspace.as_deref(), table.as_deref()).map(|()| vec![file])).boxed()
+    }
+
+    fn check_progress(&self) -> BoxFuture<'_, Result<Vec<CheckProgress>, AdminError>> {
+        ready(self.tell("checks", None, None).map(|()| Vec::new())).boxed()
     }
 
     fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
@@ -312,12 +339,31 @@ async fn a_snapshot_is_made_and_cleared() {
 }
 
 #[tokio::test]
+async fn files_are_verified_and_scrubbed() {
+    let (node, server) = start();
+    let reply = ask(&server, "POST", "/admin/verify?keyspace=shop&table=orders").await;
+    let file = json!({
+        "shard": 1, "table": "shop.orders", "path": "1-data.sst", "state": "damaged", "reason": "a block is malformed",
+        "kept_rows": 0, "lost_blocks": 0,
+    });
+    assert_eq!((reply.status, reply.json()), (200, json!({ "files": [file] })));
+    assert_eq!(ask(&server, "POST", "/admin/scrub").await.status, 200);
+    assert_eq!(ask(&server, "POST", "/admin/scrub?skip_corrupted=true&keyspace=shop").await.status, 200);
+    assert_eq!(ask(&server, "POST", "/admin/scrub?skip_corrupted=yes").await.status, 400);
+    assert_eq!(ask(&server, "POST", "/admin/verify?table=orders").await.status, 400);
+    let progress = ask(&server, "GET", "/admin/checks").await;
+    assert_eq!((progress.status, progress.json()), (200, json!({ "shards": [] })));
+    let told = ["verify shop.orders", "scrub *.*", "scrub and skip shop.*", "checks *.*"];
+    assert_eq!(*node.told.lock().unwrap(), told);
+}
+
+#[tokio::test]
 async fn statistics_of_tables_are_json() {
     let (_, server) = start();
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "pending_compactions": 0,
+        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "pending_compactions": 0,
         "failed_compactions": [],
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));

@@ -68,7 +68,7 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
             argument_types: arguments.clone(),
         },
         RequestError::Truncate(_) => ErrorKind::Truncate,
-        RequestError::Server(_) => ErrorKind::Server,
+        RequestError::Server(_) | RequestError::Unreadable(_) => ErrorKind::Server,
     };
     ErrorResponse::new(kind, error.to_string())
 }

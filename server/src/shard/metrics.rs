@@ -109,6 +109,8 @@ pub struct ShardMetrics {
     pub digest_mismatches: Counter,
     /// Additional replicas that were asked because the first ones were slow.
     pub speculative_reads: Counter,
+    /// Reads that were passed on to other replicas because rows of this node could not be read.
+    pub reads_of_others: Counter,
     /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
     /// Warnings of guardrails for clients.

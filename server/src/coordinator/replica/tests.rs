@@ -2,6 +2,7 @@
 //! replay. Reads and members that leave have their own files.
 
 pub(crate) mod cluster;
+mod damage;
 mod full_disks;
 mod large;
 mod leaving;

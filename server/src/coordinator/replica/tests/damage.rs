@@ -1,0 +1,58 @@
+//! Reads of replicas whose files are damaged.
+
+use cql_lite::frame::Consistency::{All, LocalOne, NodeLocal, One, Quorum};
+
+use super::*;
+
+/// Writes the rows of a node to files, of which none can be read any more.
+async fn ruin(cluster: &Cluster, node: usize) {
+    for context in &cluster.nodes[node] {
+        let table = context.catalog().keyspace("three").unwrap().tables["t"].engine_id();
+        context.shard.flush(table).await.unwrap();
+    }
+    cluster.machine(node).disk.set_bad_medium(Some("-data.sst"));
+}
+
+#[test]
+fn another_replica_answers_for_one_that_cannot_read() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for key in 0..8 {
+            cluster
+                .execute(0, &format!("INSERT INTO three.t (k, v) VALUES ({key}, {key})"), All)
+                .await
+                .unwrap();
+        }
+        ruin(&cluster, 0).await;
+        for level in [One, LocalOne, Quorum] {
+            for key in 0..8 {
+                let text = format!("SELECT v FROM three.t WHERE k = {key}");
+                let rows = cluster.query(0, &text, level).await.unwrap();
+                assert_eq!(rows.integers(), [[Some(key)]], "{level:?}");
+            }
+            let all = cluster.query(0, "SELECT v FROM three.t", level).await.unwrap();
+            assert_eq!(all.integers().len(), 8, "{level:?}: never fewer rows");
+        }
+        assert!(cluster.nodes[0].iter().any(|shard| shard.metrics.reads_of_others.get() > 0));
+        // Where only this node may answer, it says which file it is.
+        let error = cluster.query(0, "SELECT v FROM three.t WHERE k = 1", NodeLocal).await.unwrap_err();
+        assert!(
+            matches!(&error, RequestError::Unreadable(reason) if reason.contains("-data.sst")),
+            "{error:?}"
+        );
+        assert!(cluster.query(0, "SELECT v FROM three.t WHERE k = 1", All).await.is_err());
+        // Another one fails: no quorum any more, and still an answer of one.
+        ruin(&cluster, 1).await;
+        match cluster.query(0, "SELECT v FROM three.t WHERE k = 1", Quorum).await {
+            Err(RequestError::ReadFailure { required: 2, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        let rows = cluster.query(0, "SELECT v FROM three.t WHERE k = 1", One).await.unwrap();
+        assert_eq!(rows.integers(), [[Some(1)]]);
+        // The medium recovers.
+        for node in 0..2 {
+            cluster.machine(node).disk.set_bad_medium(None);
+        }
+        let rows = cluster.query(0, "SELECT v FROM three.t WHERE k = 1", NodeLocal).await.unwrap();
+        assert_eq!(rows.integers(), [[Some(1)]]);
+    });
+}
