@@ -252,6 +252,38 @@ fn deletions_outlive_what_a_damaged_file_may_hold() {
 }
 
 #[test]
+fn a_directory_is_checked_without_a_change() {
+    let check = async |disk: &SimulatedDisk| {
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let before = disk.files();
+        let report = Shard::check(&environment(disk, &clock), &options()).await.unwrap();
+        assert_eq!(disk.files(), before);
+        report
+    };
+    run_local(async {
+        let disk = filled();
+        let report = check(&disk).await;
+        assert_eq!((report.tables, report.files), (2, 2));
+        assert!(report.problems.is_empty() && report.remarks.is_empty(), "{report:?}");
+        assert!(report.file_bytes > 6_000, "{report:?}");
+        // Whatever is flipped, missing or unknown is named.
+        assert!(disk.flip_bit(&path_of(SECOND), 8 * 100));
+        disk.set_at_rest(&path_of(FIRST), None);
+        disk.set_at_rest(&path_of(77), Some(b"x"));
+        disk.set_at_rest(&Path::new(DIRECTORY).join("manifest"), None);
+        let report = check(&disk).await;
+        assert_eq!((report.problems.len(), report.remarks.len()), (2, 2), "{report:?}");
+        for (problem, generation) in report.problems.iter().zip([FIRST, SECOND]) {
+            assert!(problem.contains(&path_of(generation).display().to_string()), "{problem}");
+        }
+        assert!(report.remarks[1].contains("0000000077-data.sst"), "{report:?}");
+        disk.set_at_rest(&Path::new(DIRECTORY).join("manifest.copy"), None);
+        let report = check(&disk).await;
+        assert!(report.problems[0].contains("manifest"), "{report:?}");
+    });
+}
+
+#[test]
 fn a_truncation_removes_damaged_files_too() {
     let disk = filled();
     assert!(disk.truncate(&path_of(FIRST), 100));

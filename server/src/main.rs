@@ -1,4 +1,5 @@
-//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one.
+//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one, `helenus check`
+//! looks at the data of one that is stopped.
 
 use std::io::{IsTerminal, Write as _};
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use helenus::admin_cli::AdminArguments;
 use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus::node::Node;
 use helenus::node::error::StartError;
+use helenus::node::offline;
 use helenus_internode::endpoint::Endpoint;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -33,10 +35,22 @@ struct Arguments {
 enum Command {
     /// Runs a node until it gets SIGTERM or SIGINT.
     Node(NodeArguments),
+    /// Reads a data directory on which no node runs, and tells what is missing or damaged: exit status 1 if anything is.
+    Check(CheckArguments),
     /// Executes an operator's command on a running node.
     Admin(AdminArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
+}
+
+/// The arguments of `helenus check`.
+#[derive(clap::Args)]
+struct CheckArguments {
+    /// The data directory.
+    data_dir: PathBuf,
+    /// Configuration file (TOML) of the node, which names further directories.
+    #[arg(long, env = "HELENUS_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 /// The arguments of `helenus node`: flags over `HELENUS_*` variables over the configuration file.
@@ -118,6 +132,7 @@ impl NodeArguments {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Node(arguments) => run_node(arguments),
+        Command::Check(arguments) => run_check(arguments),
         Command::Admin(arguments) => helenus::admin_cli::main_with_args(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
@@ -131,6 +146,21 @@ fn use_small_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::info!(%error, "could not turn off transparent huge pages");
+    }
+}
+
+fn run_check(arguments: CheckArguments) -> ExitCode {
+    let config = arguments.config.as_deref().map_or_else(|| Ok(Config::default()), Config::from_file);
+    let checked = match config {
+        Ok(config) => offline::check(&Config { data_dir: arguments.data_dir, ..config }),
+        Err(error) => return fail(&error),
+    };
+    match checked {
+        Ok(report) => {
+            print!("{}", report.text());
+            if report.has_problems() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) => fail(&error),
     }
 }
 

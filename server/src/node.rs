@@ -17,6 +17,7 @@ mod layers;
 mod listeners;
 #[cfg(test)]
 mod lost_files;
+pub mod offline;
 pub mod serve;
 
 use std::io;

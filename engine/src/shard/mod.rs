@@ -18,6 +18,7 @@
 //!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
+mod check;
 mod cleanup;
 mod cold;
 mod compact;
@@ -51,6 +52,7 @@ mod tests;
 mod versions;
 mod write;
 
+pub use self::check::DirectoryReport;
 pub use self::cleanup::Dropped;
 pub use self::cold::{Attempt, ColdRead, MissingBlocks};
 pub use self::compaction_counters::CompactionStatistics;

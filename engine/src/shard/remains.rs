@@ -134,6 +134,11 @@ impl Remains {
         Ok(())
     }
 
+    /// What is unknown.
+    pub fn unknown_paths(&self) -> impl Iterator<Item = &Path> {
+        self.unknown.iter().map(|(_, path)| path.as_path())
+    }
+
     /// Moves what is unknown to the quarantine of its directory and removes what is useless, durably. Returns what could not be removed.
     /// `now_millis`: since the epoch.
     pub async fn clear(

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -280,13 +281,17 @@ fn reserve_size(config: &Config, shard_count: u64) -> ReserveSize {
     config.disk_reserve_bytes.map_or(ReserveSize::AtMostATenth(derived), ReserveSize::Bytes)
 }
 
+/// The directories that the settings name for a shard beside its own.
+pub(super) fn set_directories(options: &mut ShardOptions, config: &Config, index: usize) {
+    let of_shard = |directory: &PathBuf| directory.join(format!("shard-{index}"));
+    options.table_directories = config.data_dirs.iter().map(of_shard).collect();
+    options.commit_log_directory = config.commit_log_dir.as_ref().map(of_shard);
+}
+
 fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     let (config, files, shard_count) = (&shared.config, &shared.files, shared.shard_count() as u64);
     let mut options = ShardOptions::new(shard_directory(files, index));
-    options.table_directories =
-        config.data_dirs.iter().map(|directory| directory.join(format!("shard-{index}"))).collect();
-    options.commit_log_directory =
-        config.commit_log_dir.as_ref().map(|directory| directory.join(format!("shard-{index}")));
+    set_directories(&mut options, config, index);
     options.reserve = Arc::clone(&shared.reserve);
     options.quarantine =
         Quarantine { directory: files.path(QUARANTINE), base: files.directory().to_path_buf() };

@@ -58,19 +58,7 @@ impl Identity {
         shards: Option<usize>,
         new: impl FnOnce() -> Self,
     ) -> Result<Self, StartError> {
-        let damaged = |error: serde_json::Error| StartError::Damaged {
-            path: files.path(FILE),
-            message: error.to_string(),
-        };
-        if let Some(bytes) = files.load(FILE).await? {
-            let identity: Self = serde_json::from_slice(&bytes).map_err(damaged)?;
-            if identity.format != FORMAT {
-                let message = format!("format {} is unknown", identity.format);
-                return Err(StartError::Damaged { path: files.path(FILE), message });
-            }
-            if let Some(asked) = shards.filter(|asked| *asked != identity.shards) {
-                return Err(StartError::ShardCount { stored: identity.shards, asked });
-            }
+        if let Some(identity) = Self::load(files, shards).await? {
             identity.check_shards(files).await?;
             return Ok(identity);
         }
@@ -83,6 +71,20 @@ impl Identity {
         }
         identity.store(files).await?;
         Ok(identity)
+    }
+
+    /// Loads the stored identity, if there is one. `shards`: the number in the settings, which must equal the stored one.
+    pub async fn load(files: &NodeFiles, shards: Option<usize>) -> Result<Option<Self>, StartError> {
+        let damaged = |message: String| StartError::Damaged { path: files.path(FILE), message };
+        let Some(bytes) = files.load(FILE).await? else { return Ok(None) };
+        let identity: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if identity.format != FORMAT {
+            return Err(damaged(format!("format {} is unknown", identity.format)));
+        }
+        if let Some(asked) = shards.filter(|asked| *asked != identity.shards) {
+            return Err(StartError::ShardCount { stored: identity.shards, asked });
+        }
+        Ok(Some(identity))
     }
 
     /// Checks that all shards are there, and no others that hold anything.

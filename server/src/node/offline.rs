@@ -1,0 +1,123 @@
+//! `helenus check`: whether a data directory has all that a start needs, looked at while no node runs on it. Nothing is changed.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use helenus_engine::io::{
+    BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
+};
+use helenus_engine::shard::DirectoryReport;
+use helenus_engine::{Shard, ShardOptions};
+
+use super::assembly::set_directories;
+use super::identity::{Identity, shard_directory};
+use crate::cluster::stored::{CATALOG_FILE, decode_file};
+use crate::config::Config;
+use crate::files::DirectoryLock;
+use crate::files::node_files::NodeFiles;
+use crate::node::error::StartError;
+
+/// What was found in a data directory.
+#[derive(Debug, Default)]
+pub struct DataReport {
+    shards: Vec<DirectoryReport>,
+    /// Of the node's own files.
+    problems: Vec<String>,
+}
+
+impl DataReport {
+    pub fn has_problems(&self) -> bool {
+        !self.problems.is_empty() || self.shards.iter().any(|shard| !shard.problems.is_empty())
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for problem in &self.problems {
+            // A string does not fail.
+            let _ = writeln!(text, "problem: {problem}");
+        }
+        for (index, shard) in self.shards.iter().enumerate() {
+            let DirectoryReport { tables, files, file_bytes, log_records, problems, remarks } = shard;
+            let _ = writeln!(
+                text,
+                "shard {index}: {tables} tables, {files} files with {file_bytes} bytes that can be read, {log_records} records in the \
+                 commit log"
+            );
+            for problem in problems {
+                let _ = writeln!(text, "problem: {problem}");
+            }
+            for remark in remarks {
+                let _ = writeln!(text, "remark: {remark}");
+            }
+        }
+        text.push_str(if self.has_problems() { "There are problems\n" } else { "All is there and whole\n" });
+        text
+    }
+}
+
+/// Looks at the data directory of a configuration. Fails if there is none, or if a node runs on it.
+pub fn check(config: &Config) -> Result<DataReport, StartError> {
+    let data_dir = config.data_dir.clone();
+    let file_error = |what: &'static str, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| StartError::File { what, path, source }
+    };
+    if !data_dir.is_dir() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(file_error("cannot find the data directory", &data_dir)(missing));
+    }
+    let _lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", &data_dir))?;
+    let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-check", reads));
+    let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
+    let environment = Environment {
+        disk: Arc::new(disk.map_err(StartError::Thread)?),
+        background: Rc::new(BackgroundPool::start(1).map_err(StartError::Thread)?),
+        clock,
+        random: Rc::new(SystemRandom),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
+    runtime.block_on(check_directory(config, &environment, data_dir))
+}
+
+async fn check_directory(
+    config: &Config,
+    environment: &Environment,
+    data_dir: PathBuf,
+) -> Result<DataReport, StartError> {
+    let mut report = DataReport::default();
+    let files = NodeFiles::open(Arc::clone(&environment.disk), data_dir).await?;
+    let shards = match Identity::load(&files, config.shards).await {
+        Ok(Some(identity)) => identity.shards,
+        Ok(None) => {
+            report.problems.push(format!("{} is missing", files.path("node.json").display()));
+            return Ok(report);
+        }
+        Err(error) => {
+            report.problems.push(error.to_string());
+            return Ok(report);
+        }
+    };
+    match files.load(CATALOG_FILE).await {
+        Ok(Some(bytes)) => {
+            if let Err(error) = decode_file(&bytes) {
+                report.problems.push(format!("{}: {error}", files.path(CATALOG_FILE).display()));
+            }
+        }
+        // A node that was never founded has none.
+        Ok(None) => {}
+        Err(error) => report.problems.push(error.to_string()),
+    }
+    for index in 0..shards {
+        let mut options = ShardOptions::new(shard_directory(&files, index));
+        set_directories(&mut options, config, index);
+        let shard = Shard::check(environment, &options).await;
+        report
+            .shards
+            .push(shard.map_err(|error| StartError::Shard { shard: index, message: error.to_string() })?);
+    }
+    Ok(report)
+}
