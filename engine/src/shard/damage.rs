@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * The manifest goes on naming such a file, so no start forgets it. It goes only when its table is truncated or dropped, or when an
-//!   operator gives its rows up ([`Shard::scrub_files`](super::state::Shard::scrub_files)).
+//!   operator gives its rows up ([`Shard::examine`](super::state::Shard::examine)).
 //! * A read of keys that the file may hold is an error that names it, and never has fewer rows.
 //! * While a table has such a file its compactions purge nothing: a deletion outlives what the file may hold.
 
