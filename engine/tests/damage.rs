@@ -7,7 +7,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use helenus_engine::io::{CrashStyle, ManualClock, SimulatedDisk};
+use helenus_engine::io::{Clock, CrashStyle, ManualClock, SimulatedDisk};
 use helenus_engine::key::token_bounds;
 use helenus_engine::shard::{Examination, FileOutcome, RowRequest};
 use helenus_engine::table::Compression;
@@ -17,7 +17,7 @@ use helenus_engine::{
 
 use support::{
     DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, put, read_all,
-    run_local, small_options, table_options,
+    run_local, small_options, table_options, while_time_passes,
 };
 
 /// The file with the tokens 0 to 9 is the first, that with 100 to 109 the second.
@@ -225,6 +225,26 @@ fn a_bad_medium_is_an_error_and_may_recover() {
         let found = shard.examine(&[TABLE], Examination::Scrub).await.unwrap();
         assert_eq!(found[0].outcome, FileOutcome::Mended);
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 20);
+    });
+}
+
+#[test]
+fn a_file_that_is_put_back_is_in_use_within_a_minute() {
+    let disk = filled();
+    let bytes = disk.files()[&path_of(FIRST)].clone();
+    disk.set_at_rest(&path_of(FIRST), None);
+    run_local(async {
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let shard = Shard::open_existing(environment(&disk, &clock), options()).await.unwrap();
+        assert_names(&rows_of(&shard, 3..=3).unwrap_err(), FIRST);
+        disk.set_at_rest(&path_of(FIRST), Some(&bytes));
+        while_time_passes(&clock, async {
+            while rows_of(&shard, 3..=3).is_err() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert!(clock.now_micros() - START_MICROS <= 61_000_000);
     });
 }
 

@@ -3,17 +3,20 @@
 //! Invariants:
 //! * The manifest goes on naming such a file, so no start forgets it. It goes only when its table is truncated or dropped, or when an
 //!   operator gives its rows up ([`Shard::examine`](super::state::Shard::examine)).
+//! * Each minute it is tried again to open it: a backup may have put it back, or the medium recovers.
 //! * A read of keys that the file may hold is an error that names it, and never has fewer rows.
 //! * While a table has such a file its compactions purge nothing: a deletion outlives what the file may hold.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::table_state::TableState;
+use super::state::Shard;
+use super::table_state::{LiveFile, TableState};
 use crate::error::EngineError;
 use crate::io::DiskError;
 use crate::key::decode_token;
 use crate::manifest::{ManifestFile, TokenSpan};
-use crate::table::TableError;
+use crate::table::{TableError, TableReader};
 
 /// A file that could not be opened.
 #[derive(Debug, Clone)]
@@ -96,10 +99,39 @@ impl TableState {
         }
     }
 
+    /// Serves a file that could not be opened before; nothing happens if it is not damaged any more, or was given up.
+    pub fn take_into_use(&self, file: &DamagedFile, reader: Arc<TableReader>) -> bool {
+        let generation = file.place.generation;
+        let count = self.damaged.borrow().len();
+        self.damaged.borrow_mut().retain(|damaged| damaged.place.generation != generation);
+        if self.damaged.borrow().len() == count {
+            return false;
+        }
+        self.add_file(LiveFile::new(file.place, reader, None));
+        tracing::warn!(table = %self.id, path = %file.path.display(), "a damaged table file can be read, and is in use again");
+        true
+    }
+
     /// Takes a file of the manifest that could not be opened.
     pub fn add_damaged(&self, place: ManifestFile, path: &Path, reason: &TableError) {
         let file = DamagedFile { place, path: path.to_path_buf(), reason: reason.to_string() };
         self.damaged.borrow_mut().push(file);
+    }
+}
+
+impl Shard {
+    /// Opens what can be opened again.
+    pub(super) async fn reopen_damaged(&self) {
+        for table in self.all_tables() {
+            let damaged: Vec<DamagedFile> = table.damaged.borrow().clone();
+            for file in damaged {
+                let opened =
+                    TableReader::open_file(&*self.environment.disk, &file.path, file.place.generation).await;
+                if let Ok(reader) = opened {
+                    table.take_into_use(&file, reader);
+                }
+            }
+        }
     }
 }
 

@@ -271,9 +271,7 @@ impl Shard {
                 return Ok(finding(reason, FileOutcome::Damaged));
             }
             Ok(reader) => {
-                table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
-                table.add_file(LiveFile::new(file.place, reader, None));
-                tracing::info!(table = %table.id, path = %file.path.display(), "a damaged table file is in use again");
+                table.take_into_use(file, reader);
                 return Ok(finding(String::new(), FileOutcome::Mended));
             }
             Err(error) => error.to_string(),

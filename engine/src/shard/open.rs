@@ -32,7 +32,7 @@ use super::remains::Remains;
 use super::room::keep_measuring;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use super::tasks::{keep_compacting, keep_dropping_expired, keep_flushing};
+use super::tasks::{keep_compacting, keep_flushing, keep_looking_at_files};
 use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
@@ -246,7 +246,7 @@ impl Recovery {
             tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
         let compacting =
             tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        let expiring = tokio::task::spawn_local(keep_dropping_expired(Rc::downgrade(&shard)));
+        let expiring = tokio::task::spawn_local(keep_looking_at_files(Rc::downgrade(&shard)));
         shard.measure_room().await;
         let measuring =
             tokio::task::spawn_local(keep_measuring(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
@@ -263,7 +263,13 @@ impl Recovery {
             }
             for file in &mut entry.files {
                 let path = table.path(file.id());
-                match TableReader::open_file(&*self.environment.disk, &path, file.generation).await {
+                let mut opened =
+                    TableReader::open_file(&*self.environment.disk, &path, file.generation).await;
+                if opened.as_ref().is_err_and(is_damage) {
+                    // A bit that only one read flips is no damage.
+                    opened = TableReader::open_file(&*self.environment.disk, &path, file.generation).await;
+                }
+                match opened {
                     Ok(reader) => {
                         // Version 1 of the manifest had no tokens.
                         *file = entry_of(file.id(), file.level, file.created_seconds, &reader);

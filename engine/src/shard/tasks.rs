@@ -48,11 +48,13 @@ pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
     }
 }
 
-/// The task that removes files whose contents have all expired. It ends under the same conditions as the flush task.
-pub(super) async fn keep_dropping_expired(shard: Weak<Shard>) {
+/// The task that looks at files now and then: it removes those whose contents have all expired, and takes those into use that could not be
+/// opened before and can be now. It ends under the same conditions as the flush task.
+pub(super) async fn keep_looking_at_files(shard: Weak<Shard>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let Ok(pause) = shard.drop_expired().await else { return };
+        shard.reopen_damaged().await;
         let sleep = shard.environment.clock.sleep(pause);
         drop(shard);
         sleep.await;

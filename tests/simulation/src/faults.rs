@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use helenus_engine::io::{CrashStyle, Fault, Persistence, ReadCorruption, SplitMix64};
 
+use crate::lost_files;
 use crate::machine::Machine;
 use crate::network::Link;
 use crate::plan::FaultKind;
@@ -169,6 +170,13 @@ fn begin(
                 boot(world, machine);
             });
         }
+        FaultKind::LostFile => {
+            if machine.is_running() {
+                machine.crash(style(random));
+                lost_files::lose(world, &machine, random);
+                later(world, duration_ms, move |world| boot(world, machine));
+            }
+        }
         FaultKind::Join => transitions::join(world),
         FaultKind::Leave => transitions::leave(world, random),
         FaultKind::Remove => transitions::remove(world, random),
@@ -282,7 +290,7 @@ pub async fn heal(world: &Rc<World>) {
         for machine in &world.members() {
             restart_if_failed(world, machine.clone());
             boot(world, machine.clone());
-            all_serve &= machine.is_serving();
+            all_serve &= machine.is_serving() && lost_files::put_back(world, machine).await;
         }
         // First, because it records the members that have left and serve no more.
         if transitions::are_over(world) && all_serve && all_see_all(world) {

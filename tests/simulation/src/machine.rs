@@ -1,8 +1,9 @@
 //! A machine of the simulation: its node, the pace of its disk, and its part in the cluster.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -53,6 +54,8 @@ pub struct Machine {
     /// Whether it was asked to leave.
     pub is_leaving: Cell<bool>,
     is_serving: Cell<bool>,
+    /// Table files that it has lost, with their contents.
+    pub lost_files: RefCell<Vec<(PathBuf, Vec<u8>)>>,
 }
 
 impl Deref for Machine {
@@ -89,6 +92,7 @@ impl Machine {
             part: Cell::new(hardware.part),
             is_leaving: Cell::new(false),
             is_serving: Cell::new(false),
+            lost_files: RefCell::default(),
         }
     }
 

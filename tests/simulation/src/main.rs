@@ -8,6 +8,7 @@ mod client;
 mod convergence;
 mod disk;
 mod faults;
+mod lost_files;
 mod machine;
 mod network;
 mod panics;

@@ -32,6 +32,8 @@ pub enum FaultKind {
     FailedSync,
     /// A node restarts, and reads of its disk return flipped bits for a while.
     CorruptReads,
+    /// A node crashes and comes back without one of its table files, or with a damaged one, and gets it back later.
+    LostFile,
     /// A new node joins.
     Join,
     /// A node leaves with its data.
@@ -41,7 +43,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -53,6 +55,7 @@ impl FaultKind {
         Self::FullDisk,
         Self::FailedSync,
         Self::CorruptReads,
+        Self::LostFile,
         Self::Join,
         Self::Leave,
         Self::Remove,
@@ -67,6 +70,7 @@ impl FaultKind {
                 | Self::FullDisk
                 | Self::FailedSync
                 | Self::CorruptReads
+                | Self::LostFile
                 | Self::Remove
         )
     }
