@@ -1,5 +1,6 @@
 """A node whose table files are missing or damaged: it starts, serves everything else, names the file, and can be mended while it runs."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -161,6 +162,21 @@ def test_any_one_table_file_may_be_missing(template, tmp_path, ids):
                 else:
                     assert rows(session, table) == set(range(ROWS)), name
             assert str(name) in node.log_path.read_text()
+
+
+def test_a_file_that_is_cut_under_a_running_node_ends_no_process(data_dir, ids):
+    path = largest_file(data_dir, {ids["harmed"]})
+    with new_node(data_dir=data_dir) as node, driver_session(node) as session:
+        pid = node.pid
+        # Nothing of it has been read yet.
+        os.truncate(path, 1000)
+        with pytest.raises(ServerError) as refused:
+            rows(session, "harmed")
+        assert str(path) in str(refused.value)
+        assert rows(session, "whole") == set(range(ROWS))
+        session.execute("INSERT INTO harmed (k, v) VALUES (100000, 'new')")
+        assert admin(node, "verify", "k", "harmed")[0] == 1
+        assert node.pid == pid and node.process.poll() is None
 
 
 def test_a_policy_may_end_the_node(data_dir, ids):
