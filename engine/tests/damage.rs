@@ -280,8 +280,8 @@ fn a_directory_is_checked_without_a_change() {
         assert_eq!(disk.files(), before);
         report
     };
+    let disk = filled();
     run_local(async {
-        let disk = filled();
         let report = check(&disk).await;
         assert_eq!((report.tables, report.files), (2, 2));
         assert!(report.problems.is_empty() && report.remarks.is_empty(), "{report:?}");

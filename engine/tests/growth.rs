@@ -112,6 +112,10 @@ fn a_collection_that_grows_beyond_a_file_s_block_is_flushed_in_versions_and_read
     run_local(async {
         let disk = SimulatedDisk::new(1);
         let shard = open(&disk).await;
+        // Each flushed version stays a file.
+        let mut options = table_options();
+        options.compaction.enabled = false;
+        shard.alter_table(TABLE, options).unwrap();
         let count = 100 << 20 >> 19;
         apply(&shard, &put(1, 0, 5, b"before"));
         grow(&shard, 0..count).await;

@@ -6,11 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cassandra.cluster import NoHostAvailable
 from cassandra.protocol import ServerError
 from conftest import driver_session, new_node, program
 from node import NodeError
 
 ROWS = 400
+METADATA = b"helenus-metadata".hex()
+# The driver tries another host after a server error, and there is none.
+REFUSED = (ServerError, NoHostAvailable)
 
 
 def fill(session, table):
@@ -95,7 +99,7 @@ def test_a_damaged_file_costs_its_rows_until_it_is_put_back(data_dir, ids, harm)
     with new_node(data_dir=data_dir) as node:
         with driver_session(node) as session:
             assert rows(session, "whole") == set(range(ROWS))
-            with pytest.raises(ServerError) as refused:
+            with pytest.raises(REFUSED) as refused:
                 rows(session, "harmed")
             assert str(path) in str(refused.value)
             # The other shard's rows are served, and writes go on.
@@ -103,7 +107,7 @@ def test_a_damaged_file_costs_its_rows_until_it_is_put_back(data_dir, ids, harm)
             for key in range(ROWS):
                 try:
                     found += len(list(session.execute("SELECT v FROM harmed WHERE k = %s", (key,))))
-                except ServerError:
+                except REFUSED:
                     refusals += 1
             assert found + refusals == ROWS and found > 0 and refusals > 0
             session.execute("INSERT INTO harmed (k, v) VALUES (100000, 'new')")
@@ -146,17 +150,27 @@ def test_rows_are_given_up_on_demand_and_the_file_is_kept(data_dir, ids, harm):
 
 
 def test_any_one_table_file_may_be_missing(template, tmp_path, ids):
-    """Whichever file it is, of the node's own tables too: the node starts and serves what has no part in it."""
+    """Whichever file it is, of the node's own tables too: the node starts and serves what has no part in it. Without the metadata log
+    it does not know what it has agreed to, and says so."""
     files = [path.relative_to(template) for path in table_files(template)]
     assert len(files) > 4
     for number, name in enumerate(files):
         copy = tmp_path / str(number)
         shutil.copytree(template, copy)
         (copy / name).unlink()
+        if Path(name).parts[2] == METADATA:
+            node = new_node(data_dir=copy)
+            with pytest.raises(NodeError) as ended:
+                node.start()
+            assert str(name) in str(ended.value) and "metadata log" in str(ended.value)
+            assert node.process.wait() == 1
+            node.process.stdout.close()
+            node.process = None
+            continue
         with new_node(data_dir=copy) as node, driver_session(node) as session:
             for table in ("harmed", "whole"):
                 if Path(name).parts[2] == ids[table]:
-                    with pytest.raises(ServerError) as refused:
+                    with pytest.raises(REFUSED) as refused:
                         rows(session, table)
                     assert str(name) in str(refused.value)
                 else:
@@ -170,7 +184,7 @@ def test_a_file_that_is_cut_under_a_running_node_ends_no_process(data_dir, ids):
         pid = node.pid
         # Nothing of it has been read yet.
         os.truncate(path, 1000)
-        with pytest.raises(ServerError) as refused:
+        with pytest.raises(REFUSED) as refused:
             rows(session, "harmed")
         assert str(path) in str(refused.value)
         assert rows(session, "whole") == set(range(ROWS))

@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of the log's format: the files are compared with an image taken when everything acknowledged was on
 //! disk. The first byte that differs belongs to what was written later, and everything from a random point behind
-//! it on is destroyed: cut off, zeroed or overwritten, sometimes with garbage added at the file's end. Files that
-//! appeared meanwhile are left alone, and so are the shards they belong to: their older file is complete.
+//! it on is destroyed: zeroed up to the file's end or overwritten, sometimes with garbage added at the end. A file keeps the length that it
+//! had in the image: that was durable. Files that appeared meanwhile are left alone, and so are the shards they belong to: their older file is
+//! complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -63,17 +64,18 @@ pub fn tear(before: &LogImage, data_dir: &Path, random: &mut Random) -> Result<u
         if !files.keys().eq(known.keys()) {
             continue;
         }
-        let changed: Vec<(&PathBuf, usize, usize)> = files
+        let changed: Vec<(&PathBuf, usize, usize, u64)> = files
             .iter()
             .filter_map(|(path, bytes)| {
-                let (first, end) = difference(known.get(path)?, bytes)?;
-                Some((path, first, end))
+                let old = known.get(path)?;
+                let (first, end) = difference(old, bytes)?;
+                Some((path, first, end, old.len() as u64))
             })
             .collect();
         // More than one changed file: the older one was completed before the newer one was begun, so tearing it
         // would be damage, not a torn end.
-        if let [(path, first, end)] = changed[..] {
-            tear_file(path, first, end, random)?;
+        if let [(path, first, end, length)] = changed[..] {
+            tear_file(path, first, end, length, random)?;
             torn += 1;
         }
     }
@@ -95,14 +97,24 @@ fn difference(before: &[u8], after: &[u8]) -> Option<(usize, usize)> {
     Some((first, end))
 }
 
-fn tear_file(path: &Path, first: usize, end: usize, random: &mut Random) -> Result<(), SoakError> {
+/// `length`: what the file keeps at least, in bytes.
+fn tear_file(
+    path: &Path,
+    first: usize,
+    end: usize,
+    length: u64,
+    random: &mut Random,
+) -> Result<(), SoakError> {
     let from = random.between(first as u64, end as u64);
     let garbage =
         |random: &mut Random, length: u64| -> Vec<u8> { (0..length).map(|_| random.next() as u8).collect() };
     let apply = |random: &mut Random| -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).open(path)?;
         match random.between(0, 3) {
-            0 => file.set_len(from)?,
+            0 => {
+                file.set_len(from)?;
+                file.set_len(length.max(from))?;
+            }
             1 => {
                 file.seek(SeekFrom::Start(from))?;
                 file.write_all(&vec![0; end - from as usize])?;
@@ -115,8 +127,9 @@ fn tear_file(path: &Path, first: usize, end: usize, random: &mut Random) -> Resu
             _ => {
                 file.set_len(from)?;
                 file.seek(SeekFrom::End(0))?;
-                let length = random.between(1, 65_536);
-                file.write_all(&garbage(random, length))?;
+                let count = random.between(1, 65_536);
+                file.write_all(&garbage(random, count))?;
+                file.set_len(length.max(from + count))?;
             }
         }
         file.sync_all()

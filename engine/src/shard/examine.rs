@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compact::{Busy, Successor};
-use super::damage::DamagedFile;
+use super::damaged_file::DamagedFile;
 use super::edit::Edited;
 use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;

@@ -26,6 +26,7 @@ mod compaction_counters;
 mod compaction_failures;
 mod compaction_report;
 mod damage;
+mod damaged_file;
 mod directories;
 mod directory;
 mod edit;

@@ -20,7 +20,7 @@ use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::compaction_counters::CompactionCounters;
-use super::damage::is_damage;
+use super::damaged_file::is_damage;
 use super::directories::{Directories, table_directory};
 use super::directory::{has_entries, make_directories};
 use super::examine::ExaminationState;

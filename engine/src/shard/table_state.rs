@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::lock::Mutex;
 
 use super::compaction_failures::Failure;
-use super::damage::DamagedFile;
+use super::damaged_file::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
