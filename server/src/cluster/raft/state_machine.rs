@@ -82,20 +82,24 @@ impl NodeStateMachine {
                 Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
                 _ => SchemaNotice::Nothing,
             };
-            self.take_over(&old, &new, told).await?;
+            self.take_over(&old, new, told).await?;
+        } else {
+            *self.applied.borrow_mut() = new;
         }
-        *self.applied.borrow_mut() = new;
         Ok(outcome)
     }
 
-    async fn take_over(&self, old: &Stored, new: &Stored, told: SchemaNotice) -> Result<(), io::Error> {
-        self.insist(async || self.end_drops_of(new, old).await).await?;
+    /// Makes `new` the state of the node.
+    async fn take_over(&self, old: &Stored, new: Stored, told: SchemaNotice) -> Result<(), io::Error> {
+        self.insist(async || self.end_drops_of(&new, old).await).await?;
         self.drops.add(drops::between(&self.context, &old.state.catalog, &new.state.catalog));
         self.insist(async || {
-            let store = self.store(new);
+            let store = self.store(&new);
             applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
         })
         .await?;
+        // In the same turn in which the version was published: who waits for a version finds it here.
+        *self.applied.borrow_mut() = new;
         self.drops.try_to_carry_out(&self.context).await;
         Ok(())
     }
@@ -222,9 +226,7 @@ impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
             membership: meta.last_membership.clone(),
         };
         let old = self.applied();
-        self.take_over(&old, &new, SchemaNotice::Difference).await?;
-        *self.applied.borrow_mut() = new;
-        Ok(())
+        self.take_over(&old, new, SchemaNotice::Difference).await
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
