@@ -223,7 +223,8 @@ fn a_bad_medium_is_an_error_and_may_recover() {
         assert_eq!(shard.disk_failures().len(), 1, "the policy of the owner decides");
         disk.set_bad_medium(None);
         let found = shard.examine(&[TABLE], Examination::Scrub).await.unwrap();
-        assert_eq!(found[0].outcome, FileOutcome::Mended);
+        // Unless the shard has tried it by itself.
+        assert!(found.iter().all(|finding| finding.outcome == FileOutcome::Mended), "{found:?}");
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 20);
     });
 }

@@ -8,15 +8,14 @@
 //! Invariant: rows are given up only where the operator has said so, and never without a copy of the file in the quarantine, if there
 //! is a file.
 
-use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::compact::{Busy, Successor};
 use super::damaged_file::DamagedFile;
 use super::edit::Edited;
+use super::examination::{Examination, ExaminationProgress, ExaminationState, FileFinding, FileOutcome};
 use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
@@ -26,77 +25,6 @@ use crate::io::{JobKind, run_in_background, yield_now};
 use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::{Salvaged, TableError, TableReader, TableWriter, WrittenTable, salvage, verify};
-
-/// What becomes of damaged files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Examination {
-    /// Nothing: they are found and told.
-    Verify,
-    /// Those that can be read again are taken into use.
-    Scrub,
-    /// As [`Examination::Scrub`], and rows that cannot be read are given up.
-    ScrubAndGiveUp,
-}
-
-/// What an examination has done about a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileOutcome {
-    /// It is damaged, and stays as it is.
-    Damaged,
-    /// It could not be opened before, and is in use again.
-    Mended,
-    /// Its rows are in a new file, except those of `lost_blocks`.
-    Salvaged { rows: u64, lost_blocks: u64 },
-    /// All its rows were given up.
-    GivenUp,
-}
-
-/// A file that was or is damaged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileFinding {
-    pub table: TableId,
-    pub path: PathBuf,
-    /// Why it cannot be read; empty for one that can be read again.
-    pub reason: String,
-    pub outcome: FileOutcome,
-}
-
-/// The progress of the last examination.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExaminationProgress {
-    pub is_running: bool,
-    pub files: u64,
-    pub files_done: u64,
-    pub bytes: u64,
-    pub bytes_done: u64,
-    pub findings: Vec<FileFinding>,
-}
-
-/// The state of the last examination.
-#[derive(Debug, Default)]
-pub(super) struct ExaminationState {
-    progress: RefCell<ExaminationProgress>,
-    /// Counted on the thread that reads.
-    read_bytes: Arc<AtomicU64>,
-}
-
-impl ExaminationState {
-    fn begin(&self, files: u64, bytes: u64) {
-        self.read_bytes.store(0, Ordering::Relaxed);
-        self.progress.replace(ExaminationProgress {
-            is_running: true,
-            files,
-            bytes,
-            ..ExaminationProgress::default()
-        });
-    }
-
-    fn note_file(&self, finding: Option<FileFinding>) {
-        let mut progress = self.progress.borrow_mut();
-        progress.files_done += 1;
-        progress.findings.extend(finding);
-    }
-}
 
 /// Ends an examination also when it is given up.
 struct Running<'s>(&'s ExaminationState);

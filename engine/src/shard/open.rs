@@ -23,7 +23,7 @@ use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
 use super::directories::{Directories, table_directory};
 use super::directory::{has_entries, make_directories};
-use super::examine::ExaminationState;
+use super::examination::ExaminationState;
 use super::files::{discard_output, entry_of};
 use super::flush::{Flushed, build_table};
 use super::leftovers::Leftovers;

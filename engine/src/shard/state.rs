@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
-use super::examine::ExaminationState;
+use super::examination::ExaminationState;
 use super::fetches::Fetches;
 use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};

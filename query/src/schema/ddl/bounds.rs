@@ -9,8 +9,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, Statement};
 use cql_lite::types::{CqlType, UserType};
 
-use super::invalid;
-use crate::error::Result;
+use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Column, Table};
 
 /// Most columns of a table, fields of a user type, or elements of a list in a statement that changes the schema.
@@ -50,7 +49,7 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
         _ => return Ok(()),
     };
     if count > COLUMNS_MAX {
-        return invalid(format!("The statement names {count} {what}; at most {COLUMNS_MAX} are possible"));
+        return refuse(format!("The statement names {count} {what}; at most {COLUMNS_MAX} are possible"));
     }
     Ok(())
 }
@@ -84,7 +83,7 @@ fn check_user_type(definition: &Arc<UserType>) -> Result<()> {
     definition.field_names.iter().try_for_each(|field| check_name("field", field))?;
     let fields = definition.field_names.len();
     if fields > COLUMNS_MAX {
-        return invalid(format!("User type {name} has {fields} fields; at most {COLUMNS_MAX} are possible"));
+        return refuse(format!("User type {name} has {fields} fields; at most {COLUMNS_MAX} are possible"));
     }
     check_type(
         &format!("User type {name}"),
@@ -97,18 +96,18 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
     let columns_before = before.map_or(&[][..], |before| &before.columns);
     let (count, count_before) = (table.columns.len(), columns_before.len());
     if count > COLUMNS_MAX && count > count_before {
-        return invalid(format!("Table {name} has {count} columns; at most {COLUMNS_MAX} are possible"));
+        return refuse(format!("Table {name} has {count} columns; at most {COLUMNS_MAX} are possible"));
     }
     let ids_before = before.map_or(0, |before| before.next_column_id);
     if table.next_column_id > COLUMN_IDS_MAX && table.next_column_id > ids_before {
-        return invalid(format!(
+        return refuse(format!(
             "Table {name} has had {} columns, with those that were dropped; at most {COLUMN_IDS_MAX} are possible",
             table.next_column_id
         ));
     }
     let comment = &table.options.comment;
     if comment.len() > COMMENT_BYTES_MAX && before.is_none_or(|before| before.options.comment != *comment) {
-        return invalid(format!(
+        return refuse(format!(
             "The comment of table {name} has {} bytes; at most {COMMENT_BYTES_MAX} are possible",
             comment.len()
         ));
@@ -121,7 +120,7 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
         has_new = true;
     }
     if has_new && !are_within(table.columns.iter().map(|column| &column.column_type), ALL_PARTS_MAX) {
-        return invalid(format!(
+        return refuse(format!(
             "Table {name}: the types of its columns have more than {ALL_PARTS_MAX} parts"
         ));
     }
@@ -137,7 +136,7 @@ pub fn are_within<'t>(types: impl IntoIterator<Item = &'t CqlType>, parts: usize
 fn check_name(what: &str, name: &str) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         let (bytes, start) = (name.len(), name.chars().take(32).collect::<String>());
-        return invalid(format!(
+        return refuse(format!(
             "The name of {what} {start}... has {bytes} bytes; at most {NAME_BYTES_MAX} are possible"
         ));
     }
@@ -148,9 +147,9 @@ fn check_type(what: &str, of: &CqlType) -> Result<()> {
     let mut left = TYPE_PARTS_MAX;
     match count_down(of, TYPE_DEPTH_MAX, &mut left) {
         Ok(()) => Ok(()),
-        Err(Excess::Parts) => invalid(format!("{what}: its type has more than {TYPE_PARTS_MAX} parts")),
+        Err(Excess::Parts) => refuse(format!("{what}: its type has more than {TYPE_PARTS_MAX} parts")),
         Err(Excess::Depth) => {
-            invalid(format!("{what}: its type is nested deeper than {TYPE_DEPTH_MAX} times"))
+            refuse(format!("{what}: its type is nested deeper than {TYPE_DEPTH_MAX} times"))
         }
     }
 }
@@ -165,4 +164,8 @@ fn count_down(of: &CqlType, depth: usize, left: &mut usize) -> std::result::Resu
     *left = left.checked_sub(1).ok_or(Excess::Parts)?;
     let depth = depth.checked_sub(1).ok_or(Excess::Depth)?;
     of.components().iter().try_for_each(|part| count_down(part, depth, left))
+}
+
+fn refuse<T>(message: String) -> Result<T> {
+    Err(RequestError::Invalid(message))
 }

@@ -77,15 +77,15 @@ impl NodeStateMachine {
         let old = self.applied();
         let (state, outcome) = metadata::apply(&old.state, log_id.index(), command);
         let new = Stored { state, log_id: Some(log_id), membership: old.membership.clone() };
-        if new.state.topology.version != old.state.topology.version {
-            let told = match command {
-                Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
-                _ => SchemaNotice::Nothing,
-            };
-            self.take_over(&old, new, told).await?;
-        } else {
+        if new.state.topology.version == old.state.topology.version {
             *self.applied.borrow_mut() = new;
+            return Ok(outcome);
         }
+        let told = match command {
+            Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
+            _ => SchemaNotice::Nothing,
+        };
+        self.take_over(&old, new, told).await?;
         Ok(outcome)
     }
 
