@@ -12,7 +12,7 @@ import pytest
 from conftest import driver_session, new_node
 from node import disk_bytes
 
-CONTENTS_MIB = int(os.environ.get("GARBAGE_MIB", "6"))
+CONTENTS_MIB = int(os.environ.get("GARBAGE_MIB", "4"))
 BATCH_SECONDS = int(os.environ.get("GARBAGE_BATCH_SECONDS", "10"))
 BATCHES_PER_SECOND = 5_000
 VALUE_BYTES = 16 << 10

@@ -163,7 +163,7 @@ struct Driver {
 
 impl Driver {
     fn run(mut self) {
-        let outcome = self.turn_until_done();
+        let outcome = self.turn_until_done().and_then(|()| self.take_bell_out());
         // Readers whose reads are left get an error, because their answers are dropped.
         drop(self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         if self.is_bell_in_ring {
@@ -173,6 +173,21 @@ impl Driver {
         if let Err(error) = outcome {
             tracing::error!(%error, "reads through io_uring have stopped");
         }
+    }
+
+    /// Ends the read of the bell, into whose buffer the kernel writes.
+    fn take_bell_out(&mut self) -> io::Result<()> {
+        while self.is_bell_in_ring {
+            self.shared.is_asleep.store(true, Ordering::SeqCst);
+            self.shared.wake();
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.finish()?;
+        }
+        Ok(())
     }
 
     fn turn_until_done(&mut self) -> io::Result<()> {
