@@ -41,15 +41,18 @@ impl Shard {
         options: &ShardOptions,
     ) -> Result<DirectoryReport, EngineError> {
         let mut report = DirectoryReport::default();
+        let missing = ManifestError::Missing { path: Manifest::path(&options.directory) };
         if !Manifest::exists(&environment.disk, &options.directory).await? {
-            let missing = ManifestError::Missing { path: Manifest::path(&options.directory) };
             report.problems.push(missing.to_string());
             return Ok(report);
         }
         let _lock = environment.disk.lock(&options.directory.join("lock")).await?;
         let loaded = match Manifest::load(&environment.disk, &options.directory).await {
             Ok(Some(loaded)) => loaded,
-            Ok(None) => return Ok(report),
+            Ok(None) => {
+                report.problems.push(missing.to_string());
+                return Ok(report);
+            }
             Err(error) => {
                 report.problems.push(error.to_string());
                 return Ok(report);

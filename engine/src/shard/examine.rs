@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::compact::{Busy, Successor};
-use super::damaged_file::DamagedFile;
+use super::damaged_file::{DamagedFile, is_damage};
 use super::edit::Edited;
 use super::examination::{Examination, ExaminationProgress, ExaminationState, FileFinding, FileOutcome};
 use super::files::{discard_output, entry_of, give_name};
@@ -21,7 +21,7 @@ use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{KeySample, Output, RateLimiter};
 use crate::error::EngineError;
-use crate::io::{JobKind, run_in_background, yield_now};
+use crate::io::{BackgroundError, JobKind, run_in_background, yield_now};
 use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::{Salvaged, TableError, TableReader, TableWriter, WrittenTable, salvage, verify};
@@ -75,14 +75,29 @@ impl Shard {
         Ok(self.examination.progress.borrow().findings.clone())
     }
 
-    /// Opens a file anew and reads all of it.
+    /// Opens a file anew and reads all of it. The inner error: the file is damaged. Any other error says nothing of the file.
     async fn read_through(
         &self,
         table: &TableState,
         place: &ManifestFile,
-    ) -> Result<Arc<TableReader>, TableError> {
+    ) -> Result<Result<Arc<TableReader>, TableError>, EngineError> {
+        match self.try_to_read(table, place).await? {
+            Err(error) if !is_damage(&error) => Err(error.into()),
+            read => Ok(read),
+        }
+    }
+
+    async fn try_to_read(
+        &self,
+        table: &TableState,
+        place: &ManifestFile,
+    ) -> Result<Result<Arc<TableReader>, TableError>, BackgroundError> {
         let path = table.path(place.id());
-        let reader = TableReader::open_file(&*self.environment.disk, &path, place.generation).await?;
+        let opened = TableReader::open_file(&*self.environment.disk, &path, place.generation).await;
+        let reader = match opened {
+            Ok(reader) => reader,
+            Err(error) => return Ok(Err(error)),
+        };
         let mut limiter = RateLimiter::new(self.options.compaction_bytes_per_second);
         let (read, read_bytes) = (Arc::clone(&reader), Arc::clone(&self.examination.read_bytes));
         let verified = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
@@ -96,11 +111,7 @@ impl Shard {
                 verify(&read, &statistics, pause).await
             })
         });
-        match verified.await {
-            Ok(verified) => verified.map(|()| reader),
-            // The pool is closing.
-            Err(_) => Ok(reader),
-        }
+        Ok(verified.await?.map(|()| reader))
     }
 
     async fn examine_live(
@@ -113,7 +124,7 @@ impl Shard {
             Some(FileFinding { table: table.id, path: file.reader.path().to_path_buf(), reason, outcome })
         };
         let is_live = || table.files.borrow().iter().any(|live| Rc::ptr_eq(live, file));
-        let error = match self.read_through(table, &file.place).await {
+        let error = match self.read_through(table, &file.place).await? {
             // A compaction or a truncation may have removed it meanwhile.
             Err(_) if !is_live() => return Ok(None),
             Ok(_) => {
@@ -175,7 +186,11 @@ impl Shard {
             Box::pin(async move {
                 let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
                 let salvaged = salvage(&reader, &mut writer).await?;
-                Ok::<_, TableError>((writer.finish().await?, salvaged))
+                let written = writer.finish().await?;
+                // As the outputs of a compaction: read back before the input goes.
+                let copy = TableReader::open_file(&*context.disk, &path, id.generation).await?;
+                verify(&copy, &written.statistics, async |_| yield_now().await).await?;
+                Ok::<_, TableError>((written, salvaged))
             })
         });
         Ok(written.await??)
@@ -192,7 +207,7 @@ impl Shard {
         };
         let generation = file.place.generation;
         let is_listed = || table.damaged.borrow().iter().any(|it| it.place.generation == generation);
-        let reason = match self.read_through(table, &file.place).await {
+        let reason = match self.read_through(table, &file.place).await? {
             _ if !is_listed() => return Ok(None),
             Ok(_) if examination == Examination::Verify => {
                 let reason = "it can be read again, and a scrub takes it into use".to_owned();
@@ -210,7 +225,9 @@ impl Shard {
         self.keep_in_quarantine(&file.place, &file.path).await?;
         let mut manifest = self.manifest.lock().await;
         let mut changed = manifest.clone();
-        let Some(entry) = changed.table(table.id) else { return Ok(None) };
+        // It may have been dropped or truncated meanwhile, or taken into use.
+        let named = changed.table(table.id).filter(|entry| entry.files.contains(&file.place));
+        let Some(entry) = named.filter(|_| is_listed()) else { return Ok(None) };
         entry.files.retain(|it| it.generation != generation);
         entry.obsolete.push(file.place.id());
         let edited = Edited { table: table.id, released_memtables: 0 };
