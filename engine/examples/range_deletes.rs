@@ -63,7 +63,7 @@ fn cpu_time() -> Duration {
 }
 
 fn report(name: &str, operations: u64, started: Duration) {
-    let elapsed = cpu_time().checked_sub(started).unwrap_or_default();
+    let elapsed = cpu_time().saturating_sub(started);
     let each = elapsed.as_nanos() as f64 / operations as f64 / 1e3;
     println!("  {name:<28} {:>10.3} s {each:>14.3} us each", elapsed.as_secs_f64());
 }

@@ -40,7 +40,7 @@ impl ReadPool {
         Ok(Self { carrier: Carrier::Ring(ReadRing::start()?) })
     }
 
-    /// Reads by `threads` threads (at least one): so many at once.
+    /// Reads by `threads` threads (at least one), each of which carries out one read at a time.
     pub fn threads(threads: usize) -> io::Result<Self> {
         let (queue, reads) = channel();
         let reads = Arc::new(Mutex::new(reads));

@@ -20,6 +20,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::part_read::PartRead;
+use crate::invariant::broken;
 
 /// Reads in the ring at once.
 const DEPTH: usize = 256;
@@ -232,7 +233,9 @@ impl Driver {
     fn enter(&mut self, mut read: InRing) -> io::Result<()> {
         let file = types::Fd(read.read.file.as_raw_fd());
         let offset = read.read.offset + read.done as u64;
-        let rest = read.buffer.get_mut(read.done..).unwrap_or_default();
+        let Some(rest) = read.buffer.get_mut(read.done..) else {
+            return Err(io::Error::other(broken!("a read has at most the bytes of its buffer")));
+        };
         let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let entry = opcode::Read::new(file, rest.as_mut_ptr(), length).offset(offset);
         let number = self.slots.put(read);

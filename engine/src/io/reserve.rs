@@ -152,7 +152,7 @@ impl DiskReserve {
         Ok(Claim::new(self, bytes, |reserve| &reserve.compacted_bytes))
     }
 
-    /// Whether so many bytes are free beside what is claimed and what is left.
+    /// Checks that `bytes` are free in addition to those that are claimed or kept.
     fn check(&self, bytes: u64, claimed_bytes: u64, left_bytes: u64) -> Result<(), NoRoom> {
         let free_bytes = self.free_bytes.load(Relaxed);
         let available = free_bytes.saturating_sub(claimed_bytes).saturating_sub(left_bytes);

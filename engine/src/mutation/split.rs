@@ -52,7 +52,7 @@ impl<'a> Splitter<'a> {
         self.bytes_max.saturating_sub(self.builder.head_length + Self::OVERHEAD_BYTES)
     }
 
-    /// The part to which an operation with so many bytes is added.
+    /// The part to which an operation of this size is added.
     fn make_room(&mut self, bytes: usize) -> Result<&mut MutationBuilder, DecodeError> {
         let has_room = self.builder.size_bytes() + bytes + Self::OVERHEAD_BYTES <= self.bytes_max;
         if !has_room && !self.builder.is_empty() {

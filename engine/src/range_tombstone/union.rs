@@ -78,8 +78,8 @@ impl<S: SortedRangeTombstones> Union<S> {
         self.walked_bytes
     }
 
-    /// The next fragment among those whose deletions are kept; `None` at the end. It pauses when it has passed so many bytes in
-    /// this call, but not before the first edge.
+    /// The next fragment among those whose deletions are kept; `None` at the end. It pauses when it has passed
+    /// `budget_bytes` in this call, but not before the first edge.
     pub fn next(&mut self, budget_bytes: u64, is_kept: impl Fn(Deletion) -> bool) -> Option<Walked> {
         let pauses_at = self.walked_bytes.saturating_add(budget_bytes);
         while !self.is_paused {

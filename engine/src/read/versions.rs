@@ -224,15 +224,15 @@ impl<'r, 's> VersionScan<'r, 's> {
                 next_row = self.find_row(partition, &mut merged)?;
             }
             let edge = partition.next.as_ref().map(|next| next.edge(reversed));
-            let is_walk_first = match (edge, next_row.position()) {
+            let edge_before_row = match (edge, next_row.position()) {
                 (None, None) => return Ok(None),
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (Some(edge), Some(position)) if reversed => edge > position,
-                (Some(edge), Some(position)) => edge <= position,
+                (edge, None) => edge,
+                (None, Some(_)) => None,
+                (Some(edge), Some(position)) if reversed => (edge > position).then_some(edge),
+                (Some(edge), Some(position)) => (edge <= position).then_some(edge),
             };
-            if is_walk_first {
-                let bound = edge.unwrap_or_default().to_vec();
+            if let Some(bound) = edge_before_row {
+                let bound = bound.to_vec();
                 let is_spent = self.is_spent() && self.has_events && self.is_progress(partition, &bound);
                 match partition.next.take() {
                     Some(Walked::RangeTombstone(found)) if !is_spent => {

@@ -24,7 +24,7 @@ use crate::invariant::broken;
 use crate::key;
 pub(crate) use crate::range_tombstone::RangeTombstoneRef;
 
-/// No section without a mark has so many range tombstones.
+/// The first field of a section since version 3. In older sections it is the number of range tombstones, which is never this large.
 const MARK: u32 = u32::MAX;
 const HEAD_BYTES: usize = 16;
 const PARTITION_BYTES: usize = 16;

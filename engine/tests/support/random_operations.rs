@@ -19,9 +19,9 @@ pub struct Generator {
     pub value_bytes_max: u64,
     /// Rows are written only within a window of this many positions, which moves with time; `None`: anywhere.
     pub window_rows: Option<u64>,
-    /// Of so many operations ...
+    /// The number of operations of which ...
     pub operations: u64,
-    /// ... so many delete ranges.
+    /// ... this many delete ranges.
     pub range_deletes: u64,
 }
 

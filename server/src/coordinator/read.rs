@@ -56,25 +56,25 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         Some(owner) if owner == context.index => {
             match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
                 Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
-                Ok(Attempt::Done(None)) => or_of_others(context, request, later()),
+                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later())),
                 Ok(Attempt::Missing(missing)) => {
                     let cold = select_cold(context.clone(), request.to_owned(), Some(missing));
-                    or_of_others(context, request, cold)
+                    Execution::Pending(Box::pin(cold))
                 }
                 Err(error) if asks_others(context, plan, consistency, &error) => {
-                    or_of_others(context, request, std::future::ready(Err(error)))
+                    let (context, request) = (context.clone(), request.to_owned());
+                    Execution::Pending(Box::pin(async move { select_of_others(&context, &request).await }))
                 }
                 Err(error) => Execution::Ready(Err(error)),
             }
         }
         Some(owner) => {
-            let (owned, on) = (request.to_owned(), context.clone());
-            let elsewhere = async move {
-                on.run_on(owner, move |context| Box::pin(select_cold(context, owned, None))).await?
-            };
-            or_of_others(context, request, elsewhere)
+            let (context, request) = (context.clone(), request.to_owned());
+            Execution::Pending(Box::pin(async move {
+                context.run_on(owner, move |context| Box::pin(select_cold(context, request, None))).await?
+            }))
         }
-        None => or_of_others(context, request, later()),
+        None => Execution::Pending(Box::pin(later())),
     }
 }
 
@@ -88,31 +88,6 @@ fn asks_others(
     matches!(error, RequestError::Unreadable(_))
         && consistency != Consistency::NodeLocal
         && !only_here::is_only_here(&context.cluster_view(), &plan.table.keyspace)
-}
-
-/// A read of the node's own rows. Where they cannot be read, the replicas are asked as for any other level: this node fails to answer, and
-/// another one is asked in its place.
-fn or_of_others(
-    context: &Rc<ShardContext>,
-    request: &Request<'_, SelectPlan>,
-    own: impl Future<Output = Result<Outcome>> + 'static,
-) -> Execution {
-    if only_here::is_only_here(&context.cluster_view(), &request.plan().table.keyspace) {
-        return Execution::Pending(Box::pin(own));
-    }
-    let (context, request) = (context.clone(), request.to_owned());
-    Execution::Pending(Box::pin(async move {
-        match own.await {
-            Err(error)
-                if asks_others(&context, &request.statement.plan, request.options.consistency, &error) =>
-            {
-                tracing::debug!(%error, "rows of this node cannot be read; other replicas are asked");
-                context.metrics.reads_of_others.increment();
-                select_from(context, request, true).await
-            }
-            outcome => outcome,
-        }
-    }))
 }
 
 /// The shard that can answer without others, if there is one.
@@ -176,46 +151,76 @@ async fn select_cold(
     request: OwnedRequest<SelectPlan>,
     missing: Option<MissingBlocks>,
 ) -> Result<Outcome> {
-    {
-        let values = request.values.borrow();
-        let request = request.with(&values);
-        let mut cold = context.shard.cold_read();
-        let mut missing = missing;
-        for _ in 0..COLD_ATTEMPTS_MAX {
-            if let Some(missing) = missing.take() {
-                cold.fetch(missing).await?;
-            }
-            let prepared = PreparedRead::new(&context, &request)?;
-            let consistency = request.options.consistency;
-            // A member may have joined the single node meanwhile.
-            if replicated_read::is_needed(&context, request.plan(), consistency, &prepared.ranges) {
-                break;
-            }
-            match context.shard.attempt(|| select_in_turn(&context, &request, &prepared))? {
-                Attempt::Done(Some(page)) => return Ok(Outcome::Rows(page)),
-                Attempt::Done(None) => break,
-                Attempt::Missing(blocks) => missing = Some(blocks),
-            }
+    match select_in_cold_turn(&context, &request, missing).await {
+        Ok(Some(page)) => Ok(Outcome::Rows(page)),
+        Ok(None) => select_later(context, request).await,
+        Err(error) => or_of_others(&context, &request, error).await,
+    }
+}
+
+/// As [`select_in_turn`], with blocks that are fetched before. `missing`: see [`select_cold`].
+async fn select_in_cold_turn(
+    context: &Rc<ShardContext>,
+    request: &OwnedRequest<SelectPlan>,
+    mut missing: Option<MissingBlocks>,
+) -> Result<Option<ResultPage>> {
+    let values = request.values.borrow();
+    let request = request.with(&values);
+    let mut cold = context.shard.cold_read();
+    for _ in 0..COLD_ATTEMPTS_MAX {
+        if let Some(missing) = missing.take() {
+            cold.fetch(missing).await?;
+        }
+        let prepared = PreparedRead::new(context, &request)?;
+        let consistency = request.options.consistency;
+        // A member may have joined the single node meanwhile.
+        if replicated_read::is_needed(context, request.plan(), consistency, &prepared.ranges) {
+            break;
+        }
+        match context.shard.attempt(|| select_in_turn(context, &request, &prepared))? {
+            Attempt::Done(page) => return Ok(page),
+            Attempt::Missing(blocks) => missing = Some(blocks),
         }
     }
-    select_later(context, request).await
+    Ok(None)
 }
 
 /// Answers over several turns, from all shards that own a part of the ranges.
 async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
-    select_from(context, request, false).await
+    match select_from(&context, &request, false).await {
+        Err(error) => or_of_others(&context, &request, error).await,
+        outcome => outcome,
+    }
 }
 
-/// As [`select_later`]. `from_replicas`: the replicas are asked even if this node alone could answer.
+/// The outcome of a read of the node's own rows that has failed: where they cannot be read, that of the other replicas.
+async fn or_of_others(
+    context: &Rc<ShardContext>,
+    request: &OwnedRequest<SelectPlan>,
+    error: RequestError,
+) -> Result<Outcome> {
+    if asks_others(context, &request.statement.plan, request.options.consistency, &error) {
+        return select_of_others(context, request).await;
+    }
+    Err(error)
+}
+
+/// Asks the replicas as for any other level: this node fails to answer, and another one is asked in its place.
+async fn select_of_others(context: &Rc<ShardContext>, request: &OwnedRequest<SelectPlan>) -> Result<Outcome> {
+    context.metrics.reads_of_others.increment();
+    select_from(context, request, true).await
+}
+
+/// As [`select_later`], without a second way. `from_replicas`: the replicas are asked even if this node alone could answer.
 async fn select_from(
-    context: Rc<ShardContext>,
-    request: OwnedRequest<SelectPlan>,
+    context: &Rc<ShardContext>,
+    request: &OwnedRequest<SelectPlan>,
     from_replicas: bool,
 ) -> Result<Outcome> {
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
-    let prepared = PreparedRead::new(&context, &request)?;
+    let prepared = PreparedRead::new(context, &request)?;
     let mut run = prepared.run(&request)?;
     let PreparedRead { ranges, now_seconds, .. } = prepared;
     if run.is_exhausted() {
@@ -223,9 +228,9 @@ async fn select_from(
     }
     let is_paged = request.options.page_rows.is_some();
     let consistency = request.options.consistency;
-    let is_replicated = from_replicas || replicated_read::is_needed(&context, plan, consistency, &ranges);
+    let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
     let mut replicated =
-        is_replicated.then(|| ReplicatedRead::new(&context, plan, now_seconds, consistency, &ranges));
+        is_replicated.then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges));
     let mut turns = 0_usize;
     for range in ranges {
         let mut rest = Some(range);
@@ -233,12 +238,12 @@ async fn select_from(
             let end = match range.owner {
                 _ if let Some(replicated) = &mut replicated => replicated.read(&mut run, range).await?,
                 Some(owner) if owner != context.index => {
-                    read_remote(&context, plan, &mut run, range, owner, now_seconds).await?
+                    read_remote(context, plan, &mut run, range, owner, now_seconds).await?
                 }
                 None if context.node.shard_count() > 1 => {
-                    read_spread(&context, plan, &mut run, range, now_seconds).await?
+                    read_spread(context, plan, &mut run, range, now_seconds).await?
                 }
-                _ => read_local_cold(&context, plan, &mut run, range, now_seconds).await?,
+                _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
             match end {
                 RangeEnd::Complete => {}

@@ -263,7 +263,7 @@ impl State {
         lengths.map(|inode| inode.current.len() as u64).sum()
     }
 
-    /// The fault of a call that makes files grow by so many bytes: the planted one, or that the disk is full.
+    /// The fault of a call that makes files grow by `growth` bytes: the planted one, or a full disk.
     fn growth_fault(&self, growth: u64, planted: Option<Fault>) -> Option<Fault> {
         let is_limited = self.capacity_bytes < u64::MAX && growth > 0;
         match planted {

@@ -42,23 +42,27 @@ impl PartitionChange {
     #[cold]
     fn oversized(&self, limit: usize) -> RequestError {
         let Self { table, builder, .. } = self;
-        RequestError::invalid(format!(
-            "Rejected an oversized mutation ({}/{limit}) for keyspace: {}. Top keys are: {}.{}",
-            builder.size_bytes(),
-            table.keyspace,
-            table.name,
-            self.shown_key()
-        ))
+        self.shown_key().map_or_else(
+            |malformed| malformed,
+            |key| {
+                RequestError::invalid(format!(
+                    "Rejected an oversized mutation ({}/{limit}) for keyspace: {}. Top keys are: {}.{key}",
+                    builder.size_bytes(),
+                    table.keyspace,
+                    table.name,
+                ))
+            },
+        )
     }
 
     /// The values of the partition key as text.
-    fn shown_key(&self) -> String {
+    fn shown_key(&self) -> Result<String> {
         let columns = self.table.partition_key();
-        let components = key_components(&self.key.bytes, columns.len()).unwrap_or_default();
+        let components = key_components(&self.key.bytes, columns.len())?;
         let shown = columns.iter().zip(components).map(|(column, range)| {
-            let bytes = self.key.bytes.get(range).unwrap_or_default();
+            let bytes = &self.key.bytes[range];
             literal::to_text(&column.column_type, bytes.get(..SHOWN_KEY_BYTES).unwrap_or(bytes))
         });
-        shown.collect::<Vec<_>>().join(":")
+        Ok(shown.collect::<Vec<_>>().join(":"))
     }
 }

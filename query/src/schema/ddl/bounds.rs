@@ -127,7 +127,7 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Whether types have at most so many parts together.
+/// Whether `types` have at most `parts` parts in total.
 pub fn are_within<'t>(types: impl IntoIterator<Item = &'t CqlType>, parts: usize) -> bool {
     let mut left = parts;
     types.into_iter().all(|of| count_down(of, usize::MAX, &mut left).is_ok())

@@ -98,7 +98,7 @@ impl NodeStateMachine {
             applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
         })
         .await?;
-        // In the same turn in which the version was published: who waits for a version finds it here.
+        // There is no await between the publication of the version and this: a task that waits for the version reads this state.
         *self.applied.borrow_mut() = new;
         self.drops.try_to_carry_out(&self.context).await;
         Ok(())
