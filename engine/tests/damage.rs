@@ -7,7 +7,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use helenus_engine::io::{Clock, CrashStyle, ManualClock, SimulatedDisk};
+use helenus_engine::io::{Clock, CrashStyle, Fault, ManualClock, SimulatedDisk};
 use helenus_engine::key::token_bounds;
 use helenus_engine::shard::{Examination, FileOutcome, RowRequest};
 use helenus_engine::table::Compression;
@@ -45,10 +45,14 @@ fn with_small_blocks() -> TableOptions {
 }
 
 async fn reopen(disk: &SimulatedDisk) -> Rc<Shard> {
+    reopen_with_clock(disk).await.0
+}
+
+async fn reopen_with_clock(disk: &SimulatedDisk) -> (Rc<Shard>, Rc<ManualClock>) {
     let clock = Rc::new(ManualClock::new(START_MICROS));
     let shard = Shard::open_existing(environment(disk, &clock), options()).await.unwrap();
     shard.create_tables(&[(TABLE, with_small_blocks()), (OTHER_TABLE, with_small_blocks())]).await.unwrap();
-    shard
+    (shard, clock)
 }
 
 /// A disk with a closed shard: two files of `TABLE`.
@@ -171,8 +175,7 @@ fn a_file_that_is_given_up_leaves_a_copy_and_the_others() {
             assert_eq!(rows_of(&shard, i64::MIN..=i64::MAX).unwrap(), 10);
             shard.close().await.unwrap();
         });
-        let kept = disk.files().into_keys().filter(|path| path.starts_with("shard/quarantine")).count();
-        assert_eq!(kept, usize::from(is_there));
+        assert_eq!(quarantined(&disk).len(), usize::from(is_there));
         assert!(!disk.files().contains_key(&path_of(FIRST)));
         disk.restart(CrashStyle::KeepAll, 0);
         run_local(async {
@@ -203,7 +206,7 @@ fn a_block_that_rots_costs_its_rows_and_a_scrub_keeps_the_others() {
         shard.close().await.unwrap();
         let files = disk.files();
         assert!(!files.contains_key(&path_of(FIRST)) && files.contains_key(&path_of(SECOND)));
-        assert_eq!(files.into_keys().filter(|path| path.starts_with("shard/quarantine")).count(), 1);
+        assert_eq!(quarantined(&disk).len(), 1);
     });
     disk.restart(CrashStyle::KeepAll, 0);
     run_local(async {
@@ -235,8 +238,7 @@ fn a_file_that_is_put_back_is_in_use_within_a_minute() {
     let bytes = disk.files()[&path_of(FIRST)].clone();
     disk.set_at_rest(&path_of(FIRST), None);
     run_local(async {
-        let clock = Rc::new(ManualClock::new(START_MICROS));
-        let shard = Shard::open_existing(environment(&disk, &clock), options()).await.unwrap();
+        let (shard, clock) = reopen_with_clock(&disk).await;
         assert_names(&rows_of(&shard, 3..=3).unwrap_err(), FIRST);
         disk.set_at_rest(&path_of(FIRST), Some(&bytes));
         while_time_passes(&clock, async {
@@ -255,9 +257,7 @@ fn deletions_outlive_what_a_damaged_file_may_hold() {
     let bytes = disk.files()[&path_of(FIRST)].clone();
     disk.set_at_rest(&path_of(FIRST), None);
     run_local(async {
-        let clock = Rc::new(ManualClock::new(START_MICROS));
-        let shard = Shard::open_existing(environment(&disk, &clock), options()).await.unwrap();
-        shard.create_table(TABLE, with_small_blocks()).await.unwrap();
+        let (shard, clock) = reopen_with_clock(&disk).await;
         let mut builder = MutationBuilder::new(TABLE, 5, b"key").unwrap();
         builder.delete_partition(helenus_engine::Deletion { timestamp: 5, local_deletion_time: NOW });
         apply(&shard, &builder.build());
@@ -270,6 +270,87 @@ fn deletions_outlive_what_a_damaged_file_may_hold() {
         assert_eq!(rows_of(&shard, 0..=9).unwrap(), 9, "the deleted row stays deleted");
         shard.truncate(TABLE).await.unwrap();
     });
+}
+
+/// The names in the quarantine.
+fn quarantined(disk: &SimulatedDisk) -> Vec<String> {
+    let inside = disk.files().into_keys().filter(|path| path.starts_with("shard/quarantine"));
+    inside.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn an_error_that_says_nothing_of_the_file_gives_nothing_up() {
+    let mut refused = 0;
+    for is_live in [false, true] {
+        for point in 0..12 {
+            let disk = filled();
+            let bytes = disk.files()[&path_of(FIRST)].clone();
+            run_local(async {
+                if !is_live {
+                    disk.set_at_rest(&path_of(FIRST), None);
+                }
+                let shard = reopen(&disk).await;
+                disk.set_at_rest(&path_of(FIRST), Some(&bytes));
+                disk.fail_at(disk.operations() + point, Fault::NoSpace);
+                refused += usize::from(shard.examine(&[TABLE], Examination::ScrubAndGiveUp).await.is_err());
+                disk.clear_faults();
+                shard.examine(&[TABLE], Examination::Scrub).await.unwrap();
+                assert_eq!(rows_of(&shard, i64::MIN..=i64::MAX).unwrap(), 20, "point {point}");
+                assert_eq!(shard.examine(&[TABLE], Examination::Verify).await.unwrap(), []);
+            });
+            assert_eq!(quarantined(&disk), Vec::<String>::new(), "point {point}");
+        }
+    }
+    assert!(refused > 3, "{refused}");
+}
+
+#[test]
+fn a_crash_while_rows_are_given_up_leaves_the_damaged_file_or_what_was_salvaged() {
+    let damaged = || {
+        let disk = filled();
+        assert!(disk.flip_bit(&path_of(FIRST), 8 * 100));
+        disk
+    };
+    let rehearsal = damaged();
+    let salvaged = run_local(async {
+        let shard = reopen(&rehearsal).await;
+        shard.examine(&[TABLE], Examination::ScrubAndGiveUp).await.unwrap();
+        rows_of(&shard, i64::MIN..=i64::MAX).unwrap()
+    });
+    let (mut kept, mut replaced) = (0, 0);
+    for style in CrashStyle::ALL {
+        for point in 0..200 {
+            let disk = damaged();
+            let is_over = run_local(async {
+                let shard = reopen(&disk).await;
+                disk.crash_at(disk.operations() + point);
+                let _ = shard.examine(&[TABLE], Examination::ScrubAndGiveUp).await;
+                !disk.is_crashed()
+            });
+            if is_over {
+                break;
+            }
+            disk.restart(style, point);
+            run_local(async {
+                let shard = reopen(&disk).await;
+                match rows_of(&shard, i64::MIN..=i64::MAX) {
+                    Ok(rows) => {
+                        assert_eq!(rows, salvaged, "point {point}");
+                        assert_eq!(quarantined(&disk), ["0000000001-data.sst"], "point {point}");
+                        replaced += 1;
+                    }
+                    Err(error) => {
+                        assert_names(&error, FIRST);
+                        kept += 1;
+                    }
+                }
+                shard.examine(&[TABLE], Examination::ScrubAndGiveUp).await.unwrap();
+                assert_eq!(rows_of(&shard, i64::MIN..=i64::MAX).unwrap(), salvaged, "point {point}");
+            });
+            assert!(quarantined(&disk).iter().all(|name| name == "0000000001-data.sst"), "point {point}");
+        }
+    }
+    assert!(kept > 10 && replaced > 0, "{kept} and {replaced}");
 }
 
 #[test]

@@ -51,11 +51,11 @@ impl Drop for Busy {
 }
 
 /// A file that takes the place of others.
-pub(super) struct Successor {
-    pub place: ManifestFile,
-    pub reader: Arc<TableReader>,
+struct Successor {
+    place: ManifestFile,
+    reader: Arc<TableReader>,
     /// `None`: the file itself stays, at another level.
-    pub output: Option<Output>,
+    output: Option<Output>,
 }
 
 impl Shard {
@@ -283,7 +283,7 @@ impl Shard {
 
     /// Drops readers on another thread. When the last mapping of a removed file goes, the system frees its pages and its disk
     /// space. For a large file this takes as long as hundreds of requests.
-    async fn let_go(&self, busy: Busy) {
+    pub(super) async fn let_go(&self, busy: Busy) {
         let readers: Vec<_> = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
         drop(busy);
         let dropped = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
@@ -356,7 +356,7 @@ impl Shard {
         }
     }
 
-    async fn install_compaction(
+    pub(super) async fn install_compaction(
         &self,
         table: &TableState,
         merge: &Merge,
@@ -397,7 +397,7 @@ impl Shard {
 
     /// Replaces the busy files by their successors, and removes those that are not needed any more. False: the table was truncated
     /// or dropped meanwhile; then the successors are removed.
-    pub(super) async fn install(
+    async fn install(
         &self,
         table: &TableState,
         busy: &Busy,

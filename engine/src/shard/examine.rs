@@ -12,14 +12,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::compact::{Busy, Successor};
+use super::compact::Busy;
 use super::damaged_file::{DamagedFile, is_damage};
 use super::edit::Edited;
 use super::examination::{Examination, ExaminationProgress, ExaminationState, FileFinding, FileOutcome};
-use super::files::{discard_output, entry_of, give_name};
+use super::files::discard_output;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{KeySample, Output, RateLimiter};
+use crate::compaction::{Compacted, KeySample, Merge, Output, RateLimiter, Split};
 use crate::error::EngineError;
 use crate::io::{BackgroundError, JobKind, run_in_background, yield_now};
 use crate::manifest::{FileId, ManifestFile};
@@ -151,46 +151,57 @@ impl Shard {
         self.keep_in_quarantine(&file.place, file.reader.path()).await?;
         let directory = self.directories.choose(&self.environment.disk).await;
         let id = FileId { generation: self.new_generation(), directory };
-        let written = self.write_salvaged(table, &file.reader, id).await;
-        let (written, salvaged) = match written {
-            Ok(written) => written,
-            Err(error) => {
-                discard_output(&self.environment, table, id, false).await;
-                return Err(error);
-            }
+        let merge = Merge {
+            inputs: vec![file.place.generation],
+            output_level: file.place.level,
+            split: Split::Never,
         };
-        give_name(&self.environment, table, id).await?;
-        self.environment.disk.sync_directory(table.directory(directory)).await?;
-        let reader = TableReader::open_file(&*self.environment.disk, &table.path(id), id.generation).await?;
-        let created_seconds = self.environment.clock.now_seconds();
-        let place = entry_of(id, file.place.level, created_seconds, &reader);
-        let sample = KeySample::of(written.row_hashes);
-        let output = Some(Output { generation: id.generation, sample, is_part: false });
-        self.install(table, &busy, vec![Successor { place, reader, output }]).await?;
-        tracing::warn!(
-            table = %table.id, path = %file.reader.path().display(), rows = salvaged.rows,
-            lost_blocks = ?salvaged.lost_blocks, "a damaged file was replaced by what can be read of it"
-        );
-        Ok(salvaged)
+        let outcome = match self.write_salvaged(table, &file.reader, id).await {
+            Ok((compacted, salvaged)) => {
+                self.install_compaction(table, &merge, &busy, compacted, directory).await.map(|()| salvaged)
+            }
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() && self.failure.borrow().is_none() {
+            discard_output(&self.environment, table, id, false).await;
+        }
+        self.let_go(busy).await;
+        if let Ok(Salvaged { rows, lost_blocks }) = &outcome {
+            tracing::warn!(
+                table = %table.id, path = %file.reader.path().display(), rows, ?lost_blocks,
+                "a damaged file was replaced by what can be read of it"
+            );
+        }
+        outcome
     }
 
+    /// Writes what can be read of a file, and reads it back as the output of a compaction is.
     async fn write_salvaged(
         &self,
         table: &TableState,
         reader: &Arc<TableReader>,
         id: FileId,
-    ) -> Result<(WrittenTable, Salvaged), EngineError> {
+    ) -> Result<(Compacted, Salvaged), EngineError> {
         let (reader, path) = (Arc::clone(reader), table.temporary_path(id));
         let options = table.options.borrow().writer.clone();
         let written = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move {
+                let begun = context.clock.monotonic();
                 let mut writer = TableWriter::create(&*context.disk, &path, options).await?;
                 let salvaged = salvage(&reader, &mut writer).await?;
-                let written = writer.finish().await?;
-                // As the outputs of a compaction: read back before the input goes.
+                let WrittenTable { statistics, row_hashes } = writer.finish().await?;
+                let copied = context.clock.monotonic();
                 let copy = TableReader::open_file(&*context.disk, &path, id.generation).await?;
-                verify(&copy, &written.statistics, async |_| yield_now().await).await?;
-                Ok::<_, TableError>((written, salvaged))
+                verify(&copy, &statistics, async |_| yield_now().await).await?;
+                let end = context.clock.monotonic();
+                let sample = KeySample::of(row_hashes);
+                let compacted = Compacted {
+                    outputs: vec![Output { generation: id.generation, sample, is_part: false }],
+                    output_bytes: copy.file_bytes(),
+                    duration: end.saturating_sub(begun),
+                    verification: end.saturating_sub(copied),
+                };
+                Ok::<_, TableError>((compacted, salvaged))
             })
         });
         Ok(written.await??)
