@@ -519,10 +519,10 @@ impl<'a> ReadRound<'a> {
     async fn another_answers(&mut self) -> Result<bool, AttemptFailure> {
         let known = self.data.len();
         while self.data.len() == known {
-            if self.spares.is_empty() && self.open.is_empty() {
+            // A replica that was asked for its digest before may have sent it meanwhile: then its data is asked for.
+            if !self.ask_another(Goal::Data) && self.open.is_empty() {
                 return Ok(false);
             }
-            self.ask_another(Goal::Data);
             let Some((member, wants, said)) = self.asked.next().await else { return Ok(false) };
             self.take(member, wants, said)?;
         }

@@ -334,6 +334,26 @@ fn a_replica_that_takes_no_repair_is_replaced_by_another() {
 }
 
 #[test]
+fn a_replica_whose_digest_comes_after_a_failed_repair_is_asked_for_its_data() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (1, 10)", Consistency::All).await.unwrap();
+        write_alone(&cluster, 0, &["UPDATE three.t SET v = 20 WHERE k = 1"]).await;
+        // The digest of the first replica is slow, so the other one is asked for its digest too, which is slower. The
+        // first takes no repair. No replica is left that was not asked, and no data is on its way.
+        let half = Duration::from_millis(config().read_request_timeout_ms / 2);
+        let at_once = Duration::ZERO;
+        cluster.links.set_fates([
+            Fate::Arrives { after: half + Duration::from_millis(100) },
+            Fate::Arrives { after: Duration::from_millis(500) },
+            Fate::Arrives { after: at_once },
+            Fate::Broken { after: at_once },
+        ]);
+        let text = "SELECT v FROM three.t WHERE k = 1";
+        assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[20]]));
+    });
+}
+
+#[test]
 fn a_replica_that_cannot_be_reached_is_a_failure_with_its_reason() {
     with_cluster(3, &config(), |cluster| async move {
         cluster.disconnect(1);
