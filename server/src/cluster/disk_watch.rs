@@ -6,6 +6,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_engine::io::DiskError;
+
 use crate::shard::context::ShardContext;
 use crate::shard::disk_status::{DiskStatus, DiskUsage, Thresholds};
 
@@ -42,15 +44,21 @@ async fn measure(
     thresholds: &Thresholds,
     before: DiskUsage,
 ) -> Option<DiskUsage> {
-    let reserve = &context.node.reserve;
-    let free_bytes = reserve.room()?.free_bytes;
-    let data_bytes = match context.node.files.data_bytes().await {
-        Ok(bytes) => bytes,
+    let (reserve, files, data_dirs) =
+        (&context.node.reserve, &context.node.files, &context.node.config.data_dirs);
+    let measured = async {
+        let data_bytes = files.data_bytes(data_dirs).await?;
+        let others = if data_dirs.is_empty() { None } else { Some(files.free_bytes(data_dirs).await?) };
+        Ok::<_, DiskError>((data_bytes, others))
+    };
+    let (data_bytes, others) = match measured.await {
+        Ok(measured) => measured,
         Err(error) => {
             tracing::debug!(%error, "the size of the data could not be measured");
             return None;
         }
     };
+    let free_bytes = others.or_else(|| reserve.room().map(|room| room.free_bytes))?;
     let (percent, usage) = thresholds.usage(data_bytes, reserve.memtable_bytes(), free_bytes);
     if usage != before {
         let state = usage.name();

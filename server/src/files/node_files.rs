@@ -95,10 +95,11 @@ impl NodeFiles {
         Ok(Some(newest.value))
     }
 
-    /// The size of all files below the directory, in bytes, without the commit logs: as Cassandra counts data directories, the files of
-    /// snapshots included.
-    pub async fn data_bytes(&self) -> Result<u64, DiskError> {
+    /// The size of all files below the directory and `data_dirs`, in bytes, without the commit logs: as Cassandra counts data directories,
+    /// the files of snapshots included.
+    pub async fn data_bytes(&self, data_dirs: &[PathBuf]) -> Result<u64, DiskError> {
         let mut waiting = vec![self.directory.clone()];
+        waiting.extend_from_slice(data_dirs);
         let mut bytes = 0;
         while let Some(directory) = waiting.pop() {
             let entries = match self.disk.list(&directory).await {
@@ -125,6 +126,15 @@ impl NodeFiles {
     /// The room on the disk of the directory.
     pub async fn room(&self) -> Result<DiskRoom, DiskError> {
         self.disk.room(&self.directory).await
+    }
+
+    /// The free bytes of the disks of `data_dirs`, each of which has a disk of its own.
+    pub async fn free_bytes(&self, data_dirs: &[PathBuf]) -> Result<u64, DiskError> {
+        let mut bytes = 0_u64;
+        for directory in data_dirs {
+            bytes = bytes.saturating_add(self.disk.room(directory).await?.free_bytes);
+        }
+        Ok(bytes)
     }
 
     /// Replaces a file; resolves when the new one is durable.
@@ -238,7 +248,14 @@ mod tests {
                 disk.create_directory(path.parent().unwrap()).await.unwrap();
                 disk.create(&path).await.unwrap().reserve(length).await.unwrap();
             }
-            assert_eq!(files.data_bytes().await.unwrap(), 25);
+            assert_eq!(files.data_bytes(&[]).await.unwrap(), 25);
+            let other = Path::new("/other");
+            disk.create_directory(&other.join("shard-0/tables")).await.unwrap();
+            disk.create(&other.join("shard-0/tables/2-data.sst")).await.unwrap().reserve(7).await.unwrap();
+            let data_dirs = [other.to_path_buf(), "/missing".into()];
+            assert_eq!(files.data_bytes(&data_dirs).await.unwrap(), 32);
+            disk.set_capacity_bytes(disk.used_bytes() + 1_000);
+            assert_eq!(files.free_bytes(&[other.to_path_buf(), other.to_path_buf()]).await.unwrap(), 2_000);
         });
     }
 

@@ -135,7 +135,8 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             (state.catalog, cluster)
         }
     };
-    if let Some(max) = config.data_disk_usage_max_disk_size_bytes {
+    // Directories of their own may lie on other disks, and need not be there yet.
+    if let Some(max) = config.data_disk_usage_max_disk_size_bytes.filter(|_| config.data_dirs.is_empty()) {
         let room = files.room().await?;
         if max > room.total_bytes {
             return Err(StartError::DiskSize { configured: max, present: room.total_bytes });
