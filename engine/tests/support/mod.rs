@@ -4,6 +4,7 @@
 
 pub mod model;
 pub mod random_operations;
+pub mod trouble;
 
 use std::path::Path;
 use std::rc::Rc;
