@@ -9,6 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_admin::reports::{
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
+    RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+};
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::{RequestError, Result};
@@ -18,17 +22,12 @@ use uuid::Uuid;
 use self::cluster::Sizes;
 use crate::cluster::membership::{self, MembershipError};
 use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
-use crate::observe::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
-    RingReport, SnapshotReport, UnknownTableReport,
-};
-use crate::observe::{Admin, AdminError, TableReport};
+use crate::observe::{Admin, AdminError};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::disk_status::{DiskStatus, DiskUsage};
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
-use crate::streaming::progress::StreamingReport;
 
 /// The node as the HTTP server calls it.
 pub struct NodeAdmin {

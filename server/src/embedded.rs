@@ -10,7 +10,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::config::Config;
+use helenus_config::Config;
+
 use crate::node::Node;
 use crate::node::error::StartError;
 

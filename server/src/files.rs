@@ -1,16 +1,10 @@
-//! Reads the configuration file and locks the data directory. The only place outside the engine that accesses the
-//! disk directly.
+//! Makes and locks the data directory. The only place outside the engine that accesses the disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
 pub mod node_files;
 
 use std::io;
 use std::path::Path;
-
-/// Reads a text file.
-pub fn read_text(path: &Path) -> io::Result<String> {
-    std::fs::read_to_string(path)
-}
 
 /// Makes a directory with its parents.
 pub fn create_directory(path: &Path) -> io::Result<()> {

@@ -7,9 +7,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod admin;
-pub mod admin_cli;
 pub mod cluster;
-pub mod config;
 pub mod coordinator;
 pub mod embedded;
 pub mod files;
@@ -23,3 +21,6 @@ pub mod shard;
 pub mod streaming;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+
+/// The settings of a node, for programs that run one inside.
+pub use helenus_config as config;

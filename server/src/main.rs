@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use helenus::admin_cli::AdminArguments;
-use helenus::config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus::node::offline;
+use helenus_admin::AdminArguments;
+use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus_internode::endpoint::Endpoint;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Node(arguments) => run_node(arguments),
         Command::Check(arguments) => run_check(arguments),
-        Command::Admin(arguments) => helenus::admin_cli::main_with_args(&arguments),
+        Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }

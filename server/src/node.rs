@@ -30,6 +30,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::{Either, Fuse, FutureExt, select};
+use helenus_config::Config;
 use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
 };
@@ -49,7 +50,6 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
-use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::files::{self as plain_files, DirectoryLock};
 use crate::node::error::StartError;

@@ -18,6 +18,7 @@ mod tests;
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
+use helenus_admin::reports::StreamingReport;
 use helenus_engine::TableId;
 use helenus_internode::service::Failure;
 use helenus_query::schema::catalog::{Keyspace, TableKind};
@@ -25,7 +26,6 @@ use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
 
 use self::message::{StreamRequest, StreamResponse, TransferStatus};
-use self::progress::StreamingReport;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use helenus_admin::reports::{Check, CheckProgress, CheckedFile, CheckedFileState};
 use helenus_engine::TableId;
 use helenus_engine::shard::{Examination, FileFinding, FileOutcome};
 
 use super::NodeAdmin;
 use crate::observe::AdminError;
-use crate::observe::reports::{Check, CheckProgress, CheckedFile, CheckedFileState};
 
 /// The names of tables by their ids in the engine.
 type Names = BTreeMap<TableId, String>;

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use helenus_admin::reports::{
+    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
+};
 use helenus_query::schema::catalog::Replication;
 use helenus_query::schema::virtual_tables::{PARTITIONER, SNITCH};
 use helenus_ring::member::{Member, MemberState};
@@ -12,9 +15,6 @@ use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
 use crate::observe::AdminError;
-use crate::observe::reports::{
-    ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
-};
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use helenus_admin::reports::{SnapshotReport, UnknownTableReport};
+
 use super::{NodeAdmin, failed};
 use crate::cluster::unknown_tables;
 use crate::observe::AdminError;
-use crate::observe::reports::{SnapshotReport, UnknownTableReport};
 use crate::shard::context::run_on;
 use crate::shard::snapshots;
 

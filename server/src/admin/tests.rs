@@ -3,11 +3,12 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 
+use helenus_admin::reports::TokenReport;
+use helenus_config::Config;
+
 use super::*;
-use crate::config::Config;
 use crate::embedded;
 use crate::node::Node;
-use crate::observe::reports::TokenReport;
 
 fn start(directory: &tempfile::TempDir) -> Node {
     let config = Config { data_dir: directory.path().to_owned(), shards: Some(2), ..embedded::config() };

@@ -14,9 +14,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_config::{CommitFailurePolicy, DiskFailurePolicy};
 use helenus_engine::error::{DiskFailure, DiskFailureKind};
 
-use crate::config::{CommitFailurePolicy, DiskFailurePolicy};
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Event;
+use helenus_config::Config;
 use helenus_internode::service;
 use helenus_internode::transport::Destination;
 use helenus_query::error::Result;
@@ -32,7 +33,6 @@ use tokio::sync::Notify;
 
 use self::detector::{Detector, NodeIdentity, Settings};
 use super::message::ClusterRequest;
-use crate::config::Config;
 use crate::shard::context::{Message, ShardContext};
 use crate::shard::disk_status::{DiskAnnouncement, DiskStatus};
 use crate::shard::status_table::{NodeStatus, ServingState};

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::BatchKind;
+use helenus_config::Config;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 
-use crate::config::Config;
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 
 /// The size of a batch and its partitions.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use helenus_config::{CommitLogMode, Config};
 use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
 use helenus_engine::error::EngineError;
 use helenus_engine::io::{DiskReserve, ReserveSize};
@@ -42,7 +43,6 @@ use crate::cluster;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{CATALOG_FILE, Contents, Stored, decode_file};
 use crate::cluster::{departure, liveness, membership};
-use crate::config::{CommitLogMode, Config};
 use crate::coordinator::replica::{self, hints};
 use crate::coordinator::{batch_log, paxos};
 use crate::files::node_files::NodeFiles;

@@ -5,8 +5,9 @@
 
 pub mod machine;
 
+use helenus_config::Config;
+
 use self::machine::Machine;
-use crate::config::Config;
 
 /// Open files that a node wants besides one for each connection of a client.
 const FILES_WANTED: u64 = 10_000;

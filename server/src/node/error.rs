@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
 use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
-use crate::config::ConfigError;
 use crate::files::node_files::FileError;
 
 /// The reason why a node did not start.

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use helenus_config::Config;
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
 
-use crate::config::Config;
 use crate::node::error::StartError;
 use crate::shard::context::{Message, ShardContext};
 

@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_engine::commit_log::read_segment;
 use helenus_engine::io::{CrashStyle, FileContents, SimulatedDisk, SplitMix64};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use crate::config::Config;
 use crate::testing::client::{self, integer};
 use crate::testing::cluster::{Cluster, simulate};
 use crate::testing::links::Links;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_config::Config;
 use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
 };
@@ -14,7 +15,6 @@ use helenus_engine::{Shard, ShardOptions};
 use super::assembly::set_directories;
 use super::identity::{Identity, shard_directory};
 use crate::cluster::stored::{CATALOG_FILE, decode_file};
-use crate::config::Config;
 use crate::files::DirectoryLock;
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;

@@ -1,13 +1,11 @@
 //! The operations of a node for its operator. The node implements `Admin`; the HTTP routes call it.
 
 use futures::future::BoxFuture;
-use uuid::Uuid;
-
-use super::reports::{
+use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RingReport,
-    SnapshotReport, TableReport, UnknownTableReport,
+    SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
-use crate::streaming::progress::StreamingReport;
+use uuid::Uuid;
 
 /// The reason why an administrative operation was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

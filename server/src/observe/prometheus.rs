@@ -6,10 +6,10 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
+use helenus_admin::reports::TableReport;
 use helenus_engine::shard::CompactionStatistics;
 use helenus_internode::metrics::Counter;
 
-use super::reports::TableReport;
 use crate::shard::metrics::{Histogram, ShardMetrics};
 
 /// The `Content-Type` of the format.

@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use helenus_admin::reports::Check;
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
@@ -20,7 +21,6 @@ use uuid::Uuid;
 
 use super::admin::{Admin, AdminError};
 use super::prometheus;
-use super::reports::Check;
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;

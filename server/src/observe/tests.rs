@@ -6,6 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use helenus_admin::reports::{
+    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
+    RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,13 +17,8 @@ use tokio::sync::Notify;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
-use super::reports::{
-    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
-    RingReport, SnapshotReport, TokenReport, UnknownTableReport,
-};
 use super::*;
 use crate::shard::metrics::ShardMetrics;
-use crate::streaming::progress::StreamingReport;
 
 /// A node with one table, `shop.orders`, that records the operations called.
 #[derive(Default)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use cql_lite::frame::Event;
 use cql_lite::types::{timeuuid, token};
 use futures::future::LocalBoxFuture;
+use helenus_config::Config;
 use helenus_engine::TableId;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
@@ -35,7 +36,6 @@ use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::metrics::ShardMetrics;
 use super::status_table::{ServingState, StatusTable};
-use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
 

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use helenus_config::Config;
 use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
-
-use crate::config::Config;
 
 /// Where the usage of a node's disk stands between the thresholds of the guardrail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cql_lite::types::time::{format_timestamp, parse_timestamp};
+use helenus_config::Config;
 use helenus_engine::shard::{Attachment, SnapshotEntry};
 use helenus_engine::{Shard, TableId};
 use helenus_query::error::{RequestError, Result};
@@ -19,7 +20,6 @@ use helenus_query::schema::system_keyspaces;
 use serde::{Deserialize, Serialize};
 
 use super::context::ShardContext;
-use crate::config::Config;
 
 /// Time between two searches for expired snapshots, as in Cassandra.
 const CLEANUP_PAUSE: Duration = Duration::from_mins(1);

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use helenus_admin::reports::{PeerProgress, StreamingReport, TransferProgress};
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
 use helenus_engine::{Deletion, LogPosition, TableId, TableOptions};
@@ -180,47 +181,6 @@ pub async fn forget_others(context: &Rc<ShardContext>, epoch: u64) -> Result<()>
         apply(context, change).await?;
     }
     Ok(())
-}
-
-/// The present state of a transfer to this node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TransferProgress {
-    /// The member that joins or leaves.
-    pub member: HostId,
-    pub epoch: u64,
-    pub peers: Vec<PeerProgress>,
-    pub bytes: u64,
-    pub estimated_bytes: u64,
-    pub percent: f64,
-    /// The average in this run of the node.
-    pub bytes_per_second: u64,
-    /// `None`: unknown yet.
-    pub seconds_left: Option<u64>,
-    pub is_done: bool,
-    /// The reason why the transfer waits, if it does.
-    pub waiting_for: Option<String>,
-}
-
-/// The part of a transfer that comes from one member.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PeerProgress {
-    pub peer: HostId,
-    pub bytes: u64,
-    pub estimated_bytes: u64,
-    /// Number of stream tasks: tables on shards of the peer.
-    pub units: usize,
-    pub units_done: usize,
-}
-
-/// The report for operators.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct StreamingReport {
-    /// The state of this node in the ring: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DRAINING`, `DRAINED` or
-    /// `REMOVED`.
-    pub mode: String,
-    pub receiving: Option<TransferProgress>,
-    /// Bytes sent to each member since the start of the node.
-    pub sent_bytes: BTreeMap<HostId, u64>,
 }
 
 /// The state of a stream task in the report.

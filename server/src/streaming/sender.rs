@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_config::STREAM_PIECE_BYTES_MAX;
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
 use helenus_engine::{EngineError, Mutation, Operation, TableId};
@@ -19,7 +20,6 @@ use helenus_ring::placement::TokenRange;
 
 use super::message::{FetchRequest, StreamChunk};
 use super::ranges::{intervals, share_of_ring};
-use crate::config::STREAM_PIECE_BYTES_MAX;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_config::Config;
 use helenus_engine::io::{CrashStyle, SimulatedDisk, SplitMix64};
 use helenus_query::functions::CallContext;
 use helenus_ring::HostId;
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 use super::links::Links;
 use super::machine::{Hardware, Machine};
 use super::network::Network;
-use crate::config::Config;
 
 /// Machines, by their numbers, and their links.
 pub struct Cluster {

@@ -13,6 +13,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use helenus_config::Config;
 use helenus_engine::io::{CrashStyle, Disk, SimulatedDisk, SplitMix64};
 use helenus_internode::transport::Transport;
 use helenus_query::functions::UuidSource;
@@ -22,7 +23,6 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
 use super::node::NodeParts;
-use crate::config::Config;
 use crate::node::error::StartError;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
@@ -18,7 +19,6 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use crate::cluster::stored::CATALOG_FILE;
-use crate::config::Config;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::replica;
 use crate::node::error::StartError;

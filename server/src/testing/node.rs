@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_config::Config;
 use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, SeededRandom, SplitMix64};
 use helenus_internode::transport::Transport;
 use helenus_query::functions::UuidSource;
 use helenus_ring::HostId;
 use helenus_testing::uuids::random_uuid;
 
-use crate::config::Config;
 use crate::files::node_files::NodeFiles;
 use crate::node::assembly::{self, Addresses, Assembled};
 use crate::node::error::StartError;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_internode::endpoint::Endpoint;
 use helenus_query::error::Result;
@@ -23,7 +24,6 @@ use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::schema::change;
 use crate::cluster::{propose, start};
-use crate::config::Config;
 use crate::coordinator::{self, replica};
 use crate::node::assembly::Assembled;
 use crate::node::error::StartError;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
+use helenus_config::Config;
 use helenus_query::error::{FailureReason, RequestError};
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
@@ -23,7 +24,6 @@ use tokio::time::Instant;
 use self::cluster::{Cluster, host_id, with_cluster};
 use super::hints;
 use super::message::ReplicaRequest;
-use crate::config::Config;
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::batch_log::store;
 use crate::testing::client;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use cql_lite::types::token;
+use helenus_config::Config;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_engine::key::{KeyRef, token_bounds};
 use helenus_engine::read::{VersionLimit, VersionScanRequest};
@@ -21,7 +22,6 @@ use helenus_ring::topology::Topology;
 use helenus_testing::catalog_of;
 use helenus_testing::clock::START_MICROS;
 
-use crate::config::Config;
 use crate::shard::context::ShardContext;
 use crate::streaming::message::{StreamRequest, StreamResponse};
 use crate::streaming::plan::Sides;

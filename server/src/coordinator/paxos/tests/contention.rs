@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_query::error::Result;
 use helenus_testing::virtual_time::wait_until;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::transactions::{is_applied, serial_read, shown_value};
-use crate::config::Config;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 use crate::testing::client::Answer;
 

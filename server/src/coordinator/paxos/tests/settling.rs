@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 
 use super::super::message::PartitionName;
 use super::super::state::Registers;
 use super::super::{settle, store};
 use super::transactions::{INSERT, is_applied, serial_read, swap};
-use crate::config::Config;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 
 const IDLE: Duration = Duration::from_mins(1);

@@ -1,10 +1,10 @@
 //! Transactions and serial reads of a few nodes in one thread.
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::member::{MemberState, TransitionPhase};
 
-use crate::config::Config;
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 use crate::testing::client::Answer;
 

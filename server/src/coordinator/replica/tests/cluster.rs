@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, counter};
@@ -14,7 +15,6 @@ use helenus_ring::member::MemberState;
 use helenus_testing::{catalog_of, virtual_time};
 use tokio::task::JoinHandle;
 
-use crate::config::Config;
 use crate::coordinator::RequestOptions;
 use crate::shard::context::ShardContext;
 use crate::testing::client::{self, Answer};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 use helenus_ring::member::{MemberState, TransitionPhase};
 
 use super::cluster::{Cluster, host_id, with_cluster};
 use super::{BATCH, INSERT, changes, row};
-use crate::config::Config;
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::batch_log::store;
 use crate::coordinator::replica::message::ReplicaRequest;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use helenus_config::Config;
 use helenus_query::error::{FailureReason, RequestError};
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, with_cluster};
-use crate::config::Config;
 use crate::testing::network::Fate;
 
 /// Without hints: a replica gets a missed write by read repair or not at all.

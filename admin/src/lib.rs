@@ -4,6 +4,7 @@
 //! not answer in time is an error: see `http::call`.
 
 mod http;
+pub mod reports;
 mod tables;
 
 use std::io::Write;
@@ -16,11 +17,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
-use crate::observe::reports::{
+use self::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport, RingReport,
-    SnapshotReport, TableReport, UnknownTableReport,
+    SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
-use crate::streaming::progress::StreamingReport;
 
 /// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]

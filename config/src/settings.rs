@@ -9,9 +9,9 @@ use helenus_internode::link_context::LinkOptions;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
-use super::data_size::DataSize;
-use super::period::Period;
-use super::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
+use crate::data_size::DataSize;
+use crate::period::Period;
+use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one piece of a stream.
 pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// One table, summed over the shards of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,4 +217,45 @@ pub struct ClusterDescription {
     pub removed: Vec<String>,
     /// The replication of each keyspace.
     pub keyspaces: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// The present state of a transfer to this node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferProgress {
+    /// The member that joins or leaves.
+    pub member: Uuid,
+    pub epoch: u64,
+    pub peers: Vec<PeerProgress>,
+    pub bytes: u64,
+    pub estimated_bytes: u64,
+    pub percent: f64,
+    /// The average in this run of the node.
+    pub bytes_per_second: u64,
+    /// `None`: unknown yet.
+    pub seconds_left: Option<u64>,
+    pub is_done: bool,
+    /// The reason why the transfer waits, if it does.
+    pub waiting_for: Option<String>,
+}
+
+/// The part of a transfer that comes from one member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerProgress {
+    pub peer: Uuid,
+    pub bytes: u64,
+    pub estimated_bytes: u64,
+    /// Number of stream tasks: tables on shards of the peer.
+    pub units: usize,
+    pub units_done: usize,
+}
+
+/// The report for operators.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamingReport {
+    /// The state of this node in the ring: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DRAINING`, `DRAINED` or
+    /// `REMOVED`.
+    pub mode: String,
+    pub receiving: Option<TransferProgress>,
+    /// Bytes sent to each member since the start of the node.
+    pub sent_bytes: BTreeMap<Uuid, u64>,
 }

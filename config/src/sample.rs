@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::settings::{Config, SECTIONS, SETTINGS};
+use crate::settings::{Config, SECTIONS, SETTINGS};
 
 const HEAD: &str = "\
 # Configuration of a Helenus node: `helenus node --config helenus.toml`.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use cql_lite::frame::Consistency;
 use helenus_query::guardrails::{Guardrails, Threshold};
 
-use super::{Config, ConfigError, DataSize, SETTINGS};
+use crate::data_size::DataSize;
+use crate::error::ConfigError;
+use crate::settings::{Config, SETTINGS};
 
 /// The settings by name, as a file has them.
 struct Settings(toml::Table);

@@ -4,6 +4,7 @@
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
 mod data_size;
+mod error;
 mod guardrails;
 mod limits;
 mod period;
@@ -20,6 +21,7 @@ use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
 pub use self::data_size::DataSize;
+pub use self::error::ConfigError;
 pub use self::limits::ENVELOPE_BYTES;
 pub use self::period::Period;
 pub use self::sample::sample;
@@ -29,21 +31,6 @@ pub use self::settings::{
     CommitFailurePolicy, CommitLogMode, Config, DEFAULT_LOG_FILTER, DiskFailurePolicy, LogFormat,
     STREAM_PIECE_BYTES_MAX,
 };
-
-/// The reason why the settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("cannot read the configuration {path}: {source}")]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {message}")]
-    Parse { path: PathBuf, message: String },
-    #[error("{path}: unknown setting '{key}'{suggestion}")]
-    UnknownKey { path: PathBuf, key: String, suggestion: String },
-    #[error("{path}: '{alias}' is Cassandra's name of '{key}', which is set too")]
-    Twice { path: PathBuf, alias: &'static str, key: &'static str },
-    #[error("setting '{key}': {message}")]
-    Value { key: &'static str, message: String },
-}
 
 impl Config {
     /// Limits and timeouts of links to other nodes.
@@ -62,7 +49,7 @@ impl Config {
 
     /// Reads and checks a TOML file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = crate::files::read_text(path)
+        let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::from_toml(&text, path)
     }

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
-use crate::observe::reports::{
+use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, MemberReport,
-    NodeReport, RingReport, SnapshotReport, TableReport, UnknownTableReport,
+    NodeReport, RingReport, SnapshotReport, StreamingReport, TableReport, TransferProgress,
+    UnknownTableReport,
 };
-use crate::streaming::progress::{StreamingReport, TransferProgress};
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
 fn columns(rows: &[Vec<String>]) -> String {
@@ -362,7 +362,7 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::streaming::progress::PeerProgress;
+    use crate::reports::PeerProgress;
 
     #[test]
     fn sizes_are_readable() {

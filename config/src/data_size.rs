@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use super::setting::{Amount, GIB, KIB, MIB};
+use crate::setting::{Amount, GIB, KIB, MIB};
 
 const UNITS: [(u64, &str); 4] = [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B")];
 

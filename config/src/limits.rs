@@ -5,9 +5,9 @@
 
 use helenus_engine::mutation::WRITE_BYTES_MAX;
 
-use super::ConfigError;
-use super::data_size::DataSize;
-use super::settings::Config;
+use crate::data_size::DataSize;
+use crate::error::ConfigError;
+use crate::settings::Config;
 
 /// Most bytes that are stored or sent together with a mutation: a partition key, and the state of a transaction.
 pub const ENVELOPE_BYTES: u64 = 128 << 10;
@@ -29,7 +29,7 @@ impl Config {
     }
 
     /// Checks that every layer has room for the largest mutation.
-    pub(super) fn check_mutation_size(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check_mutation_size(&self) -> Result<(), ConfigError> {
         let refused = |key, message| Err(ConfigError::Value { key, message });
         let half = self.commit_log_segment_bytes / 2;
         let largest = DataSize(MUTATION_BYTES_MAX);
