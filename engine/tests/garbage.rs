@@ -388,6 +388,21 @@ fn path_of(table: TableId, generation: u64) -> PathBuf {
 
 #[test]
 fn a_damaged_file_stops_no_other_compaction_and_is_reported() {
+    // The same place again: the file is whole.
+    let flip = |disk: &SimulatedDisk, _| assert!(disk.flip_bit(&path_of(TABLE, 2), 80));
+    a_bad_file_stops_no_other_compaction_and_is_reported(flip);
+}
+
+#[test]
+fn a_file_on_a_bad_medium_stops_no_other_compaction_and_is_reported() {
+    let path = path_of(TABLE, 2).display().to_string();
+    a_bad_file_stops_no_other_compaction_and_is_reported(move |disk, is_bad| {
+        disk.set_bad_medium(is_bad.then_some(path.as_str()));
+    });
+}
+
+/// `harm` makes the second file of the table bad, or whole again.
+fn a_bad_file_stops_no_other_compaction_and_is_reported(harm: impl Fn(&SimulatedDisk, bool)) {
     run_local(async {
         let test = Test::open(size_tiered()).await;
         // The other table comes later in the order of tables.
@@ -402,7 +417,7 @@ fn a_damaged_file_stops_no_other_compaction_and_is_reported() {
             apply(&test.shard, &put(1, 1, timestamp, &[7; 3000]));
             test.shard.flush(TABLE).await.unwrap();
         }
-        assert!(test.disk.flip_bit(&path_of(TABLE, 2), 80));
+        harm(&test.disk, true);
         test.shard.alter_table(TABLE, disabled(true)).unwrap();
         test.until("the failure is counted", |test| test.shard.compaction_statistics().failed == 1).await;
         let report = test.shard.compaction_report(TABLE).unwrap();
@@ -429,7 +444,7 @@ fn a_damaged_file_stops_no_other_compaction_and_is_reported() {
         test.until("three of the others are merged", |test| test.files() <= 3).await;
         assert_eq!(test.shard.compaction_statistics().failed, 1);
         // It is tried again later, and succeeds once the file can be read.
-        assert!(test.disk.flip_bit(&path_of(TABLE, 2), 80));
+        harm(&test.disk, false);
         for timestamp in 6..8 {
             apply(&test.shard, &put(1, 1, timestamp, &[7; 3000]));
             test.shard.flush(TABLE).await.unwrap();

@@ -9,10 +9,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use helenus_engine::commit_log::{CommitLogError, SyncMode};
 use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
 use helenus_engine::read::{ScanRequest, Step};
+use helenus_engine::shard::Attachment;
 use helenus_engine::{
     Cell, CellKind, Deletion, EngineError, Load, LogPosition, MutationBuilder, RowBuilder, Shard,
     ShardOptions, TableOptions, counter,
@@ -179,6 +181,121 @@ fn table_files_may_lie_in_several_directories() {
         shard.truncate(TABLE).await.unwrap();
         shard.drop_table(TABLE).await.unwrap();
         assert_eq!(disk.list(path).await.unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn a_part_of_a_snapshot_in_another_directory_is_kept_when_the_rest_is_lost() {
+    let disk = SimulatedDisk::new(1);
+    let options = || ShardOptions { table_directories: vec!["two".into()], ..small_options() };
+    let in_two = |below: &str| {
+        let part = |path: &&std::path::PathBuf| path.starts_with(Path::new("two").join(below));
+        disk.files().keys().filter(|path| path.ends_with("0000000001-data.sst")).filter(part).count()
+    };
+    run_local(async {
+        let shard = open_with(&disk, options()).await;
+        apply(&shard, &put(1, 1, 1, b"value"));
+        shard.snapshot(TABLE, "monday").await.unwrap();
+        shard.snapshot(TABLE, "tuesday").await.unwrap();
+        shard.drop_table(TABLE).await.unwrap();
+        shard.close().await.unwrap();
+        disk.remove_directory(&Path::new(DIRECTORY).join("snapshots/monday")).await.unwrap();
+    });
+    disk.restart(CrashStyle::KeepAll, 0);
+    run_local(async {
+        let shard = open_with(&disk, options()).await;
+        assert_eq!(
+            (in_two("quarantine"), in_two("snapshots/tuesday"), in_two("snapshots/monday")),
+            (1, 1, 0)
+        );
+        shard.clear_snapshot("tuesday").await.unwrap();
+        assert_eq!((in_two("quarantine"), in_two("snapshots/tuesday")), (1, 0));
+    });
+}
+
+#[test]
+fn a_snapshot_in_several_directories_is_made_and_removed_as_a_whole_wherever_a_crash_comes() {
+    for is_removed in [false, true] {
+        for step in 0.. {
+            let disk = SimulatedDisk::new(step);
+            let options = || ShardOptions { table_directories: vec!["two".into()], ..small_options() };
+            let is_crashed = run_local(async {
+                let shard = open_with(&disk, options()).await;
+                apply(&shard, &put(1, 1, 1, b"value"));
+                shard.flush(TABLE).await.unwrap();
+                if is_removed {
+                    shard.snapshot(TABLE, "monday").await.unwrap();
+                }
+                disk.crash_at(disk.operations() + step);
+                let done = match is_removed {
+                    true => shard.clear_snapshot("monday").await,
+                    false => shard.snapshot(TABLE, "monday").await.map(drop),
+                };
+                assert!(done.is_ok() || disk.is_crashed(), "{done:?}");
+                disk.is_crashed()
+            });
+            if !is_crashed {
+                assert!(step > 5);
+                break;
+            }
+            let style = CrashStyle::ALL[step as usize % CrashStyle::ALL.len()];
+            disk.restart(style, step);
+            run_local(async {
+                let shard = open_with(&disk, options()).await;
+                let found = shard.list_snapshots().await.unwrap().len();
+                let parts = disk.files().keys().filter(|path| path.starts_with("two/snapshots")).count();
+                assert_eq!(found, parts, "step {step}, {style:?}");
+                let quarantined = disk.files().keys().any(|path| path.starts_with("two/quarantine"));
+                assert!(!quarantined, "step {step}, {style:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn nothing_that_a_truncation_removes_is_missing_in_its_snapshot() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open(&disk).await;
+        let attachment =
+            Attachment { name: "schema.cql".to_owned(), contents: Bytes::from_static(b"schema") };
+        let attachments = std::slice::from_ref(&attachment);
+        for is_empty_before in [true, false] {
+            let name = if is_empty_before { "empty" } else { "filled" };
+            if !is_empty_before {
+                apply(&shard, &put(1, 1, 1, b"before"));
+            }
+            shard.snapshot_rows(TABLE, name, attachments).await.unwrap();
+            apply(&shard, &put(2, 1, 1, b"between"));
+            shard.truncate_into_snapshot(TABLE, name, attachments).await.unwrap();
+            assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap(), []);
+            assert_eq!(shard.statistics(TABLE).unwrap().file_count, 0);
+            let [entry] = &shard.list_snapshots().await.unwrap()[..] else { panic!("one snapshot") };
+            let files = disk.list(&entry.path).await.unwrap();
+            assert_eq!(files.len(), if is_empty_before { 2 } else { 3 }, "{files:?}");
+            shard.clear_snapshot(name).await.unwrap();
+        }
+        // An empty table gets no snapshot.
+        shard.truncate_into_snapshot(TABLE, "nothing", attachments).await.unwrap();
+        assert!(shard.list_snapshots().await.unwrap().is_empty());
+        // What comes after the flush stays.
+        apply(&shard, &put(3, 1, 1, b"flushed"));
+        shard.flush(TABLE).await.unwrap();
+        let mut truncation = std::pin::pin!(shard.truncate_into_snapshot(TABLE, "late", attachments));
+        assert!(futures::poll!(truncation.as_mut()).is_pending());
+        apply(&shard, &put(4, 1, 1, b"meanwhile"));
+        truncation.await.unwrap();
+        let left = read_all(&shard, EVERYTHING, false, NOW).unwrap().len();
+        let entry = &shard.list_snapshots().await.unwrap()[0];
+        let kept = disk.list(&entry.path).await.unwrap().len() - 1;
+        assert_eq!(left + kept, 2, "each row is in the table or in the snapshot");
+    });
+    disk.restart(CrashStyle::KeepAll, 0);
+    run_local(async {
+        let shard = open(&disk).await;
+        let entry = &shard.list_snapshots().await.unwrap()[0];
+        let kept = disk.list(&entry.path).await.unwrap().len() - 1;
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len() + kept, 2);
     });
 }
 

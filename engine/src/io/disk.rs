@@ -45,7 +45,7 @@ impl DiskError {
 
     /// Whether the medium could not be read or written.
     pub fn is_of_medium(&self) -> bool {
-        self.source.raw_os_error() == Some(EIO)
+        self.source.raw_os_error().is_some_and(|number| MEDIUM_ERRORS.contains(&number))
     }
 
     /// Whether the sync of a file failed: dirty data may be lost.
@@ -59,8 +59,9 @@ impl DiskError {
     }
 }
 
-/// The system's number of an error of the medium, the same on all Unix systems.
-const EIO: i32 = 5;
+/// The system's numbers of errors of the medium, as Linux has them: EIO, ENODATA (a critical error of the medium, from the block layer),
+/// EBADMSG and EUCLEAN (a checksum or a structure of the file system is wrong).
+const MEDIUM_ERRORS: [i32; 4] = [5, 61, 74, 117];
 /// The operation of a failed sync of a file, in [`DiskError`].
 pub(super) const SYNC: &str = "sync";
 /// The operation of a failed write, in [`DiskError`].
@@ -150,6 +151,9 @@ pub trait Disk: Send + Sync {
 
     /// The room on the file system of `path`, which exists.
     fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom>;
+
+    /// The number of the file system of `path`, which exists. Directories of one number share their room.
+    fn file_system<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64>;
 }
 
 /// An open file. Offsets and lengths in bytes.

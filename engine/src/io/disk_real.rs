@@ -34,6 +34,7 @@ mod calls {
     };
     use rustix::fs::{FallocateFlags, fallocate, statvfs};
     use rustix::io::Errno;
+    use std::os::unix::fs::MetadataExt;
 
     /// Where a file system cannot reserve room, zeros are written in pieces of this size.
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -88,6 +89,10 @@ mod calls {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    pub fn file_system(path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.dev())
     }
 
     pub fn room(path: &Path) -> io::Result<DiskRoom> {
@@ -374,6 +379,10 @@ macro_rules! implement_disk {
             fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
                 self.executor.execute("room on", path.to_path_buf(), calls::room)
             }
+
+            fn file_system<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+                self.executor.execute("file system of", path.to_path_buf(), calls::file_system)
+            }
         }
     };
 }
@@ -419,6 +428,7 @@ mod tests {
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
             drop(lock);
             disk.lock(&root.join("lock")).await.unwrap();
+            assert_eq!(disk.file_system(&root).await.unwrap(), disk.file_system(&root).await.unwrap());
             let room = disk.room(&root).await.unwrap();
             assert!(room.free_bytes > 0 && room.free_bytes <= room.total_bytes);
             let reserved = disk.create(&root.join("reserved")).await.unwrap();

@@ -443,4 +443,12 @@ impl Disk for SimulatedDisk {
             Ok(DiskRoom { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
         })
     }
+
+    /// All of it is one file system.
+    fn file_system<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.perform("file system of", path, move |_, fault| {
+            State::simple_fault(fault)?;
+            Ok(0)
+        })
+    }
 }

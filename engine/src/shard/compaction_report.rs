@@ -42,6 +42,11 @@ impl TableState {
     pub fn note_failure(&self, inputs: &[u64], error: &EngineError, now: Duration) -> Subject {
         let damaged = match error {
             EngineError::Table(TableError::Damaged { path, .. }) => Some(path),
+            EngineError::Disk(error) | EngineError::Table(TableError::Disk(error))
+                if error.is_of_medium() =>
+            {
+                Some(&error.path)
+            }
             _ => None,
         };
         let is_too_large = matches!(error, EngineError::Table(TableError::RowTooLarge { .. }));

@@ -51,6 +51,7 @@ mod table_state;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod truncate;
 mod versions;
 mod write;
 

@@ -108,9 +108,11 @@ impl Remains {
         self.useless_files.sort();
     }
 
-    /// Finds snapshots that a crash has cut off. Those of the shard's own directory say which there are.
+    /// Finds snapshots that a crash has cut off. One is made and removed in the shard's own directory last: until then it has its temporary
+    /// name there. A part that the own directory knows nothing of is not removed: the rest of its snapshot may be what was lost.
     async fn find_snapshots(&mut self, disk: &dyn Disk, directories: &Directories) -> Result<(), DiskError> {
-        let mut complete = BTreeSet::new();
+        let mut known = BTreeSet::new();
+        let mut cut_off = BTreeSet::new();
         for (number, root) in directories.roots().iter().enumerate() {
             let all = root.join(SNAPSHOTS);
             for named in list(disk, &all).await?.into_iter().filter(|named| named.is_directory) {
@@ -121,12 +123,24 @@ impl Remains {
                     continue;
                 }
                 for entry in entries {
-                    let is_cut_off = entry.name.ends_with(SNAPSHOT_TEMPORARY_SUFFIX)
-                        || (number > 0 && !complete.contains(&(named.name.clone(), entry.name.clone())));
-                    if is_cut_off && entry.is_directory {
-                        self.useless_directories.push(path.join(&entry.name));
+                    if !entry.is_directory {
+                        continue;
+                    }
+                    let part = path.join(&entry.name);
+                    let (table, is_temporary) = match entry.name.strip_suffix(SNAPSHOT_TEMPORARY_SUFFIX) {
+                        Some(table) => (table.to_owned(), true),
+                        None => (entry.name, false),
+                    };
+                    let snapshot = (named.name.clone(), table);
+                    if is_temporary || cut_off.contains(&snapshot) {
+                        self.useless_directories.push(part);
+                        if number == 0 {
+                            cut_off.insert(snapshot);
+                        }
                     } else if number == 0 {
-                        complete.insert((named.name.clone(), entry.name));
+                        known.insert(snapshot);
+                    } else if !known.contains(&snapshot) {
+                        self.unknown.push((number, part));
                     }
                 }
             }

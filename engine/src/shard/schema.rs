@@ -1,9 +1,8 @@
-//! Creating, altering, dropping and truncating tables. All operations are durable when they return, and idempotent.
+//! Creating, altering and dropping tables. All operations are durable when they return, and idempotent.
 
 use std::io;
 use std::rc::Rc;
 
-use super::edit::Edited;
 use super::files::discard_table_directories;
 use super::leftovers::{DirectoryState, DroppedTable};
 use super::options::TableOptions;
@@ -137,31 +136,6 @@ impl Shard {
                 directory: if is_removed { DirectoryState::Removed } else { DirectoryState::Present },
             },
         );
-        Ok(())
-    }
-
-    /// Removes all rows that were written before this call.
-    pub async fn truncate(&self, id: TableId) -> Result<(), EngineError> {
-        let mut manifest = self.manifest.lock().await;
-        let table = self.table(id)?;
-        let flushed_to = self.log.end_position();
-        table.freeze(flushed_to);
-        let memtables = table.frozen.borrow().len();
-        let mut changed = manifest.clone();
-        let Some(entry) = changed.table(id) else { return Err(EngineError::UnknownTable(id)) };
-        entry.flushed_to = flushed_to;
-        entry.obsolete.extend(entry.files.drain(..).map(|file| file.id()));
-        let edited = Edited { table: id, released_memtables: memtables };
-        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
-        // Only the memtables from before the position was taken: writes went on meanwhile.
-        self.release_memtables(&table, memtables);
-        let files = table.files.take();
-        let damaged = table.damaged.take();
-        drop(manifest);
-        self.discard_log();
-        self.retire_files(files.iter());
-        let places = files.iter().map(|file| file.place).chain(damaged.iter().map(|file| file.place));
-        self.remove_obsolete_files(&table, places.map(|place| place.id())).await;
         Ok(())
     }
 }

@@ -4,7 +4,8 @@
 //! * `snapshots/<name>/<table id>` of the shard's own directory is a complete, durable snapshot. It is filled under a temporary name,
 //!   which the next start removes.
 //! * A file of another directory is linked there, below the same names: a link does not leave its file system. Those directories come
-//!   before the shard's own and go after it; the next start removes what the shard's own does not have.
+//!   before the shard's own and go before it, but while they do the shard's own has its temporary name. The next start removes what has
+//!   that name, in all directories, and quarantines what the shard's own directory does not know.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ impl Shard {
     }
 
     /// The directories of all snapshots, that of the shard's own directory first.
-    fn snapshot_roots(&self) -> impl DoubleEndedIterator<Item = PathBuf> {
+    pub(super) fn snapshot_roots(&self) -> impl DoubleEndedIterator<Item = PathBuf> {
         self.directories.roots().iter().map(|root| root.join(SNAPSHOTS))
     }
 
@@ -136,6 +137,12 @@ impl Shard {
             }
         }
         drop(manifest);
+        if let ([own, _, ..], Some(temporary)) = (named.as_slice(), temporary.first()) {
+            // Its temporary name is there before another part has its last one: see the invariants.
+            for directory in std::iter::once(temporary.as_path()).chain(own.ancestors().take(3)) {
+                disk.sync_directory(directory).await?;
+            }
+        }
         for (named, temporary) in named.iter().zip(&temporary).rev() {
             disk.sync_directory(temporary).await?;
             disk.rename(temporary, &named.join(id.to_string())).await?;
@@ -197,6 +204,7 @@ impl Shard {
     pub async fn clear_snapshot(&self, name: &str) -> Result<(), EngineError> {
         let disk = &self.environment.disk;
         let is_there = |entry: &DirectoryEntry| entry.name == name && entry.is_directory;
+        let mut present = Vec::new();
         for all in self.snapshot_roots() {
             if !list(&**disk, &all).await?.iter().any(is_there) {
                 continue;
@@ -207,8 +215,12 @@ impl Shard {
                     self.make_incomplete(&named, table).await?;
                 }
             }
-            disk.remove_directory(&named).await?;
-            disk.sync_directory(&all).await?;
+            present.push((all, named));
+        }
+        // The shard's own directory last: it says that the others are to go.
+        for (all, named) in present.iter().rev() {
+            disk.remove_directory(named).await?;
+            disk.sync_directory(all).await?;
         }
         Ok(())
     }
@@ -216,12 +228,16 @@ impl Shard {
     /// Removes the snapshot of one table. The directory of the name stays, if only until the next start.
     pub async fn clear_table_snapshot(&self, entry: &SnapshotEntry) -> Result<(), EngineError> {
         let disk = &self.environment.disk;
+        let mut present = Vec::new();
         for named in self.snapshot_roots().map(|all| all.join(&entry.name)) {
             if list(&**disk, &named).await?.iter().any(|found| found.name == entry.table.to_string()) {
                 let temporary = self.make_incomplete(&named, entry.table).await?;
-                disk.remove_directory(&temporary).await?;
-                disk.sync_directory(&named).await?;
+                present.push((named, temporary));
             }
+        }
+        for (named, temporary) in present.iter().rev() {
+            disk.remove_directory(temporary).await?;
+            disk.sync_directory(named).await?;
         }
         Ok(())
     }

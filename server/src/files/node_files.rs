@@ -13,7 +13,7 @@
 //! A file without a seal was written by an earlier program, or has lost its end. It counts as number 0, and is used if there is no
 //! copy with a seal. Whoever reads the contents must notice that they are cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,6 +95,17 @@ impl NodeFiles {
         Ok(Some(newest.value))
     }
 
+    /// The content of a file and what is wrong with its copies, as text. Nothing is written.
+    pub async fn look_at(&self, name: &str) -> Result<Option<(Bytes, Option<String>)>, FileError> {
+        let file = TwoCopies::new(&self.directory, name);
+        let newest = self.newest(&file).await?;
+        Ok(newest.map(|newest| {
+            // A file of an earlier program has one copy and no seal.
+            let defect = newest.defect.filter(|_| newest.number > 0).map(|defect| defect.to_string());
+            (newest.value, defect)
+        }))
+    }
+
     /// The size of all files below the directory and `data_dirs`, in bytes, without the commit logs: as Cassandra counts data directories,
     /// the files of snapshots included.
     pub async fn data_bytes(&self, data_dirs: &[PathBuf]) -> Result<u64, DiskError> {
@@ -128,11 +139,14 @@ impl NodeFiles {
         self.disk.room(&self.directory).await
     }
 
-    /// The free bytes of the disks of `data_dirs`, each of which has a disk of its own.
+    /// The free bytes of the disks of `data_dirs`. Directories of one file system share them.
     pub async fn free_bytes(&self, data_dirs: &[PathBuf]) -> Result<u64, DiskError> {
         let mut bytes = 0_u64;
+        let mut counted = BTreeSet::new();
         for directory in data_dirs {
-            bytes = bytes.saturating_add(self.disk.room(directory).await?.free_bytes);
+            if counted.insert(self.disk.file_system(directory).await?) {
+                bytes = bytes.saturating_add(self.disk.room(directory).await?.free_bytes);
+            }
         }
         Ok(bytes)
     }
@@ -255,7 +269,7 @@ mod tests {
             let data_dirs = [other.to_path_buf(), "/missing".into()];
             assert_eq!(files.data_bytes(&data_dirs).await.unwrap(), 32);
             disk.set_capacity_bytes(disk.used_bytes() + 1_000);
-            assert_eq!(files.free_bytes(&[other.to_path_buf(), other.to_path_buf()]).await.unwrap(), 2_000);
+            assert_eq!(files.free_bytes(&[other.to_path_buf(), other.to_path_buf()]).await.unwrap(), 1_000);
         });
     }
 

@@ -20,7 +20,7 @@ use crate::cluster::stored::CATALOG_FILE;
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 
-const FILE: &str = "node.json";
+pub(super) const FILE: &str = "node.json";
 const FORMAT: u32 = 1;
 
 /// The identity of a node.
@@ -75,16 +75,21 @@ impl Identity {
 
     /// Loads the stored identity, if there is one. `shards`: the number in the settings, which must equal the stored one.
     pub async fn load(files: &NodeFiles, shards: Option<usize>) -> Result<Option<Self>, StartError> {
-        let damaged = |message: String| StartError::Damaged { path: files.path(FILE), message };
         let Some(bytes) = files.load(FILE).await? else { return Ok(None) };
-        let identity: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        Self::decode(&bytes, files, shards).map(Some)
+    }
+
+    /// The identity that these bytes of its file say. `shards`: see [`Self::load`].
+    pub fn decode(bytes: &[u8], files: &NodeFiles, shards: Option<usize>) -> Result<Self, StartError> {
+        let damaged = |message: String| StartError::Damaged { path: files.path(FILE), message };
+        let identity: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if identity.format != FORMAT {
             return Err(damaged(format!("format {} is unknown", identity.format)));
         }
         if let Some(asked) = shards.filter(|asked| *asked != identity.shards) {
             return Err(StartError::ShardCount { stored: identity.shards, asked });
         }
-        Ok(Some(identity))
+        Ok(identity)
     }
 
     /// Checks that all shards are there, and no others that hold anything.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use helenus_config::Config;
 use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
@@ -13,7 +14,7 @@ use helenus_engine::shard::DirectoryReport;
 use helenus_engine::{Shard, ShardOptions};
 
 use super::assembly::set_directories;
-use super::identity::{Identity, shard_directory};
+use super::identity::{self, Identity, shard_directory};
 use crate::cluster::stored::{CATALOG_FILE, decode_file};
 use crate::files::DirectoryLock;
 use crate::files::node_files::NodeFiles;
@@ -25,11 +26,28 @@ pub struct DataReport {
     shards: Vec<DirectoryReport>,
     /// Of the node's own files.
     problems: Vec<String>,
+    /// Of the node's own files: what the next start mends.
+    remarks: Vec<String>,
 }
 
 impl DataReport {
     pub fn has_problems(&self) -> bool {
         !self.problems.is_empty() || self.shards.iter().any(|shard| !shard.problems.is_empty())
+    }
+
+    /// The content of one of the node's own files, if there is one that can be read.
+    async fn look_at(&mut self, files: &NodeFiles, name: &str) -> Option<Bytes> {
+        match files.look_at(name).await {
+            Ok(Some((bytes, defect))) => {
+                self.remarks.extend(defect.map(|defect| format!("{defect}; the other copy is whole")));
+                Some(bytes)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        }
     }
 
     /// The report for people.
@@ -38,6 +56,9 @@ impl DataReport {
         for problem in &self.problems {
             // A string does not fail.
             let _ = writeln!(text, "problem: {problem}");
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "remark: {remark}");
         }
         for (index, shard) in self.shards.iter().enumerate() {
             let DirectoryReport { tables, files, file_bytes, log_records, problems, remarks } = shard;
@@ -90,26 +111,24 @@ async fn check_directory(
 ) -> Result<DataReport, StartError> {
     let mut report = DataReport::default();
     let files = NodeFiles::open(Arc::clone(&environment.disk), data_dir).await?;
-    let shards = match Identity::load(&files, config.shards).await {
-        Ok(Some(identity)) => identity.shards,
-        Ok(None) => {
-            report.problems.push(format!("{} is missing", files.path("node.json").display()));
-            return Ok(report);
+    let Some(bytes) = report.look_at(&files, identity::FILE).await else {
+        if !report.has_problems() {
+            report.problems.push(format!("{} is missing", files.path(identity::FILE).display()));
         }
+        return Ok(report);
+    };
+    let shards = match Identity::decode(&bytes, &files, config.shards) {
+        Ok(identity) => identity.shards,
         Err(error) => {
             report.problems.push(error.to_string());
             return Ok(report);
         }
     };
-    match files.load(CATALOG_FILE).await {
-        Ok(Some(bytes)) => {
-            if let Err(error) = decode_file(&bytes) {
-                report.problems.push(format!("{}: {error}", files.path(CATALOG_FILE).display()));
-            }
-        }
-        // A node that was never founded has none.
-        Ok(None) => {}
-        Err(error) => report.problems.push(error.to_string()),
+    // A node that was never founded has none.
+    if let Some(bytes) = report.look_at(&files, CATALOG_FILE).await
+        && let Err(error) = decode_file(&bytes)
+    {
+        report.problems.push(format!("{}: {error}", files.path(CATALOG_FILE).display()));
     }
     for index in 0..shards {
         let mut options = ShardOptions::new(shard_directory(&files, index));

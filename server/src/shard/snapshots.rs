@@ -104,21 +104,35 @@ pub fn plan(
     })
 }
 
-/// Takes a snapshot of a table on this shard. A table without rows gets none.
-pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
-    let failed = |error: &dyn std::fmt::Display| {
+impl SnapshotPlan {
+    fn attachments(&self) -> serde_json::Result<[Attachment; 2]> {
+        let description = serde_json::to_vec_pretty(&self.description)?;
+        Ok([
+            Attachment { name: SCHEMA_FILE.to_owned(), contents: Bytes::from(self.schema.clone()) },
+            Attachment { name: DESCRIPTION_FILE.to_owned(), contents: Bytes::from(description) },
+        ])
+    }
+
+    fn failure(&self, context: &ShardContext, error: &dyn std::fmt::Display) -> RequestError {
         RequestError::Server(format!(
             "snapshot {} of table {}.{} failed on shard {}: {error}",
-            plan.name, plan.description.keyspace, plan.description.table, context.index
+            self.name, self.description.keyspace, self.description.table, context.index
         ))
-    };
-    let description = serde_json::to_vec_pretty(&plan.description).map_err(|error| failed(&error))?;
-    let attachments = [
-        Attachment { name: SCHEMA_FILE.to_owned(), contents: Bytes::from(plan.schema.clone()) },
-        Attachment { name: DESCRIPTION_FILE.to_owned(), contents: Bytes::from(description) },
-    ];
+    }
+}
+
+/// Empties a table on this shard after the snapshot of the plan was taken. What was written since is in the snapshot too.
+pub async fn truncate(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
+    let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
+    let truncated = context.shard.truncate_into_snapshot(table, &plan.name, &attachments).await;
+    truncated.map_err(|error| plan.failure(context, &error))
+}
+
+/// Takes a snapshot of a table on this shard. A table without rows gets none.
+pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
+    let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
     let taken = context.shard.snapshot_rows(table, &plan.name, &attachments).await;
-    if let Some(path) = taken.map_err(|error| failed(&error))? {
+    if let Some(path) = taken.map_err(|error| plan.failure(context, &error))? {
         context.metrics.auto_snapshots.increment();
         tracing::info!(shard = context.index, path = %path.display(), "snapshot taken");
     }

@@ -150,6 +150,10 @@ impl Disk for PacedDisk {
     fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
         self.disk.room(path)
     }
+
+    fn file_system<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
+        self.disk.file_system(path)
+    }
 }
 
 /// Its reads take time when they do not hold up the thread.

@@ -5,7 +5,7 @@
 //! discards it then ([`crate::streaming::receiver`]).
 //!
 //! Each node takes a snapshot of its part first (setting `auto_snapshot`). If that fails on any of its shards, the node truncates
-//! nothing.
+//! nothing. What is written between the snapshot and the truncation gets into the snapshot too.
 //!
 //! Hints and batches that are older than a truncation are not applied: each shard keeps the time of the last
 //! truncation of each table ([`super::hints::note_truncation`]).
@@ -62,7 +62,8 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
 /// Empties a table on every shard of this node.
 pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result<()> {
     let table = TableId(table_id.to_be_bytes());
-    if let Some(plan) = snapshot_plan(context, table) {
+    let plan = snapshot_plan(context, table);
+    if let Some(plan) = plan.clone() {
         // On all shards before the first one truncates.
         on_every_shard(context, move |context| {
             let plan = plan.clone();
@@ -74,13 +75,18 @@ pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result
         .await?;
     }
     on_every_shard(context, move |context| {
+        let plan = plan.clone();
         Box::pin(async move {
             hints::note_truncation(&context, table).await?;
-            context
-                .shard
-                .truncate(table)
-                .await
-                .map_err(|error| RequestError::Truncate(format!("Error during truncate: {error}")))
+            let failed = |error: &dyn std::fmt::Display| {
+                RequestError::Truncate(format!("Error during truncate: {error}"))
+            };
+            match &plan {
+                Some(plan) => {
+                    snapshots::truncate(&context, table, plan).await.map_err(|error| failed(&error))
+                }
+                None => context.shard.truncate(table).await.map_err(|error| failed(&error)),
+            }
         })
     })
     .await
