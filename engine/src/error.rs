@@ -102,11 +102,18 @@ impl EngineError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::NoRoom(_) | Self::CommitLog(CommitLogError::NoRoom(_)) => true,
+            _ => self.disk_error().is_some_and(DiskError::is_full),
+        }
+    }
+
+    /// The failure of the disk that is the cause, if one is.
+    pub(crate) fn disk_error(&self) -> Option<&DiskError> {
+        match self {
             Self::Disk(error)
             | Self::CommitLog(CommitLogError::Disk(error))
             | Self::Manifest(ManifestError::Disk(error))
-            | Self::Table(TableError::Disk(error)) => error.is_full(),
-            _ => false,
+            | Self::Table(TableError::Disk(error)) => Some(error),
+            _ => None,
         }
     }
 }

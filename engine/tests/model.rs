@@ -128,7 +128,7 @@ impl Test {
     }
 
     async fn wait_for_room(&self, shard: &Shard) {
-        while !shard.admit().now_or_never().is_some_and(|admitted| admitted.is_ok()) {
+        while shard.admit().now_or_never().is_none_or(|admitted| admitted.is_err()) {
             self.clock.advance(Duration::from_secs(1));
             tokio::task::yield_now().await;
         }

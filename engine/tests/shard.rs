@@ -185,6 +185,37 @@ fn table_files_may_lie_in_several_directories() {
 }
 
 #[test]
+fn a_directory_that_fails_gets_no_new_files_for_some_minutes() {
+    run_local(async {
+        let disk = SimulatedDisk::new(1);
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        let options =
+            ShardOptions { table_directories: vec!["two".into(), "three".into()], ..small_options() };
+        let shard = Shard::open(environment(&disk, &clock), options).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        let files = |root: &str| {
+            disk.files().keys().filter(|path| path.starts_with(Path::new(root).join("tables"))).count()
+        };
+        let mut row = 0;
+        let mut write = async || {
+            row += 1;
+            apply(&shard, &put(1, row, 1, b"value"));
+            shard.flush(TABLE).await
+        };
+        write().await.unwrap();
+        let (first, other) = if files("two") == 1 { ("two", "three") } else { ("three", "two") };
+        disk.set_bad_medium(Some(&format!("{first}/tables")));
+        write().await.unwrap_err();
+        write().await.unwrap();
+        assert_eq!((files(first), files(other)), (1, 2));
+        disk.set_bad_medium(None);
+        clock.advance(Duration::from_mins(6));
+        write().await.unwrap();
+        assert_eq!((files(first), files(other)), (2, 2));
+    });
+}
+
+#[test]
 fn a_part_of_a_snapshot_in_another_directory_is_kept_when_the_rest_is_lost() {
     let disk = SimulatedDisk::new(1);
     let options = || ShardOptions { table_directories: vec!["two".into()], ..small_options() };
@@ -227,9 +258,10 @@ fn a_snapshot_in_several_directories_is_made_and_removed_as_a_whole_wherever_a_c
                     shard.snapshot(TABLE, "monday").await.unwrap();
                 }
                 disk.crash_at(disk.operations() + step);
-                let done = match is_removed {
-                    true => shard.clear_snapshot("monday").await,
-                    false => shard.snapshot(TABLE, "monday").await.map(drop),
+                let done = if is_removed {
+                    shard.clear_snapshot("monday").await
+                } else {
+                    shard.snapshot(TABLE, "monday").await.map(drop)
                 };
                 assert!(done.is_ok() || disk.is_crashed(), "{done:?}");
                 disk.is_crashed()

@@ -5,10 +5,11 @@ import hashlib
 import json
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import driver_session, new_node
+from conftest import driver_session, new_node, program
 from node import NodeError
 
 ROWS = 200
@@ -91,6 +92,11 @@ def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
         path.unlink()
     else:
         path.write_bytes(b"" if harm == "emptied" else whole[: len(whole) // 2])
+    # The offline check says so, and leaves it to a start to mend it.
+    before = contents(data_dir)
+    done = subprocess.run([program(), "check", str(data_dir)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "remark: " in done.stdout and str(path) in done.stdout, done.stdout + done.stderr
+    assert contents(data_dir) == before
     with new_node(data_dir=data_dir) as node:
         check_rows(node)
         assert str(path) in node.log_path.read_text()

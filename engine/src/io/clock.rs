@@ -59,12 +59,6 @@ impl ManualClock {
             waker.wake();
         }
     }
-
-    /// Sets the wall clock alone, as an operator or NTP does. Sleepers are not affected.
-    pub fn set_wall_micros(&self, micros: i64) {
-        let elapsed = self.state.elapsed.get().as_micros() as i64;
-        self.state.start_micros.set(micros - elapsed);
-    }
 }
 
 impl Clock for ManualClock {

@@ -52,11 +52,6 @@ impl DiskError {
     pub fn is_sync(&self) -> bool {
         self.operation == SYNC
     }
-
-    /// Whether a renaming failed: nothing was renamed.
-    pub fn is_rename(&self) -> bool {
-        self.operation == RENAME
-    }
 }
 
 /// The system's numbers of errors of the medium, as Linux has them: EIO, ENODATA (a critical error of the medium, from the block layer),

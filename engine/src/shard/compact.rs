@@ -254,7 +254,7 @@ impl Shard {
     ) -> Result<(), EngineError> {
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
-        let directory = self.directories.choose(&self.environment.disk).await;
+        let directory = self.directories.choose(&self.environment).await;
         let reserved = self.reserve_outputs(merge, &busy.files, directory);
         let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();
         let mut task = self.compaction_task(table, merge, &busy.files, names);
@@ -270,7 +270,7 @@ impl Shard {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = &outcome {
-            self.disk_failures.note(error);
+            self.note_disk_failure(error);
         }
         if outcome.is_err() && self.failure.borrow().is_none() {
             for id in reserved {

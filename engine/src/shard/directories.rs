@@ -6,20 +6,27 @@
 //! Invariants:
 //! * A directory that was named once keeps its number, whether files are still written there or not.
 //! * A start that does not find a directory with files of the shard names it and changes nothing.
+//! * A directory in which a file could not be written or read gets no new files for some minutes, while there is another.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::options::ShardOptions;
 use super::quarantine::Quarantine;
 use crate::error::EngineError;
-use crate::io::{Disk, DiskError, DiskLock, DiskRoom};
+use crate::io::{Disk, DiskError, DiskLock, DiskRoom, Environment};
 use crate::manifest::Manifest;
 use crate::mutation::TableId;
 
+/// For how long a directory that has failed gets no new files.
+const AVOIDED: Duration = Duration::from_mins(5);
+
 /// The directories of a shard.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Directories {
     /// By number.
     roots: Vec<PathBuf>,
@@ -27,6 +34,8 @@ pub(super) struct Directories {
     known: usize,
     /// The numbers of those that new files are written to; at least one.
     written: Vec<u32>,
+    /// The numbers of those that have failed, each with the monotonic time until which it is avoided.
+    avoided_until: RefCell<BTreeMap<u32, Duration>>,
 }
 
 impl Directories {
@@ -47,7 +56,7 @@ impl Directories {
         if written.is_empty() {
             written.push(0);
         }
-        Self { roots, known, written }
+        Self { roots, known, written, avoided_until: RefCell::default() }
     }
 
     /// Whether the manifest did not name one of them before.
@@ -107,11 +116,23 @@ impl Directories {
         Ok(())
     }
 
+    /// Avoids the directory whose file could not be read or written, if that is the error. A full one is avoided by its room.
+    #[cold]
+    pub fn note_failure(&self, error: &EngineError, now: Duration) {
+        let Some(error) = error.disk_error().filter(|error| !error.is_full()) else { return };
+        for &number in &self.written {
+            let root = self.roots.get(number as usize);
+            if root.is_some_and(|root| error.path.starts_with(root)) {
+                self.avoided_until.borrow_mut().insert(number, now + AVOIDED);
+            }
+        }
+    }
+
     /// The directory for the next files: the one with the most free space, as Cassandra chooses.
-    pub async fn choose(&self, disk: &Arc<dyn Disk>) -> u32 {
+    pub async fn choose(&self, environment: &Environment) -> u32 {
         match self.written.as_slice() {
             [only] => *only,
-            several => match self.roomiest(disk).await {
+            several => match self.roomiest(environment).await {
                 Ok((number, _)) => number,
                 Err(_) => several.first().copied().unwrap_or(0),
             },
@@ -119,16 +140,22 @@ impl Directories {
     }
 
     /// The room for the next files.
-    pub async fn room(&self, disk: &Arc<dyn Disk>) -> Result<DiskRoom, DiskError> {
-        Ok(self.roomiest(disk).await?.1)
+    pub async fn room(&self, environment: &Environment) -> Result<DiskRoom, DiskError> {
+        Ok(self.roomiest(environment).await?.1)
     }
 
     /// The directory for new files with the most free space. One that cannot be asked is left out while another can.
-    async fn roomiest(&self, disk: &Arc<dyn Disk>) -> Result<(u32, DiskRoom), DiskError> {
+    async fn roomiest(&self, environment: &Environment) -> Result<(u32, DiskRoom), DiskError> {
+        let now = environment.clock.monotonic();
+        self.avoided_until.borrow_mut().retain(|_, until| *until > now);
+        let sound: Vec<u32> = {
+            let avoided = self.avoided_until.borrow();
+            self.written.iter().copied().filter(|number| !avoided.contains_key(number)).collect()
+        };
         let mut best: Option<Result<(u32, DiskRoom), DiskError>> = None;
-        for &number in &self.written {
+        for number in if sound.is_empty() { self.written.clone() } else { sound } {
             let Some(root) = self.roots.get(number as usize) else { continue };
-            let room = disk.room(root).await;
+            let room = environment.disk.room(root).await;
             if let (Err(error), true) = (&room, self.written.len() > 1) {
                 tracing::warn!(%error, "a directory of table files is left out");
             }

@@ -149,7 +149,7 @@ impl Shard {
         let busy = Busy::new(vec![Rc::clone(file)]);
         let _room = self.room_for_compaction(file.reader.file_bytes()).await?;
         self.keep_in_quarantine(&file.place, file.reader.path()).await?;
-        let directory = self.directories.choose(&self.environment.disk).await;
+        let directory = self.directories.choose(&self.environment).await;
         let id = FileId { generation: self.new_generation(), directory };
         let merge = Merge {
             inputs: vec![file.place.generation],

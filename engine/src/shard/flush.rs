@@ -166,13 +166,13 @@ impl Shard {
         loop {
             let oldest = table.frozen.borrow().first().cloned();
             let Some(frozen) = oldest else { return Ok(()) };
-            self.flush_one(table, &frozen).await.inspect_err(|error| self.disk_failures.note(error))?;
+            self.flush_one(table, &frozen).await.inspect_err(|error| self.note_disk_failure(error))?;
         }
     }
 
     async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
         let _room = self.room_for_flush(frozen.memtable.read(Memtable::size_bytes)).await?;
-        let directory = self.directories.choose(&self.environment.disk).await;
+        let directory = self.directories.choose(&self.environment).await;
         let id = FileId { generation: self.new_generation(), directory };
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);

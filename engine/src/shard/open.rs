@@ -336,7 +336,7 @@ impl Recovery {
         for table in tables {
             let memtable = table.active.take();
             let memtable = memtable.freeze();
-            let directory = self.directories.choose(&self.environment.disk).await;
+            let directory = self.directories.choose(&self.environment).await;
             let id = FileId { generation: self.manifest.next_generation, directory };
             self.manifest.next_generation += 1;
             let hurries = Arc::new(AtomicBool::new(true));

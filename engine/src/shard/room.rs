@@ -25,12 +25,19 @@ impl Shard {
         self.log.lacks_room()
     }
 
+    /// Remembers the failure of the disk that work on data files has met.
+    #[cold]
+    pub(super) fn note_disk_failure(&self, error: &EngineError) {
+        self.disk_failures.note(error);
+        self.directories.note_failure(error, self.environment.clock.monotonic());
+    }
+
     /// Measures the room on the disk.
     pub(super) async fn measure_room(&self) {
         let reserve = self.reserve();
         let memtable_bytes = self.memtable_bytes.get();
         reserve.memory_changed(self.measured_memtable_bytes.replace(memtable_bytes), memtable_bytes);
-        match self.directories.room(&self.environment.disk).await {
+        match self.directories.room(&self.environment).await {
             Ok(room) => reserve.measured(room),
             // What was measured last stays.
             Err(error) => tracing::debug!(%error, "the room on the disk could not be measured"),

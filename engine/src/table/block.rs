@@ -243,10 +243,6 @@ impl<'a> BlockView<'a> {
         self.keys.len()
     }
 
-    pub fn restart_count(&self) -> usize {
-        self.restarts.len()
-    }
-
     #[inline]
     fn restart_place(bytes: [u8; RESTART_BYTES]) -> EntryOffset {
         let both = u64::from_le_bytes(bytes);

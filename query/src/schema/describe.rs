@@ -20,11 +20,6 @@ use super::catalog::{Catalog, Keyspace, Table};
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
 
-/// The keyspace and table that the columns of the answer belong to.
-pub const RESULT_KEYSPACE: &str = "system";
-/// See [`RESULT_KEYSPACE`].
-pub const RESULT_TABLE: &str = "describe";
-
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {

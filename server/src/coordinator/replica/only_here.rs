@@ -1,7 +1,9 @@
 //! The short cut for data that has no replica but this node: writes are applied at their owners among its shards, and reads are
 //! answered by them. Nothing is sent, no responses are counted, and no hint is kept.
 //!
-//! This is the only place where a node that is alone differs from one with others: a cluster of one is a placement of one.
+//! Plain reads and writes of a node that is alone differ from those of others here alone: a cluster of one is a placement of one. Beside
+//! it the owner's turn takes the place of a Paxos round (`transaction`, `paxos::serial`) and the batch log stays on this node
+//! (`batch_log`).
 //! What the short cut is worth is measured by `put` and `get` in `benches/peers`.
 //!
 //! Invariant: whether data is only here is looked at in the critical section in which it is written. What then has another
