@@ -5,8 +5,9 @@
 //! statements as texts and values, one partition in each request.
 //!
 //! Invariants: the leader's own write is durable before it is replicated. Nothing is read or written if the request
-//! is of an older epoch, so then the coordinator may repeat it. After any other failure it is unknown whether a
-//! counter was changed: the client gets a timeout, and nothing is repeated.
+//! is of an older epoch, so then the coordinator may repeat it. Nothing is written if the leader cannot read the rows: then another
+//! replica leads. After any other failure it is unknown whether a counter was changed: the client gets a timeout, and nothing is
+//! repeated.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use helenus_query::plan::term::BindValue;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Statement, statement_id};
+use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
 
@@ -83,20 +85,35 @@ impl From<Failure> for LeadError {
 
 /// Sends the statements to a leader, which executes them and replicates the result at the client's level.
 pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
+    // The replicas that cannot read the rows, and what the last one of them said.
+    let mut unable: Vec<HostId> = Vec::new();
+    let mut unreadable = None;
     loop {
-        let outcome = match leader(context, &led)? {
-            Some((epoch, Some(leader))) => forward(context, &leader, epoch, &led).await,
+        let chosen = match leader(context, &led, &unable) {
+            Err(error @ RequestError::Unavailable { .. }) => return Err(unreadable.unwrap_or(error)),
+            chosen => chosen?,
+        };
+        let (outcome, leader) = match chosen {
+            Some((epoch, Some(leader))) => {
+                (forward(context, &leader, epoch, &led).await, Some(leader.host_id))
+            }
             here => {
                 let epoch = here.map(|(epoch, _)| epoch);
                 let owner = context.node.shard_of(led.token);
                 let led = led.clone();
-                context.run_on(owner, move |context| Box::pin(lead(context, epoch, led))).await?
+                let outcome =
+                    context.run_on(owner, move |context| Box::pin(lead(context, epoch, led))).await?;
+                (outcome, epoch.map(|_| context.node.host_id))
             }
         };
-        match outcome {
-            Ok(()) => return Ok(()),
-            Err(LeadError::Request(error)) => return Err(error),
-            Err(LeadError::Stale(epoch)) => {
+        match (outcome, leader) {
+            (Ok(()), _) => return Ok(()),
+            (Err(LeadError::Request(error @ RequestError::Unreadable(_))), Some(leader)) => {
+                unable.push(leader);
+                unreadable = Some(error);
+            }
+            (Err(LeadError::Request(error)), _) => return Err(error),
+            (Err(LeadError::Stale(epoch)), _) => {
                 let left = led.deadline.saturating_sub(context.clock.monotonic());
                 if !epoch::catch_up(context, epoch, left).await {
                     return Err(timed_out(context, &led));
@@ -106,16 +123,21 @@ pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
     }
 }
 
-/// The epoch and the member that leads (`None` as member: this node). The outer `None`: the table exists on this node
+/// The epoch and the member that leads (`None` as member: this node), not one of `unable`. The outer `None`: the table exists on this node
 /// only.
-fn leader(context: &ShardContext, led: &Led) -> Result<Option<(u64, Option<Arc<Member>>)>> {
+fn leader(
+    context: &ShardContext,
+    led: &Led,
+    unable: &[HostId],
+) -> Result<Option<(u64, Option<Arc<Member>>)>> {
     let view = context.cluster();
     let Some(placement) = view.placement(&led.table.keyspace) else { return Ok(None) };
     let replicas = placement.replicas(led.token);
     let epoch = view.topology.epoch;
     let consistency = led.options.consistency;
     write::check_alive_among(context, &led.table.keyspace, replicas, consistency)?;
-    if replicas.read.iter().any(|member| member.host_id == context.node.host_id) {
+    let able = || replicas.read.iter().filter(|member| !unable.contains(&member.host_id));
+    if able().any(|member| member.host_id == context.node.host_id) {
         return Ok(Some((epoch, None)));
     }
     let config = &context.node.config;
@@ -123,8 +145,7 @@ fn leader(context: &ShardContext, led: &Led) -> Result<Option<(u64, Option<Arc<M
         let is_near = member.data_center == config.data_center;
         (!is_near, !(is_near && member.rack == config.rack))
     };
-    let alive: Vec<&Arc<Member>> =
-        replicas.read.iter().filter(|member| view.is_alive(&member.host_id)).collect();
+    let alive: Vec<&Arc<Member>> = able().filter(|member| view.is_alive(&member.host_id)).collect();
     let nearest = alive.iter().map(|member| distance(member)).min();
     let equals: Vec<&Arc<Member>> =
         alive.into_iter().filter(|member| Some(distance(member)) == nearest).collect();

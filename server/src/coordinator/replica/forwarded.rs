@@ -82,11 +82,23 @@ impl ForwardedKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ForwardedError {
     Invalid(String),
-    Unavailable { required: u32, alive: u32 },
-    TimedOut { received: u32, required: u32 },
-    Failed { received: u32, required: u32, failures: Vec<(std::net::IpAddr, FailureReason)> },
+    Unavailable {
+        required: u32,
+        alive: u32,
+    },
+    TimedOut {
+        received: u32,
+        required: u32,
+    },
+    Failed {
+        received: u32,
+        required: u32,
+        failures: Vec<(std::net::IpAddr, FailureReason)>,
+    },
     Overloaded(String),
     Server(String),
+    /// Nothing was written: the leader cannot read the rows. Another one may.
+    Unreadable(String),
 }
 
 impl ForwardedError {
@@ -101,6 +113,7 @@ impl ForwardedError {
                 failures: failures.iter().map(|failure| (failure.address, failure.reason)).collect(),
             },
             RequestError::Overloaded(message) => Self::Overloaded(message),
+            RequestError::Unreadable(message) => Self::Unreadable(message),
             error @ RequestError::NoRoom(_) => Self::Invalid(error.to_string()),
             error => Self::Server(error.to_string()),
         }
@@ -127,6 +140,7 @@ impl ForwardedError {
             },
             Self::Overloaded(message) => RequestError::Overloaded(message),
             Self::Server(message) => RequestError::Server(message),
+            Self::Unreadable(message) => RequestError::Unreadable(message),
         }
     }
 }

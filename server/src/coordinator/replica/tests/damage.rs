@@ -14,6 +14,40 @@ async fn ruin(cluster: &Cluster, node: usize) {
 }
 
 #[test]
+fn another_replica_leads_for_one_that_cannot_read() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let count = "UPDATE three.c SET n = n + 1 WHERE k = 1";
+        let read = "SELECT n FROM three.c WHERE k = 1";
+        let set_element = "UPDATE three.lists SET l[0] = 7 WHERE k = 1";
+        cluster.execute(0, count, All).await.unwrap();
+        cluster.execute(0, "INSERT INTO three.lists (k, l) VALUES (1, [1, 2])", All).await.unwrap();
+        for node in 0..2 {
+            for context in &cluster.nodes[node] {
+                for table in ["c", "lists"] {
+                    let table = context.catalog().keyspace("three").unwrap().tables[table].engine_id();
+                    context.shard.flush(table).await.unwrap();
+                }
+            }
+            cluster.machine(node).disk.set_bad_medium(Some("-data.sst"));
+            // Through the one that cannot read, and through others, which may choose it.
+            for coordinator in 0..3 {
+                for _ in 0..3 {
+                    cluster.execute(coordinator, count, Quorum).await.unwrap();
+                }
+                cluster.execute(coordinator, set_element, Quorum).await.unwrap();
+            }
+        }
+        let counted = cluster.query(2, read, NodeLocal).await.unwrap();
+        assert_eq!(counted.integers(), [[Some(19)]], "each one counts once");
+        for node in 0..3 {
+            cluster.machine(node).disk.set_bad_medium(None);
+        }
+        let counted = cluster.query(0, read, All).await.unwrap();
+        assert_eq!(counted.integers(), [[Some(19)]]);
+    });
+}
+
+#[test]
 fn another_replica_answers_for_one_that_cannot_read() {
     with_cluster(3, &Config::default(), |cluster| async move {
         for key in 0..8 {
