@@ -63,7 +63,11 @@ impl Crate {
 pub fn read(root: &Path, order: &CrateOrder) -> Result<Crate, CheckError> {
     let mut read = Crate { name: order.name.clone(), files: BTreeMap::new() };
     let folder = Path::new(&order.folder).join("src");
-    read_file(root, &mut read, &folder.join("lib.rs"), Vec::new(), &folder)?;
+    // A program alone has no library.
+    let file =
+        ["lib.rs", "main.rs"].map(|name| folder.join(name)).into_iter().find(|file| root.join(file).exists());
+    let file = file.unwrap_or_else(|| folder.join("lib.rs"));
+    read_file(root, &mut read, &file, Vec::new(), &folder)?;
     Ok(read)
 }
 

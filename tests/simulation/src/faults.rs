@@ -9,6 +9,7 @@ use crate::lost_files;
 use crate::machine::Machine;
 use crate::network::Link;
 use crate::plan::FaultKind;
+use crate::start::{boot, later};
 use crate::transitions;
 use crate::world::{World, pause_ms};
 
@@ -18,10 +19,6 @@ const START_MAX: Duration = Duration::from_mins(1);
 const TRANSITIONS_MAX: Duration = Duration::from_mins(4);
 /// Interval between checks after healing.
 const LOOK_MS: u64 = 200;
-/// Pause before a node whose join was cancelled is restarted.
-const RESTART_MS: u64 = 5_000;
-/// Time until a wrong clock is corrected.
-const CLOCK_MS: u64 = 500;
 /// Most bytes for which a full disk still has room.
 const LAST_BYTES: u64 = 20_000;
 /// Time after which a machine with corrupt reads comes back.
@@ -187,17 +184,6 @@ fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..nodes).flat_map(move |from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to)
 }
 
-/// Runs an action later, unless the load is over by then: healing undoes everything itself.
-fn later(world: &Rc<World>, after_ms: u64, action: impl FnOnce(&Rc<World>) + 'static) {
-    let shared = world.clone();
-    world.spawn(async move {
-        pause_ms(after_ms).await;
-        if !shared.is_load_over.get() {
-            action(&shared);
-        }
-    });
-}
-
 fn change_links(world: &Rc<World>, pairs: Vec<(usize, usize)>, link: Link, duration_ms: u64) {
     for (from, to) in &pairs {
         world.links.set_link(*from, *to, link);
@@ -221,50 +207,6 @@ fn restart_if_failed(world: &Rc<World>, machine: Rc<Machine>) {
         world.trace.note(format!("n{} has failed: {failure}", machine.index));
         machine.crash(CrashStyle::KeepAll);
         boot(world, machine);
-    }
-}
-
-/// Switches a machine on, if it is a member or about to become one.
-pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
-    if machine.is_running() || !machine.is_member() {
-        return;
-    }
-    let shared = world.clone();
-    world.spawn(async move {
-        if let Err(error) = machine.boot().await {
-            not_started(&shared, machine, &error);
-        }
-    });
-}
-
-fn not_started(world: &Rc<World>, machine: Rc<Machine>, error: &str) {
-    world.trace.note(format!("n{} does not start: {error}", machine.index));
-    // The node itself may know it before other running nodes.
-    let says_so = machine.is_leaving.get() && error.contains("was removed from the cluster");
-    if transitions::note_if_left(world, &machine, says_so) {
-        return;
-    }
-    let is_excused =
-        world.plan.faults.iter().any(|kind| {
-            matches!(kind, FaultKind::FullDisk | FaultKind::FailedSync | FaultKind::CorruptReads)
-        });
-    // A crash during the start has stopped the node already.
-    if machine.is_running() {
-        if error.contains("the clocks are") {
-            // As an operator would do after reading the log.
-            world.trace.note(format!("the clock of n{} is set right", machine.index));
-            machine.set_clock_right();
-            machine.crash(CrashStyle::KeepAll);
-            return later(world, CLOCK_MS, move |world| boot(world, machine));
-        }
-        let is_aborted = error.contains("aborted");
-        if !is_excused && !is_aborted {
-            world.violation(format!("n{} does not start: {error}", machine.index));
-        }
-        machine.crash(CrashStyle::KeepAll);
-        if is_aborted {
-            later(world, RESTART_MS, move |world| boot(world, machine));
-        }
     }
 }
 

@@ -14,6 +14,7 @@ mod network;
 mod panics;
 mod plan;
 mod simulation;
+mod start;
 mod trace;
 mod transitions;
 mod workload;

@@ -6,17 +6,15 @@
 //! * At most one member whose disk is lost is not removed yet: a second loss could destroy the last copy of a quorum.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use helenus::cluster::membership;
 use helenus::shard::status_table::ServingState;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_ring::member::MemberState;
-use helenus_ring::topology::Topology;
 
-use crate::faults;
 use crate::machine::{Machine, Part};
+use crate::start::{boot, newest_topology, note_if_left};
 use crate::world::{World, pause_ms};
 
 /// Number of members that always stay: the replicas of the keyspace.
@@ -33,7 +31,7 @@ pub fn join(world: &Rc<World>) {
     };
     world.trace.note(format!("n{} is to join", machine.index));
     machine.part.set(Part::Member);
-    faults::boot(world, machine.clone());
+    boot(world, machine.clone());
 }
 
 /// Members that were not asked to leave and are not joining.
@@ -46,13 +44,6 @@ fn settled(world: &World) -> Vec<Rc<Machine>> {
     let mut members = world.members();
     members.retain(|machine| !machine.is_leaving.get() && has_joined(machine));
     members
-}
-
-/// The newest topology of any node.
-pub fn newest_topology(world: &World) -> Option<Arc<Topology>> {
-    let views =
-        world.machines.iter().filter_map(|machine| machine.context(0)).map(|context| context.cluster());
-    views.map(|view| view.topology.clone()).max_by_key(|topology| topology.version)
 }
 
 /// Asks a member to leave, if there are enough others.
@@ -197,21 +188,6 @@ async fn come_back(world: &Rc<World>, machine: &Rc<Machine>) {
     if machine.is_running() {
         machine.crash(CrashStyle::KeepAll);
     }
-}
-
-/// Records that a machine is not a member any more, according to its own node or to others. Returns whether it is one
-/// no more.
-pub fn note_if_left(world: &World, machine: &Rc<Machine>, says_so: bool) -> bool {
-    let has_left =
-        says_so || newest_topology(world).is_some_and(|topology| topology.removed.contains(&machine.host_id));
-    if has_left {
-        world.trace.note(format!("n{} has left", machine.index));
-        machine.part.set(Part::Gone);
-        if machine.is_running() {
-            machine.crash(CrashStyle::KeepAll);
-        }
-    }
-    has_left
 }
 
 /// Describes what transitions wait for.

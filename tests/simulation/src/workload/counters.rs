@@ -8,7 +8,7 @@ use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
 use helenus::testing::client::integer;
 
-use super::Workload;
+use super::load::Workload;
 use crate::client::Question;
 use crate::world::{World, pause_ms};
 

@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod counters;
+pub mod load;
 pub mod pages;
 pub mod registers;
 pub mod schema;
@@ -9,10 +10,8 @@ pub mod transactions;
 
 use std::rc::Rc;
 
-use futures::future::LocalBoxFuture;
-
+use self::load::Workload;
 use crate::plan::LoadKind;
-use crate::world::World;
 
 /// The keyspace of the load, for a cluster of that many nodes.
 pub fn keyspace(nodes: usize) -> String {
@@ -30,20 +29,6 @@ pub const SCHEMA: &[&str] = &[
     "CREATE TABLE sim.counters (k int PRIMARY KEY, n counter)",
     "CREATE TABLE sim.batches (k int PRIMARY KEY, v bigint)",
 ];
-
-/// One kind of load.
-pub trait Workload {
-    /// Runs before any fault.
-    fn prepare(self: Rc<Self>, _world: Rc<World>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    /// Runs one client, until the load is over.
-    fn client(self: Rc<Self>, world: Rc<World>, number: usize) -> LocalBoxFuture<'static, ()>;
-
-    /// Checks all guarantees after healing.
-    fn check(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()>;
-}
 
 /// The load of a kind.
 pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {

@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 use helenus::testing::client::integer;
 use helenus_engine::io::SplitMix64;
 
-use super::Workload;
+use super::load::Workload;
 use crate::client::Question;
 use crate::world::{World, pause_ms};
 

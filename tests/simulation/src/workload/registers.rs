@@ -19,7 +19,7 @@ use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
 use helenus_testing::clock::START_MICROS;
 
-use super::Workload;
+use super::load::Workload;
 use crate::client::Question;
 use crate::world::{World, pause_ms};
 

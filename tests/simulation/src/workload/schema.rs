@@ -16,7 +16,7 @@ use futures::future::{LocalBoxFuture, join_all};
 use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
 
-use super::Workload;
+use super::load::Workload;
 use crate::client::{AskError, Question};
 use crate::world::{World, pause_ms};
 

@@ -10,7 +10,7 @@ use helenus::testing::client::{Answer, integer};
 use helenus_engine::io::SplitMix64;
 use helenus_testing::linearizability::{Call, Judgement, Operation, Value, judge};
 
-use super::Workload;
+use super::load::Workload;
 use crate::client::{AskError, Question};
 use crate::world::{World, pause_ms};
 
