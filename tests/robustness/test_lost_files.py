@@ -95,7 +95,7 @@ def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
     # The offline check says so, and leaves it to a start to mend it.
     before = contents(data_dir)
     done = subprocess.run([program(), "check", str(data_dir)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and "remark: " in done.stdout and str(path) in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "remark: " in done.stdout and str(data_dir / name) in done.stdout, done.stdout + done.stderr
     assert contents(data_dir) == before
     with new_node(data_dir=data_dir) as node:
         check_rows(node)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -79,11 +80,14 @@ def memory_mib(pid):
 
 
 def disk_bytes(directory):
-    """Bytes that the files under a directory take, each hard-linked file once."""
+    """Bytes that the files under a directory take, each hard-linked file once. A node may remove some meanwhile."""
     seen, total = set(), 0
     for path in Path(directory).rglob("*"):
-        status = path.lstat()
-        if path.is_file() and (status.st_dev, status.st_ino) not in seen:
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in seen:
             seen.add((status.st_dev, status.st_ino))
             total += status.st_blocks * 512
     return total
