@@ -217,6 +217,29 @@ fn a_block_that_rots_costs_its_rows_and_a_scrub_keeps_the_others() {
 }
 
 #[test]
+fn a_file_that_is_put_in_the_place_of_a_damaged_one_is_read_after_a_scrub() {
+    // Another file of the same name: an open one goes on with what it was.
+    for verifies_first in [false, true] {
+        let disk = filled();
+        run_local(async {
+            let shard = reopen(&disk).await;
+            let whole = disk.files()[&path_of(FIRST)].clone();
+            assert!(disk.flip_bit(&path_of(FIRST), 8 * 100));
+            assert_names(&read_all(&shard, EVERYTHING, false, NOW).unwrap_err(), FIRST);
+            if verifies_first {
+                assert_eq!(shard.examine(&[TABLE], Examination::Verify).await.unwrap().len(), 1);
+            }
+            disk.set_at_rest(&path_of(FIRST), Some(&whole));
+            let found = shard.examine(&[TABLE], Examination::Scrub).await.unwrap();
+            assert!(found.iter().all(|finding| finding.outcome == FileOutcome::Mended), "{found:?}");
+            assert_eq!(found.len(), usize::from(verifies_first));
+            assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 20);
+            assert_eq!(shard.statistics(TABLE).unwrap().damaged_files, 0);
+        });
+    }
+}
+
+#[test]
 fn a_bad_medium_is_an_error_and_may_recover() {
     let disk = filled();
     disk.set_bad_medium(Some("0000000001-data.sst"));

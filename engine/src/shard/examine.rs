@@ -127,9 +127,17 @@ impl Shard {
         let error = match self.read_through(table, &file.place).await? {
             // A compaction or a truncation may have removed it meanwhile.
             Err(_) if !is_live() => return Ok(None),
-            Ok(_) => {
-                let before = file.damage.take();
-                return Ok(before.and_then(|_| finding(String::new(), FileOutcome::Mended)));
+            Ok(reader) => {
+                let Some(reason) = file.damage.borrow().clone() else {
+                    if examination != Examination::Verify {
+                        self.renew_reader(table, file, reader);
+                    }
+                    return Ok(None);
+                };
+                if self.renew_reader(table, file, reader) {
+                    return Ok(finding(String::new(), FileOutcome::Mended));
+                }
+                return Ok(is_live().then(|| finding(reason, FileOutcome::Damaged)).flatten());
             }
             Err(error) => error,
         };
@@ -142,6 +150,23 @@ impl Shard {
         }
         let Salvaged { rows, lost_blocks } = self.salvage_file(table, file).await?;
         Ok(finding(reason, FileOutcome::Salvaged { rows, lost_blocks: lost_blocks.len() as u64 }))
+    }
+
+    /// Reads a file with another reader from now on: that of before goes on with the old file where one was put in its place. Returns false
+    /// if the file is gone, or if a compaction is reading it.
+    fn renew_reader(&self, table: &TableState, file: &Rc<LiveFile>, reader: Arc<TableReader>) -> bool {
+        if file.is_busy.get() {
+            return false;
+        }
+        {
+            let mut files = table.files.borrow_mut();
+            let Some(live) = files.iter_mut().find(|live| Rc::ptr_eq(live, file)) else { return false };
+            let renewed = LiveFile::new(file.place, reader, file.sample.clone());
+            renewed.is_left_alone.set(file.is_left_alone.get());
+            *live = Rc::new(renewed);
+        }
+        self.retire_files(std::iter::once(file));
+        true
     }
 
     /// Puts a file with the readable rows of a damaged one in its place.
