@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
 use helenus_internode::service::Failure;
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
@@ -51,6 +51,8 @@ pub struct ReplicationState {
     /// Batches in this shard's log, by position, with the monotonic time at which they arrived.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
     pub disk_warnings: DiskWarnings,
+    /// Whether the batches of the last run are known. Its hints become known before.
+    is_recovered: Cell<bool>,
 }
 
 /// A guard held by every operation that this shard coordinates, while the operation may still store hints or batches
@@ -74,19 +76,64 @@ impl ReplicationState {
         self.coordinating.clone()
     }
 
+    /// Whether the hints and batches that the last run has left are known.
+    pub fn is_recovered(&self) -> bool {
+        self.is_recovered.get()
+    }
+
     /// Whether this shard coordinates no operation at the moment.
     pub fn is_quiet(&self) -> bool {
         Rc::strong_count(&self.coordinating.held) == 1
     }
 }
 
+/// How often a shard tries again to read what the last run has left. A file that was put back is in use after as long.
+const RECOVERY_PAUSE: Duration = Duration::from_mins(1);
+
 /// Loads the state of the last run and starts the shard's periodic work: replay of hints and batches, forgetting the
-/// state of idle transactions.
+/// state of idle transactions. A damaged file of hints or batches does not keep the node from starting: they wait until it is put back, or
+/// given up.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
-    hints::load(context).await?;
+    match recover(context).await {
+        Err(RequestError::Unreadable(reason)) => {
+            tracing::error!(
+                shard = context.index,
+                reason,
+                "hints or batches of the last run cannot be read; none is delivered before they can"
+            );
+            context.repeat(RECOVERY_PAUSE, recover_again);
+        }
+        outcome => outcome?,
+    }
     hints::replay::spawn_replay(context);
     batch_log::store::spawn_replay(context);
     paxos::settle::spawn(context);
+    Ok(())
+}
+
+async fn recover_again(context: &Rc<ShardContext>) {
+    if context.replication().is_recovered() {
+        return;
+    }
+    match recover(context).await {
+        Ok(()) => {
+            tracing::warn!(shard = context.index, "hints and batches of the last run can be read again");
+        }
+        Err(error) => tracing::warn!(shard = context.index, %error, "hints or batches cannot be read yet"),
+    }
+}
+
+/// Loads the hints that the last run has left, and then replays its batches.
+async fn recover(context: &Rc<ShardContext>) -> Result<()> {
+    let state = context.replication();
+    if !state.hints.is_loaded() {
+        hints::load(context).await?;
+    }
+    let replayed = batch_log::store::replay(context).await?;
+    if replayed > 0 {
+        tracing::info!(shard = context.index, count = replayed, "batches replayed");
+    }
+    state.is_recovered.set(true);
     Ok(())
 }
 

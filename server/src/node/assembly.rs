@@ -259,10 +259,6 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         membership::start(context);
         membership::enter(context, &seeds).await.map_err(|error| failed(&error))?;
     }
-    let replayed = batch_log::store::replay(context).await?;
-    if replayed > 0 {
-        tracing::info!(shard = context.index, count = replayed, "batches replayed");
-    }
     replica::start(context).await?;
     snapshots::start(context);
     cluster::failure::watch(context);

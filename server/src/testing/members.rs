@@ -19,7 +19,6 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use crate::cluster::stored::CATALOG_FILE;
-use crate::coordinator::batch_log::store;
 use crate::coordinator::replica;
 use crate::node::error::StartError;
 use crate::shard::context::ShardContext;
@@ -182,7 +181,6 @@ async fn begin(contexts: Vec<Rc<ShardContext>>, view: Arc<ClusterView>) -> Resul
     }
     for context in &contexts {
         let failed = |message: String| StartError::Shard { shard: context.index, message };
-        store::replay(context).await.map_err(|error| failed(error.to_string()))?;
         replica::start(context).await.map_err(|error| failed(error.to_string()))?;
     }
     Ok(())

@@ -126,7 +126,7 @@ fn applicable(
 }
 
 /// Replays at the start the batches that a crash of this node has left, where their partitions are only here. The others wait
-/// for their time. Returns the number of replayed batches.
+/// for their time. The truncations must be known ([`crate::coordinator::replica::hints::load`]). Returns the number of replayed batches.
 pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
     let mut count = 0;
     for (position, mutations) in read(context, None)? {
@@ -134,14 +134,18 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             note_left_behind(context, position);
             continue;
         }
-        // Mutations of tables that were dropped since then are left out.
+        // Mutations of tables that were dropped or truncated since then are left out.
         let catalog = context.catalog_view().clone();
+        let created = created_micros(&position)?;
         let known = mutations.into_iter().filter_map(|mutation| {
             let (token, table_id) = match mutation.view() {
                 Ok(view) => (view.token, view.table),
                 Err(error) => return Some(Err(malformed(&error))),
             };
             let table = catalog.table(table_id)?.clone();
+            if context.replication().hints.is_truncated(&table_id, created) {
+                return None;
+            }
             Some(Ok(PartitionMutation { token, table, mutation }))
         });
         let known = known.collect::<Result<_>>()?;
@@ -167,6 +171,9 @@ pub fn note_left_behind(context: &ShardContext, position: Vec<u8>) {
 /// Starts the task that looks for batches to replay, every ten seconds.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
+        if !context.replication().is_recovered() {
+            return;
+        }
         if let Err(error) = replay_left_behind(context).await {
             tracing::warn!(%error, "a batch could not be replayed");
         }
@@ -194,6 +201,9 @@ async fn replay_left_behind(context: &Rc<ShardContext>) -> Result<()> {
 
 /// Replays all batches of this shard, however young, because this node is about to leave. True: none is left.
 pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
+    if !context.replication().is_recovered() {
+        return Ok(false);
+    }
     let all: Vec<Vec<u8>> = context.replication().batches.borrow().keys().cloned().collect();
     for some in all.chunks(AT_A_TIME) {
         let replayed = some.iter().map(|position| replay_one(context, position));

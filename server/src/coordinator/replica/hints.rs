@@ -11,13 +11,14 @@
 //!   `gc_grace_seconds` have passed. So no tombstone is purged before the data that it deletes is known everywhere.
 //! * Hints are bounded: in bytes for each target, and none are stored for a target that has been down for longer than
 //!   the window.
+//! * Nothing is delivered before the hints and truncations of the last run are known: without a truncation deleted rows would come back.
 //! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
 //!   never used twice.
 
 pub(crate) mod replay;
 mod target;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,6 +67,16 @@ pub struct Hints {
     down_since: RefCell<BTreeMap<HostId, Duration>>,
     /// When tables were truncated, in microseconds since the epoch.
     truncated: RefCell<BTreeMap<TableId, i64>>,
+    /// Whether what the last run has left is known.
+    is_loaded: Cell<bool>,
+}
+
+/// What the last run has left.
+#[derive(Default)]
+struct Left {
+    /// Size of the hints for each target, in bytes.
+    bytes: BTreeMap<HostId, u64>,
+    truncated: BTreeMap<TableId, i64>,
 }
 
 impl Hints {
@@ -76,6 +87,11 @@ impl Hints {
 
     fn target(&self, host_id: HostId) -> Rc<HintTarget> {
         self.targets.borrow_mut().entry(host_id).or_default().clone()
+    }
+
+    /// Whether [`load`] has succeeded.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded.get()
     }
 
     /// Whether a mutation of that time was removed by a truncation.
@@ -231,41 +247,58 @@ pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<(
     write_durably(context, change).await
 }
 
-/// Loads the hints that the last run has left.
+/// Loads the hints that the last run has left. Nothing is loaded on an error.
 pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
+    let left = read_left(context).await?;
+    let hints = &context.replication().hints;
+    for (host_id, bytes) in left.bytes {
+        let known = hints.target(host_id);
+        known.bytes.set(known.bytes.get() + bytes);
+        context.metrics.hints_pending_bytes.add(bytes as i64);
+    }
+    let mut truncated = hints.truncated.borrow_mut();
+    for (table, time) in left.truncated {
+        // A truncation of this run is newer.
+        truncated.entry(table).or_insert(time);
+    }
+    hints.is_loaded.set(true);
+    Ok(())
+}
+
+async fn read_left(context: &Rc<ShardContext>) -> Result<Left> {
+    let mut left = Left::default();
     let mut range = PrivateRange::all();
     loop {
         let next = {
             let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
             while let Some(row) = scan.next()? {
-                note_stored(context, &row)?;
+                left.note(&row)?;
             }
             scan.resume_bound()?
         };
         match next {
             Some(next) => range = range.rest(next),
-            None => return Ok(()),
+            None => return Ok(left),
         }
         tokio::task::yield_now().await;
     }
 }
 
-fn note_stored(context: &ShardContext, row: &PrivateRow<'_>) -> Result<()> {
-    let hints = &context.replication().hints;
-    if row.partition == TRUNCATIONS {
-        let table = row.position.get(1..).and_then(|id| id.try_into().ok());
-        // A truncation that is passed over would let deleted rows come back.
-        let (Some(table), Ok(time)) = (table, row.value.try_into()) else {
-            return Err(damaged("a truncation"));
-        };
-        hints.truncated.borrow_mut().insert(TableId(table), i64::from_be_bytes(time));
-    } else {
-        let target = Uuid::from_slice(row.partition).map_err(|_| damaged("a target"))?;
-        let known = hints.target(target);
-        known.bytes.set(known.bytes.get() + row.value.len() as u64);
-        context.metrics.hints_pending_bytes.add(row.value.len() as i64);
+impl Left {
+    fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
+        if row.partition == TRUNCATIONS {
+            let table = row.position.get(1..).and_then(|id| id.try_into().ok());
+            // A truncation that is passed over would let deleted rows come back.
+            let (Some(table), Ok(time)) = (table, row.value.try_into()) else {
+                return Err(damaged("a truncation"));
+            };
+            self.truncated.insert(TableId(table), i64::from_be_bytes(time));
+        } else {
+            let target = Uuid::from_slice(row.partition).map_err(|_| damaged("a target"))?;
+            *self.bytes.entry(target).or_default() += row.value.len() as u64;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.

@@ -26,6 +26,9 @@ use crate::shard::private_table::PrivateRange;
 /// Removes the hints from this shard, because this node leaves for good: hints for members that answer are delivered,
 /// the others are handed over to a member that stays. False: the caller must try again.
 pub async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
+    if !context.replication().hints.is_loaded() {
+        return Ok(false);
+    }
     begin_deliveries(context);
     let view = context.cluster();
     let targets: Vec<(HostId, Rc<HintTarget>)> = {
@@ -92,7 +95,9 @@ async fn hand_over_to(
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
         note_who_is_down(context);
-        begin_deliveries(context);
+        if context.replication().hints.is_loaded() {
+            begin_deliveries(context);
+        }
     });
 }
 
