@@ -587,6 +587,23 @@ fn a_batch_whose_coordinator_has_died_is_applied_by_its_batch_log_replicas() {
 }
 
 #[test]
+fn a_node_that_is_alone_replays_batches_at_its_start_but_none_of_before_a_truncation() {
+    with_cluster(1, &Config::default(), |mut cluster| async move {
+        let log = async |cluster: &Cluster, text: &str| {
+            let context = &cluster.nodes[0][0];
+            let mutations = store::encode(&changes(cluster, &[text]));
+            store::store_here(context, &BatchId::new(context).position(), &mutations).await.unwrap();
+        };
+        log(&cluster, INSERT).await;
+        cluster.execute(0, "TRUNCATE three.t", Consistency::One).await.unwrap();
+        log(&cluster, "INSERT INTO three.t (k, v) VALUES (2, 20)").await;
+        cluster.restart(0).await;
+        assert_eq!(cluster.stored(0, "three", "t"), row(2, 20));
+        assert_eq!(cluster.logged_batches(), 0);
+    });
+}
+
+#[test]
 fn truncate_needs_all_members_and_discards_older_hints_and_batches() {
     with_cluster(3, &Config::default(), |cluster| async move {
         cluster.set_alive(2, false);
