@@ -171,6 +171,34 @@ fn essential_writes_and_deletions_of_tables_go_on_while_writes_are_refused() {
     });
 }
 
+/// Simulation, seed 411: the write failed, and with it the log of what the members have agreed to.
+#[test]
+fn an_essential_write_that_finds_no_memory_on_a_full_disk_waits_for_room() {
+    run_local(async {
+        let disk = SimulatedDisk::new(1);
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        disk.set_capacity_bytes(400_000);
+        let options = options(SyncMode::Group, 60_000);
+        let memory_max = options.memtable_bytes_max;
+        let shard = open(&disk, &clock, options).await.unwrap();
+        fill(&shard, &clock, 0).await;
+        // Writes that are applied all the same: those under way when the disk became full, and essential ones.
+        let mut number = 10_000;
+        while shard.memtable_bytes() <= 2 * memory_max {
+            apply(&shard, &put(number, 1, 1, &value(number)));
+            number += 1;
+        }
+        let mut waiting = std::pin::pin!(shard.admit_essential());
+        for _ in 0..5 {
+            assert!(futures::poll!(waiting.as_mut()).is_pending());
+            seconds_pass(&clock).await;
+        }
+        disk.set_capacity_bytes(4_000_000);
+        while_time_passes(&clock, waiting).await.unwrap();
+        assert!(shard.failure().is_none());
+    });
+}
+
 #[test]
 fn a_compaction_begins_when_its_output_has_room() {
     run_local(async {

@@ -428,7 +428,14 @@ mod tests {
             assert_eq!(disk.lock(&root.join("lock")).await.err().unwrap().kind(), io::ErrorKind::WouldBlock);
             drop(lock);
             disk.lock(&root.join("lock")).await.unwrap();
-            assert_eq!(disk.file_system(&root).await.unwrap(), disk.file_system(&root).await.unwrap());
+            let below = root.join("below");
+            disk.create_directory(&below).await.unwrap();
+            assert_eq!(disk.file_system(&root).await.unwrap(), disk.file_system(&below).await.unwrap());
+            #[cfg(target_os = "linux")]
+            assert_ne!(
+                disk.file_system(&root).await.unwrap(),
+                disk.file_system(Path::new("/proc")).await.unwrap()
+            );
             let room = disk.room(&root).await.unwrap();
             assert!(room.free_bytes > 0 && room.free_bytes <= room.total_bytes);
             let reserved = disk.create(&root.join("reserved")).await.unwrap();

@@ -28,6 +28,13 @@ fn check_large(mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// What becomes of a write that waits for memory while the disk is full.
+#[derive(Clone, Copy)]
+enum WhenFull {
+    Fail,
+    Wait,
+}
+
 impl Shard {
     /// Appends the mutation to the commit log (buffered) and applies it to the memtable. It is visible
     /// immediately. It may be acknowledged when [`Shard::durable`] of the result resolves. Call [`Shard::admit`] before.
@@ -102,24 +109,8 @@ impl Shard {
         if self.options.reserve.is_reached() {
             return Err(self.refuse_write(&self.options.reserve.reason()));
         }
-        while self.memtable_bytes.get() > self.options.memtable_bytes_max {
-            self.watch.check()?;
-            if let Some(failure) = &*self.failure.borrow() {
-                return Err(EngineError::Refusing(failure.clone()));
-            }
-            if let Some(failure) = &*self.flush_failure.borrow() {
-                return Err(if failure.is_full() {
-                    self.refuse_write(failure)
-                } else {
-                    EngineError::FlushFailed(failure.to_string())
-                });
-            }
-            if self.is_closed.get() {
-                return Err(EngineError::Closed);
-            }
-            let space = self.signals.space.notified();
-            self.signals.flush_wanted.notify_one();
-            space.await;
+        if self.memtable_bytes.get() > self.options.memtable_bytes_max {
+            self.wait_for_memory(self.options.memtable_bytes_max, WhenFull::Fail).await?;
         }
         match self.log.admit().await {
             Ok(()) => Ok(()),
@@ -132,9 +123,32 @@ impl Shard {
     /// could not free room, or could not go on when there is room again. It does not fail for want of room.
     pub async fn admit_essential(&self) -> Result<(), EngineError> {
         self.check_open()?;
-        if self.memtable_bytes.get() > 2 * self.options.memtable_bytes_max {
-            return self.admit().await;
-        }
+        self.wait_for_memory(2 * self.options.memtable_bytes_max, WhenFull::Wait).await?;
         Ok(self.log.admit_essential().await?)
+    }
+
+    /// Waits while the memtables take more than `bytes_max`.
+    async fn wait_for_memory(&self, bytes_max: usize, when_full: WhenFull) -> Result<(), EngineError> {
+        while self.memtable_bytes.get() > bytes_max {
+            self.watch.check()?;
+            if let Some(failure) = &*self.failure.borrow() {
+                return Err(EngineError::Refusing(failure.clone()));
+            }
+            if self.is_closed.get() {
+                return Err(EngineError::Closed);
+            }
+            if let Some(failure) = &*self.flush_failure.borrow() {
+                match when_full {
+                    WhenFull::Fail if failure.is_full() => return Err(self.refuse_write(failure)),
+                    // The flush is tried again each second.
+                    WhenFull::Wait if failure.is_full() => {}
+                    _ => return Err(EngineError::FlushFailed(failure.to_string())),
+                }
+            }
+            let space = self.signals.space.notified();
+            self.signals.flush_wanted.notify_one();
+            space.await;
+        }
+        Ok(())
     }
 }
