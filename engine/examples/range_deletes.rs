@@ -165,6 +165,7 @@ impl Measurement {
                 now_seconds: self.now_seconds,
                 keeps_purgeable: false,
                 is_long: false,
+                part: None,
                 limit,
             };
             let versions = self.shard.scan_versions(&request)?;

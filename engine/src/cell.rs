@@ -178,11 +178,37 @@ impl PartialEq for Address<'_> {
     }
 }
 
+/// An [`Address`] that owns its path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressBuf {
+    pub column: u32,
+    pub path: Vec<u8>,
+}
+
+impl AddressBuf {
+    pub fn view(&self) -> Address<'_> {
+        Address { column: self.column, path: &self.path }
+    }
+}
+
+impl From<Address<'_>> for AddressBuf {
+    fn from(address: Address<'_>) -> Self {
+        Self { column: address.column, path: address.path.to_vec() }
+    }
+}
+
 impl<'a> Cell<'a> {
     /// The place of the cell in its row.
     #[inline]
     pub fn address(&self) -> Address<'a> {
         Address { column: self.column, path: self.path }
+    }
+
+    /// The most bytes that the cell takes in a row.
+    pub(crate) fn encoded_bytes_max(&self) -> usize {
+        /// Numbers and lengths of a cell.
+        const NUMBERS_BYTES: usize = 64;
+        self.path.len() + self.value.len() + NUMBERS_BYTES
     }
 
     /// Whether a reader at `now_seconds` sees the cell's value.

@@ -7,9 +7,12 @@
 //! Counters are an exception, as in Cassandra: a counter's increments have no order relative to its deletion. So merging before
 //! and merging after the deletion may give different results.
 
+mod limit;
+
 use smallvec::SmallVec;
 
-use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness, stronger};
+use self::limit::{AtMost, Limit, Unlimited, UpTo};
+use crate::cell::{Address, AddressBuf, Cell, CellKind, Deletion, Expiry, Liveness, stronger};
 use crate::codec::DecodeError;
 use crate::counter;
 use crate::row::{Cells, RowRef};
@@ -153,7 +156,7 @@ pub(crate) fn merge_parts(
     base: i64,
     out: &mut Vec<u8>,
 ) -> Result<Merged, DecodeError> {
-    let merged = merge_limited::<false>(versions, shadow, purpose, base, usize::MAX, out)?;
+    let merged = Merge::new(versions, shadow, purpose)?.write(base, out, &mut Unlimited);
     // Without a limit no merge is too large.
     merged.ok_or(DecodeError::Overflow { what: "a row" })
 }
@@ -170,7 +173,7 @@ pub fn merge_rows_within(
     if bytes <= MERGED_ROW_BYTES_MAX / GROWTH_MAX {
         return merge_rows(versions, shadow, purpose, base, out).map(Some);
     }
-    merge_limited::<true>(versions, shadow, purpose, base, MERGED_ROW_BYTES_MAX, out)
+    merge_at_most(MERGED_ROW_BYTES_MAX, versions, shadow, purpose, base, out)
 }
 
 /// As [`merge_parts`], for versions of `bytes` bytes together. `None`: the merge would be larger than [`MERGED_ROW_BYTES_MAX`].
@@ -186,84 +189,166 @@ pub(crate) fn merge_parts_within(
     if bytes <= (MERGED_ROW_BYTES_MAX / GROWTH_MAX) as u64 {
         return merge_parts(versions, shadow, purpose, base, out).map(Some);
     }
-    merge_limited::<true>(versions, shadow, purpose, base, MERGED_ROW_BYTES_MAX, out)
+    merge_at_most(MERGED_ROW_BYTES_MAX, versions, shadow, purpose, base, out)
 }
 
-/// The merge of all parts. `None`: it `IS_LIMITED` and would be larger than `limit`.
-fn merge_limited<const IS_LIMITED: bool>(
+#[inline(never)]
+fn merge_at_most(
+    bytes_max: usize,
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
     purpose: Purpose,
     base: i64,
-    limit: usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<Merged>, DecodeError> {
-    let mut liveness: Option<Liveness> = None;
-    let mut deletion: Option<Deletion> = None;
-    let mut columns: SmallVec<[(u32, Deletion); 2]> = SmallVec::new();
-    let mut heads = Heads::new();
-    for version in versions {
-        let head = version.head()?;
-        liveness = match (liveness, head.liveness) {
-            (Some(left), Some(right)) => Some(left.merge(right)),
-            (left, right) => left.or(right),
-        };
-        deletion = stronger(deletion, head.deletion);
-        for (column, column_deletion) in head.column_deletions {
-            match columns.binary_search_by_key(&column, |entry| entry.0) {
-                Ok(index) => columns[index].1 = columns[index].1.max(column_deletion),
-                Err(index) => columns.insert(index, (column, column_deletion)),
-            }
-        }
-        let mut cells = head.cells;
-        if let Some(current) = cells.next() {
-            heads.push(Head { current, rest: cells });
-        }
-    }
-    let covering = stronger(deletion, shadow);
-    let is_shadowed = |timestamp: i64| covering.is_some_and(|covering| covering.shadows(timestamp));
-    deletion = deletion.filter(|own| shadow.is_none_or(|shadow| !shadow.shadows(own.timestamp)));
-    liveness = liveness.filter(|liveness| !is_shadowed(liveness.timestamp));
-    columns.retain(|(_, column_deletion)| !is_shadowed(column_deletion.timestamp));
-    let mut filter = CellFilter { covering, columns: columns.clone(), purpose, tombstones: 0 };
-    filter.tombstones += u32::from(deletion.is_some()) + columns.len() as u32;
-    match purpose {
-        Purpose::Keep => {}
-        Purpose::Read { now_seconds } => {
-            deletion = None;
-            columns.clear();
-            liveness = liveness.filter(|liveness| !liveness.is_expired(now_seconds));
-        }
-        Purpose::Compact(purge) => {
-            deletion = deletion.filter(|&own| !purge.forgets(own));
-            columns.retain(|(_, column_deletion)| !purge.forgets(*column_deletion));
-            liveness = liveness.filter(|liveness| {
-                !liveness.expiry.is_some_and(|expiry| purge.forgets_expired(liveness.timestamp, expiry))
-            });
-        }
-    }
-    let mut writer = RowWriter::begin(out, base, liveness, deletion, &columns);
-    if let [only] = heads.as_slice() {
-        filter.put(&mut writer, only.current);
-        for cell in only.rest {
-            filter.put(&mut writer, cell);
-            if IS_LIMITED && writer.size_bytes() > limit {
-                return Ok(None);
-            }
-        }
-    } else if !merge_cells::<IS_LIMITED>(&mut heads, &mut filter, &mut writer, limit) {
-        return Ok(None);
-    }
-    Ok(Some(Merged { is_written: writer.finish(), tombstones: filter.tombstones }))
+    Ok(Merge::new(versions, shadow, purpose)?.write(base, out, &mut AtMost(bytes_max)))
 }
 
-/// False if it `IS_LIMITED` and the row is larger than `limit`.
+/// A part of a row: its cells from an address on, as many as fit.
+#[derive(Debug, Clone, Copy)]
+pub struct RowPart<'a> {
+    /// `None`: the first part, which also has the row's liveness and deletions.
+    pub from: Option<Address<'a>>,
+    /// A part is larger only if its only cell is.
+    pub bytes_max: usize,
+}
+
+/// Appends a part of the merge of `versions` to `out`, with base 0. The parts are versions of the row, and merge to it. Also
+/// returns where the next part begins, if there is one. Each part reads all versions of the row.
+pub(crate) fn merge_row_part(
+    versions: &[RowRef<'_>],
+    shadow: Option<Deletion>,
+    purpose: Purpose,
+    part: RowPart<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(Merged, Option<AddressBuf>), DecodeError> {
+    let mut merge = Merge::new(versions, shadow, purpose)?;
+    if let Some(from) = part.from {
+        merge.skip_to(from);
+    }
+    let mut limit = UpTo { bytes_max: part.bytes_max, bytes_before: None, next: None };
+    let mut writer = merge.begin(0, out);
+    merge.put_cells(&mut writer, &mut limit);
+    let merged = Merged { is_written: writer.finish(), tombstones: merge.filter.tombstones };
+    Ok((merged, limit.next))
+}
+
+/// A merge in progress: the parts before the cells, and the versions' cells.
+struct Merge<'a> {
+    liveness: Option<Liveness>,
+    deletion: Option<Deletion>,
+    columns: SmallVec<[(u32, Deletion); 2]>,
+    filter: CellFilter,
+    heads: Heads<'a>,
+}
+
+impl<'a> Merge<'a> {
+    #[inline]
+    fn new(versions: &[RowRef<'a>], shadow: Option<Deletion>, purpose: Purpose) -> Result<Self, DecodeError> {
+        let mut liveness: Option<Liveness> = None;
+        let mut deletion: Option<Deletion> = None;
+        let mut columns: SmallVec<[(u32, Deletion); 2]> = SmallVec::new();
+        let mut heads = Heads::new();
+        for version in versions {
+            let head = version.head()?;
+            liveness = match (liveness, head.liveness) {
+                (Some(left), Some(right)) => Some(left.merge(right)),
+                (left, right) => left.or(right),
+            };
+            deletion = stronger(deletion, head.deletion);
+            for (column, column_deletion) in head.column_deletions {
+                match columns.binary_search_by_key(&column, |entry| entry.0) {
+                    Ok(index) => columns[index].1 = columns[index].1.max(column_deletion),
+                    Err(index) => columns.insert(index, (column, column_deletion)),
+                }
+            }
+            let mut cells = head.cells;
+            if let Some(current) = cells.next() {
+                heads.push(Head { current, rest: cells });
+            }
+        }
+        let covering = stronger(deletion, shadow);
+        let is_shadowed = |timestamp: i64| covering.is_some_and(|covering| covering.shadows(timestamp));
+        deletion = deletion.filter(|own| shadow.is_none_or(|shadow| !shadow.shadows(own.timestamp)));
+        liveness = liveness.filter(|liveness| !is_shadowed(liveness.timestamp));
+        columns.retain(|(_, column_deletion)| !is_shadowed(column_deletion.timestamp));
+        let mut filter = CellFilter { covering, columns: columns.clone(), purpose, tombstones: 0 };
+        filter.tombstones += u32::from(deletion.is_some()) + columns.len() as u32;
+        match purpose {
+            Purpose::Keep => {}
+            Purpose::Read { now_seconds } => {
+                deletion = None;
+                columns.clear();
+                liveness = liveness.filter(|liveness| !liveness.is_expired(now_seconds));
+            }
+            Purpose::Compact(purge) => {
+                deletion = deletion.filter(|&own| !purge.forgets(own));
+                columns.retain(|(_, column_deletion)| !purge.forgets(*column_deletion));
+                liveness = liveness.filter(|liveness| {
+                    !liveness.expiry.is_some_and(|expiry| purge.forgets_expired(liveness.timestamp, expiry))
+                });
+            }
+        }
+        Ok(Self { liveness, deletion, columns, filter, heads })
+    }
+
+    /// Writes the merge. `None`: it does not fit the limit.
+    #[inline]
+    fn write(mut self, base: i64, out: &mut Vec<u8>, limit: &mut impl Limit) -> Option<Merged> {
+        let mut writer = self.begin(base, out);
+        let is_whole = self.put_cells(&mut writer, limit);
+        is_whole.then(|| Merged { is_written: writer.finish(), tombstones: self.filter.tombstones })
+    }
+
+    /// Begins the row with the parts before the cells.
+    #[inline]
+    fn begin<'o>(&self, base: i64, out: &'o mut Vec<u8>) -> RowWriter<'o> {
+        RowWriter::begin(out, base, self.liveness, self.deletion, &self.columns)
+    }
+
+    /// Writes the cells. False if the limit ended that.
+    #[inline]
+    fn put_cells(&mut self, writer: &mut RowWriter<'_>, limit: &mut impl Limit) -> bool {
+        let [only] = self.heads.as_slice() else {
+            return merge_cells(&mut self.heads, &mut self.filter, writer, limit);
+        };
+        let mut cell = only.current;
+        let mut rest = only.rest;
+        loop {
+            if !limit.allows(writer.size_bytes(), &cell) {
+                return false;
+            }
+            self.filter.put(writer, cell);
+            match rest.next() {
+                Some(next) => cell = next,
+                None => return true,
+            }
+        }
+    }
+
+    /// Leaves out what is before the cell at this address.
+    fn skip_to(&mut self, from: Address<'_>) {
+        (self.liveness, self.deletion) = (None, None);
+        self.columns.clear();
+        self.heads.retain(|head| {
+            while head.current.address() < from {
+                match head.rest.next() {
+                    Some(next) => head.current = next,
+                    None => return false,
+                }
+            }
+            true
+        });
+    }
+}
+
+/// False if the limit ended it.
 #[inline]
-fn merge_cells<const IS_LIMITED: bool>(
+fn merge_cells(
     heads: &mut Heads<'_>,
     filter: &mut CellFilter,
     writer: &mut RowWriter<'_>,
-    limit: usize,
+    limit: &mut impl Limit,
 ) -> bool {
     let mut contexts = Contexts::default();
     while let Some(address) = heads.iter().map(|head| head.current.address()).min() {
@@ -297,10 +382,10 @@ fn merge_cells<const IS_LIMITED: bool>(
             if contexts.is_used && winner.kind == CellKind::Counter {
                 winner.value = &contexts.merged;
             }
-            filter.put(writer, winner);
-            if IS_LIMITED && writer.size_bytes() > limit {
+            if !limit.allows(writer.size_bytes(), &winner) {
                 return false;
             }
+            filter.put(writer, winner);
         }
     }
     true
@@ -511,6 +596,43 @@ mod tests {
                 .collect();
             prop_assert_eq!(timestamps.oldest(), all.iter().copied().min());
             prop_assert_eq!(timestamps.newest(), all.iter().copied().max());
+        }
+
+        #[test]
+        fn the_parts_of_a_merge_merge_to_the_whole(
+            rows in proptest::collection::vec(row(), 1..4),
+            shadow in proptest::option::weighted(0.3, deletion()),
+            bytes_max in 1..200_usize,
+            max in 0..7_i64,
+        ) {
+            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
+            for purpose in [Purpose::Keep, Purpose::Compact(purge)] {
+                let mut parts: Vec<Vec<u8>> = Vec::new();
+                let mut from: Option<AddressBuf> = None;
+                loop {
+                    let mut part = Vec::new();
+                    let request = RowPart { from: from.as_ref().map(AddressBuf::view), bytes_max };
+                    let (merged, next) = merge_row_part(&versions, shadow, purpose, request, &mut part).unwrap();
+                    let row = RowRef::new(&part, 0);
+                    if merged.is_written {
+                        row.validate().unwrap();
+                        prop_assert!(part.len() <= bytes_max || row.cells().count() <= 1);
+                        parts.push(part);
+                    }
+                    if next.is_none() {
+                        break;
+                    }
+                    prop_assert!(merged.is_written && next > from);
+                    from = next;
+                }
+                let mut whole = Vec::new();
+                merge_rows(&versions, shadow, purpose, 0, &mut whole).unwrap();
+                let parts: Vec<_> = parts.iter().map(|part| RowRef::new(part, 0)).collect();
+                let mut merged = Vec::new();
+                merge_rows(&parts, None, Purpose::Keep, 0, &mut merged).unwrap();
+                prop_assert_eq!(&merged, &whole);
+            }
         }
 
         #[test]

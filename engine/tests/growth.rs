@@ -5,15 +5,16 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::io::{CrashStyle, ManualClock, SimulatedDisk};
 use helenus_engine::mutation::WRITE_BYTES_MAX;
-use helenus_engine::read::{MERGED_ROW_BYTES_MAX, Step};
+use helenus_engine::read::{AddressBuf, MERGED_ROW_BYTES_MAX, RowPart, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, EngineError, Load, Mutation, MutationBuilder, RowBuilder, Shard, ShardOptions,
-    TableOptions, VersionLimit, VersionScanRequest,
+    Cell, CellKind, Deletion, EngineError, Load, Mutation, MutationBuilder, Operation, RowBuilder, Shard,
+    ShardOptions, TableOptions, VersionLimit, VersionScanRequest,
 };
 
 use support::{
@@ -102,9 +103,49 @@ fn versions(shard: &Shard) -> Result<usize, EngineError> {
         now_seconds: NOW,
         keeps_purgeable: false,
         is_long: false,
+        part: None,
         limit: VersionLimit::UNLIMITED,
     })?;
     Ok(versions.live_rows as usize)
+}
+
+/// The number of different elements of each row, read in parts.
+fn elements_in_parts(shard: &Shard) -> Vec<usize> {
+    const PART_BYTES_MAX: usize = 12 << 20;
+    let (start, end) = support::EVERYTHING;
+    let (mut start, mut from) = (start.to_vec(), None::<AddressBuf>);
+    let mut rows: BTreeMap<Vec<u8>, BTreeSet<AddressBuf>> = BTreeMap::new();
+    loop {
+        let versions = shard
+            .scan_versions(&VersionScanRequest {
+                table: TABLE,
+                start: &start,
+                end,
+                reversed: false,
+                now_seconds: NOW,
+                keeps_purgeable: true,
+                is_long: true,
+                part: Some(RowPart { from: from.as_ref().map(AddressBuf::view), bytes_max: PART_BYTES_MAX }),
+                limit: VersionLimit { bytes: 64 << 10, ..VersionLimit::UNLIMITED },
+            })
+            .unwrap();
+        assert!(versions.bytes <= (PART_BYTES_MAX + (128 << 10)) as u64, "{} bytes", versions.bytes);
+        for mutation in &versions.partitions {
+            for operation in mutation.view().unwrap().operations() {
+                let Operation::Row { position, row } = operation.unwrap() else { panic!("only rows") };
+                let elements = rows.entry(position.to_vec()).or_default();
+                for cell in row.cells() {
+                    assert!(elements.insert(cell.address().into()), "an element is in one part");
+                }
+            }
+        }
+        let Some(resume) = versions.resume else {
+            return rows.values().map(BTreeSet::len).collect();
+        };
+        let is_behind = (&resume, &versions.resume_inside) > (&start, &from);
+        assert!(is_behind, "a read makes progress");
+        (start, from) = (resume, versions.resume_inside);
+    }
 }
 
 #[test]
@@ -153,6 +194,7 @@ fn a_row_that_cannot_be_read_as_a_whole_is_an_error_and_can_be_deleted() {
             assert!(is_too_large(error.as_ref()), "{error:?}");
         }
         assert!(is_too_large(versions(&shard).err().as_ref()));
+        assert_eq!(elements_in_parts(&shard), [1, count, 1], "in memory");
         // Recovered from the log, in as many versions again.
         let last = apply(&shard, &put(1, 10, 5, b"last"));
         shard.durable(last).await.unwrap();
@@ -163,6 +205,7 @@ fn a_row_that_cannot_be_read_as_a_whole_is_an_error_and_can_be_deleted() {
         assert!(is_too_large(rows(&shard, false).1.as_ref()));
         shard.flush(TABLE).await.unwrap();
         assert!(is_too_large(rows(&shard, false).1.as_ref()));
+        assert_eq!(elements_in_parts(&shard), [1, count, 1, 1], "in files");
         let mut deleted = RowBuilder::new();
         deleted.set_deletion(Deletion { timestamp: 20, local_deletion_time: NOW });
         let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();

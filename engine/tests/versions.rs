@@ -41,6 +41,7 @@ fn request<'a>(range: (&'a [u8], &'a [u8]), reversed: bool, now_seconds: u32) ->
         now_seconds,
         keeps_purgeable: false,
         is_long: false,
+        part: None,
         limit: VersionLimit::UNLIMITED,
     }
 }

@@ -6,6 +6,7 @@
 mod attempt;
 pub(crate) mod cleanup;
 pub mod message;
+pub mod place;
 pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod ranges;

@@ -3,7 +3,6 @@
 //! Such a row grew cell by cell, over many files. Its parts go into files of their own, which no strategy chooses again while
 //! the process runs: a merge of them would only give the same parts.
 
-use crate::cell::Cell;
 use crate::codec::DecodeError;
 use crate::row::{RowHead, RowRef};
 use crate::row_writer::RowWriter;
@@ -25,8 +24,10 @@ pub(super) fn cut(row: RowRef<'_>, bytes_max: usize) -> Result<Vec<Vec<u8>>, Dec
         };
         is_first = false;
         let mut bytes = 0;
-        while let Some(cell) = cells.next_if(|cell| bytes == 0 || bytes + upper_bound(cell) <= bytes_max) {
-            bytes += upper_bound(&cell);
+        while let Some(cell) =
+            cells.next_if(|cell| bytes == 0 || bytes + cell.encoded_bytes_max() <= bytes_max)
+        {
+            bytes += cell.encoded_bytes_max();
             writer.cell(&cell);
         }
         if writer.finish() {
@@ -36,17 +37,10 @@ pub(super) fn cut(row: RowRef<'_>, bytes_max: usize) -> Result<Vec<Vec<u8>>, Dec
     Ok(parts)
 }
 
-/// The most bytes that a cell takes.
-fn upper_bound(cell: &Cell<'_>) -> usize {
-    /// Numbers and lengths of a cell.
-    const NUMBERS_BYTES: usize = 64;
-    cell.path.len() + cell.value.len() + NUMBERS_BYTES
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::{CellKind, Deletion, Liveness};
+    use crate::cell::{Cell, CellKind, Deletion, Liveness};
     use crate::reconcile::{Purpose, merge_rows};
     use crate::row_writer::RowBuilder;
 

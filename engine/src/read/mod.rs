@@ -16,4 +16,5 @@ pub use self::scan::Scan;
 pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuffers};
 pub(crate) use self::versions::VersionScan;
 pub use self::versions::{VersionLimit, VersionScanRequest, Versions};
-pub use crate::reconcile::MERGED_ROW_BYTES_MAX;
+pub use crate::cell::AddressBuf;
+pub use crate::reconcile::{MERGED_ROW_BYTES_MAX, RowPart};

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::request::{Budget, RowView, ScanRequest, Step};
 use super::source::{Bounds, Source, TableSourceBuffers};
-use crate::cell::Deletion;
+use crate::cell::{AddressBuf, Deletion};
 use crate::codec::DecodeError;
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{BrokenInvariant, Watch, broken};
@@ -22,7 +22,7 @@ use crate::key;
 use crate::memtable::CursorBuffers;
 use crate::merge::KWayMerge;
 use crate::mutation::TableId;
-use crate::reconcile::{self, Purpose};
+use crate::reconcile::{self, Purpose, RowPart};
 use crate::row::RowRef;
 use crate::row_writer::transcode;
 use crate::table::TableError;
@@ -113,6 +113,8 @@ pub(super) struct MergedVersions {
     pub is_written: bool,
     /// Bytes of all its versions.
     pub scanned_bytes: u64,
+    /// Where the row's next part begins, if it did not fit.
+    pub next: Option<AddressBuf>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -454,15 +456,23 @@ impl<'s> Scan<'s> {
     }
 
     /// Appends the merge (base 0) of the versions of the current row, after [`Scan::step`]. The deletion `shadow` applies to all of
-    /// them.
+    /// them. A row that has no room in one `part` is merged only up to the limit of that.
     pub(super) fn merge_versions(
         &self,
         shadow: Option<Deletion>,
         purpose: Purpose,
+        part: Option<RowPart<'_>>,
         out: &mut Vec<u8>,
     ) -> Result<MergedVersions, EngineError> {
         let versions = versions_of(&self.merge, &self.buffers.sources)?;
-        let scanned_bytes = versions.iter().map(|row| row.bytes.len() as u64).sum();
+        let scanned_bytes: u64 = versions.iter().map(|row| row.bytes.len() as u64).sum();
+        if let Some(part) = part
+            && (part.from.is_some() || scanned_bytes > (part.bytes_max / reconcile::GROWTH_MAX) as u64)
+        {
+            let merged = reconcile::merge_row_part(&versions, shadow, purpose, part, out);
+            let (merged, next) = merged.map_err(|reason| EngineError::Row { table: self.table, reason })?;
+            return Ok(MergedVersions { is_written: merged.is_written, scanned_bytes, next });
+        }
         let is_written = match versions.as_slice() {
             [only] if reconcile::is_passthrough(*only, shadow) => {
                 transcode(*only, 0, out).map(|()| Some(!only.is_empty()))
@@ -472,7 +482,7 @@ impl<'s> Scan<'s> {
         };
         let is_written = is_written.map_err(|reason| EngineError::Row { table: self.table, reason })?;
         let is_written = is_written.ok_or_else(|| self.row_too_large())?;
-        Ok(MergedVersions { is_written, scanned_bytes })
+        Ok(MergedVersions { is_written, scanned_bytes, next: None })
     }
 
     /// Work done so far.

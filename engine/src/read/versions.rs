@@ -9,6 +9,7 @@
 //! * The place where a read stops depends on these contents only, unless the limit of scanned bytes stops it. Limits are checked
 //!   before each row and each range tombstone. The place of the next one is where another read continues.
 //! * A read makes progress: it ends behind its start.
+//! * A read of parts takes a large row in several reads. The parts are versions of the row.
 //! * A read looks only at range tombstones that it comes to, and those that are hidden by stronger ones count as scanned. So a part
 //!   of a partition costs as much as it has, however many range tombstones the partition has.
 
@@ -16,14 +17,14 @@ use super::range_tombstone_sources::{RangeTombstoneSearch, RangeTombstoneSource,
 use super::request::{Budget, ScanRequest};
 use super::scan::Scan;
 use super::source::Bounds;
-use crate::cell::Deletion;
+use crate::cell::{AddressBuf, Deletion};
 use crate::codec::DecodeError;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::key::{self, KeyRef};
 use crate::mutation::{Mutation, MutationBuilder, TableId};
 use crate::range_tombstone::{RangeTombstone, Union, Walked};
-use crate::reconcile::Purpose;
+use crate::reconcile::{Purpose, RowPart};
 use crate::row::RowRef;
 
 /// Bytes that count for a partition and for a range tombstone besides their keys.
@@ -65,6 +66,9 @@ pub struct VersionScanRequest<'a> {
     pub keeps_purgeable: bool,
     /// Part of a long forward read whose data will not be read again soon: it does not use the block cache, and reads ahead.
     pub is_long: bool,
+    /// Reads a row that is too large for one part in several, one a read, forwards only. It also says where the read begins in the
+    /// row at `start`, if that is still there. `None`: such a row is [`EngineError::RowTooLarge`] once it cannot be read as a whole.
+    pub part: Option<RowPart<'a>>,
     pub limit: VersionLimit,
 }
 
@@ -77,6 +81,8 @@ pub struct Versions {
     /// The bound with which another read continues: the new start, or for a reversed read the new end. `None` at the end of the
     /// range.
     pub resume: Option<Vec<u8>>,
+    /// Where the next part of the row at `resume` begins, if the read stopped inside it.
+    pub resume_inside: Option<AddressBuf>,
     /// The number of visible rows, without static rows.
     pub live_rows: u64,
     pub tombstones: u64,
@@ -96,6 +102,8 @@ pub(crate) struct VersionScan<'r, 's> {
     has_scanned: bool,
     scanned_bytes: u64,
     has_events: bool,
+    /// Where the next part of the merged row begins.
+    next_part: Option<AddressBuf>,
     out: Versions,
 }
 
@@ -123,6 +131,7 @@ impl<'r, 's> VersionScan<'r, 's> {
         purpose: Purpose,
         only: Option<&'r [u8]>,
     ) -> Self {
+        debug_assert!(request.part.is_none() || !request.reversed, "rows are read in parts forwards only");
         Self {
             request,
             scan,
@@ -133,6 +142,7 @@ impl<'r, 's> VersionScan<'r, 's> {
             has_scanned: false,
             scanned_bytes: 0,
             has_events: false,
+            next_part: None,
             out: Versions::default(),
         }
     }
@@ -264,6 +274,9 @@ impl<'r, 's> VersionScan<'r, 's> {
             }
             self.has_events = true;
             self.take_row(partition, &position, &merged)?;
+            if self.out.resume_inside.is_some() {
+                return Ok(Some(position));
+            }
             self.has_row = self.scan.step()?;
         }
     }
@@ -279,9 +292,13 @@ impl<'r, 's> VersionScan<'r, 's> {
             self.has_scanned = true;
             let shadow = self.range_tombstones.iter().filter_map(|source| source.covering(key)).max();
             merged.clear();
-            let outcome = self.scan.merge_versions(shadow, self.purpose, merged)?;
+            let inside =
+                |part: RowPart<'r>| RowPart { from: part.from.filter(|_| key == self.request.start), ..part };
+            let part = self.request.part.map(inside);
+            let outcome = self.scan.merge_versions(shadow, self.purpose, part, merged)?;
             self.scanned_bytes += outcome.scanned_bytes;
             if outcome.is_written {
+                self.next_part = outcome.next;
                 return Ok(NextRow::Merged(at.to_vec()));
             }
             self.has_row = self.scan.step()?;
@@ -316,6 +333,7 @@ impl<'r, 's> VersionScan<'r, 's> {
         self.out.live_rows += u64::from(is_live && position != key::STATIC_POSITION);
         self.out.tombstones += u64::from(dead);
         self.out.bytes += (position.len() + row.len()) as u64;
+        self.out.resume_inside = self.next_part.take();
         self.builder(partition)?.row_bytes(position, row);
         Ok(())
     }

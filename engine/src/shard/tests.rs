@@ -94,6 +94,7 @@ fn a_broken_invariant_stops_the_shard_until_it_is_opened_anew() {
                 now_seconds: 5,
                 keeps_purgeable: true,
                 is_long: false,
+                part: None,
                 limit: VersionLimit::UNLIMITED,
             };
             assert!(is_broken(shard.scan_versions(&request).unwrap_err()));

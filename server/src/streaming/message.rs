@@ -44,7 +44,7 @@ pub struct StreamChunk {
     pub crc32: u32,
     /// Number of mutations.
     pub count: u32,
-    /// Where the next chunk continues, as a full key. `None`: the ranges are complete.
+    /// Where the next chunk continues, as an encoded [`super::place::Place`]. `None`: the ranges are complete.
     pub resume: Option<Vec<u8>>,
 }
 

@@ -3,6 +3,7 @@
 //! Invariants:
 //! * A chunk is read only when this shard has applied the epoch of the transition. From then on every write that this
 //!   shard accepts was sent to the receiver too. Earlier writes are in the chunk, or behind its end.
+//! * A row that is too large for one message is sent in parts, which are versions of it. So no row is too large to move.
 //! * Tombstones and expired cells are sent unchanged, also after their grace period: a replica that replaces another
 //!   one forgets nothing that the other one knew.
 
@@ -12,13 +13,14 @@ use std::time::Duration;
 
 use helenus_config::STREAM_PIECE_BYTES_MAX;
 use helenus_engine::key::token_bounds;
-use helenus_engine::read::{VersionLimit, VersionScanRequest};
-use helenus_engine::{EngineError, Mutation, Operation, TableId};
+use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest, Versions};
+use helenus_engine::{DecodeError, EngineError, Mutation, Operation, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::HostId;
 use helenus_ring::placement::TokenRange;
 
 use super::message::{FetchRequest, StreamChunk};
+use super::place::Place;
 use super::ranges::{intervals, share_of_ring};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
@@ -49,19 +51,29 @@ pub async fn fetch(
     // Allocated at once: growing step by step would copy it as often.
     let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
     let mut piece = StreamChunk { mutations, crc32: 0, count: 0, resume: None };
-    let mut next = request.resume_from.unwrap_or_default();
+    let mut next = match request.resume_from {
+        Some(resume) => Place::decode(&resume).map_err(malformed)?,
+        None => Place::default(),
+    };
     let mut turns = 0;
     'ranges: for interval in intervals(&request.ranges) {
         let (start, end) = token_bounds(&interval);
-        next = next.max(start);
-        while next < end {
+        next = next.max(Place::before(start));
+        while next.key < end {
             if piece.mutations.len() as u64 >= limit || turns >= PIECE_TURNS_MAX {
-                piece.resume = Some(next);
+                piece.resume = Some(next.encode().map_err(malformed)?);
                 break 'ranges;
             }
             let turn_bytes = TURN_BYTES.min(limit - piece.mutations.len() as u64);
-            let resume = read_turn(context, table, &next, &end, turn_bytes, &mut piece).await?;
-            next = resume.unwrap_or_else(|| end.clone());
+            let versions = read_turn(context, table, &next, &end, turn_bytes).await?;
+            if piece.count > 0 && piece.mutations.len() as u64 + versions.bytes > limit + TURN_BYTES {
+                // A large row gets a chunk of its own: a message has room for that.
+                piece.resume = Some(next.encode().map_err(malformed)?);
+                break 'ranges;
+            }
+            append(context, &versions, &mut piece);
+            let Versions { resume, resume_inside, .. } = versions;
+            next = Place { key: resume.unwrap_or_else(|| end.clone()), inside: resume_inside };
             turns += 1;
             tokio::task::yield_now().await;
         }
@@ -71,29 +83,40 @@ pub async fn fetch(
     Ok(piece)
 }
 
-/// Appends the data that is read in one turn. Returns where the next turn continues in the range, if it does.
+fn malformed(error: DecodeError) -> Failure {
+    Failure::Malformed(error.to_string())
+}
+
+/// Reads the data of one turn.
 async fn read_turn(
     context: &ShardContext,
     table: TableId,
-    start: &[u8],
+    next: &Place,
     end: &[u8],
     bytes: u64,
-    piece: &mut StreamChunk,
-) -> Result<Option<Vec<u8>>, Failure> {
-    let limit = VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED };
+) -> Result<Versions, Failure> {
+    let part = RowPart {
+        from: next.inside.as_ref().map(AddressBuf::view),
+        bytes_max: context.node.config.mutation_bytes_max() / 2,
+    };
     let scan = || {
         context.shard.scan_versions(&VersionScanRequest {
             table,
-            start,
+            start: &next.key,
             end,
             reversed: false,
             now_seconds: context.now_seconds(),
             keeps_purgeable: true,
             is_long: true,
-            limit,
+            part: Some(part),
+            limit: VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED },
         })
     };
-    let versions = context.shard.read_cold(scan).await.map_err(Failure::from)?;
+    context.shard.read_cold(scan).await.map_err(Failure::from)
+}
+
+/// Appends the data of one turn to a chunk.
+fn append(context: &ShardContext, versions: &Versions, piece: &mut StreamChunk) {
     let sends_old = context.has_bug(PlantedBug::StreamOldRange);
     for mutation in &versions.partitions {
         if sends_old && is_recent(context, mutation) {
@@ -104,7 +127,6 @@ async fn read_turn(
         piece.mutations.extend_from_slice(bytes);
         piece.count += 1;
     }
-    Ok(versions.resume)
 }
 
 /// Whether any data of a partition was written in the last second.

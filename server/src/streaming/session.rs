@@ -26,6 +26,7 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 
 use super::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse};
+use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use super::ranges;
 use crate::shard::context::ShardContext;
@@ -257,7 +258,10 @@ fn check(piece: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
         return Err("the checksum does not match".to_owned());
     }
     let StreamRequest::Fetch(request) = request else { return Ok(()) };
-    match (&piece.resume, &request.resume_from) {
+    let place = |resume: &Option<Vec<u8>>| {
+        resume.as_deref().map(Place::decode).transpose().map_err(|error| error.to_string())
+    };
+    match (place(&piece.resume)?, place(&request.resume_from)?) {
         // Otherwise the stream would never end.
         (Some(resume), Some(before)) if resume <= before => Err("it does not advance".to_owned()),
         _ => Ok(()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use helenus_engine::io::CrashStyle;
 use helenus_ring::member::{MemberState, TransitionPhase};
 
-use self::cluster::{Cluster, damage, with_cluster};
+use self::cluster::{Cluster, TABLES, damage, with_cluster};
 use super::receiver;
 use super::receiver::Estimates;
 use crate::streaming::attempt::TransferError;
@@ -216,6 +216,26 @@ fn a_damaged_chunk_is_not_applied_but_requested_again() {
         cluster.links.change_next_answer(damage);
         fetch(&cluster, joiner).await.unwrap();
         cluster.check_receiver(joiner);
+    });
+}
+
+#[test]
+fn a_row_that_no_message_could_hold_is_sent_in_parts() {
+    with_cluster(17, 2, |cluster| async move {
+        for _ in 0..2 {
+            cluster.add(1, MemberState::Normal).await;
+        }
+        cluster.write(50, 1_000).await;
+        cluster.grow_rows(8, 40, 60_000).await;
+        // The part of a row is half of the largest mutation.
+        let limit = cluster.first_shard(0).node.config.mutation_bytes_max() / 2 + 2 * (64 << 10);
+        for name in TABLES {
+            let (sizes, inside) = cluster.chunks(0, name).await;
+            assert!(inside >= 8 && sizes.iter().all(|size| *size <= limit), "{inside} of {sizes:?}");
+        }
+        let joiner = cluster.add(2, WRITE_BOTH).await;
+        fetch(&cluster, joiner).await.unwrap();
+        assert!(cluster.check_receiver(joiner) > 0);
     });
 }
 

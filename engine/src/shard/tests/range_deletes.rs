@@ -49,6 +49,7 @@ fn check_pages(shard: &Shard, name: &str) {
             now_seconds: 5,
             keeps_purgeable: true,
             is_long: false,
+            part: None,
             limit,
         };
         work::take();

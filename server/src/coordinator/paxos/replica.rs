@@ -236,6 +236,7 @@ fn read_versions(
                 now_seconds: order.now_seconds,
                 keeps_purgeable: false,
                 is_long: false,
+                part: None,
                 limit,
             })
             .map_err(Failure::from)?;

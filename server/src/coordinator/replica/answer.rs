@@ -167,6 +167,7 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
         now_seconds: request.now_seconds,
         keeps_purgeable: false,
         is_long: false,
+        part: None,
         limit: VersionLimit {
             live_rows: request.live_rows,
             bytes: request.bytes,

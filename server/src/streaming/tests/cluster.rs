@@ -23,8 +23,10 @@ use helenus_testing::catalog_of;
 use helenus_testing::clock::START_MICROS;
 
 use crate::shard::context::ShardContext;
-use crate::streaming::message::{StreamRequest, StreamResponse};
+use crate::streaming::message::{FetchRequest, StreamRequest, StreamResponse};
+use crate::streaming::place::Place;
 use crate::streaming::plan::Sides;
+use crate::streaming::{ranges, sender};
 use crate::testing::cluster::simulate;
 use crate::testing::links::Links;
 use crate::testing::members::{Members, host_id};
@@ -147,24 +149,77 @@ impl Cluster {
             let table = self.table_id(name);
             let keyspace = name.split_once('.').unwrap().0;
             for _ in 0..partitions {
-                let mutation = self.mutation(table, value_bytes);
-                let token = mutation.view().unwrap().token;
-                let replicas = self.view().placement(keyspace).unwrap().replicas(token).clone();
-                for machine in self.up() {
-                    if !replicas.contains(&machine.host_id) {
-                        continue;
-                    }
-                    let contexts = machine.contexts();
-                    let context = &contexts[contexts[0].node.shard_of(token)];
-                    context.shard.admit().await.unwrap();
-                    context.shard.apply(&mutation.view().unwrap()).unwrap();
-                }
+                self.apply(keyspace, &self.mutation(table, value_bytes)).await;
                 if self.random(200) == 0 {
                     self.flush(table).await;
                 }
             }
             // Data that is not logged would not survive a restart.
             self.flush(table).await;
+        }
+    }
+
+    /// Writes rows that grow cell by cell, one in each partition.
+    pub async fn grow_rows(&self, partitions: u64, cells: u64, value_bytes: usize) {
+        for name in TABLES {
+            let table = self.table_id(name);
+            for partition in 0..partitions {
+                let key = [b"large", partition.to_be_bytes().as_slice()].concat();
+                for cell in 0..cells {
+                    let timestamp = self.timestamp.replace(self.timestamp.get() + 1);
+                    let value = vec![cell as u8; value_bytes];
+                    let path = cell.to_be_bytes();
+                    let mut row = RowBuilder::new();
+                    row.set_liveness(Liveness { timestamp, expiry: None });
+                    row.cell(EngineCell {
+                        column: 1,
+                        path: &path,
+                        timestamp,
+                        kind: CellKind::Live,
+                        value: &value,
+                    });
+                    let mut builder = MutationBuilder::new(table, token::token(&key), &key).unwrap();
+                    builder.row(&[2, 5], &mut row);
+                    self.apply(name.split_once('.').unwrap().0, &builder.build()).await;
+                }
+            }
+            self.flush(table).await;
+        }
+    }
+
+    /// Applies a mutation on all live replicas.
+    async fn apply(&self, keyspace: &str, mutation: &Mutation) {
+        let view = mutation.view().unwrap();
+        let replicas = self.view().placement(keyspace).unwrap().replicas(view.token).clone();
+        for machine in self.up() {
+            if !replicas.contains(&machine.host_id) {
+                continue;
+            }
+            let contexts = machine.contexts();
+            let context = &contexts[contexts[0].node.shard_of(view.token)];
+            context.shard.admit().await.unwrap();
+            context.shard.apply(&view).unwrap();
+        }
+    }
+
+    /// The sizes of all chunks of a table on a node's first shard, and how many of them end inside a row.
+    pub async fn chunks(&self, number: usize, name: &str) -> (Vec<usize>, usize) {
+        let context = self.first_shard(number);
+        let (mut sizes, mut inside, mut resume_from) = (Vec::new(), 0, None);
+        loop {
+            let request = FetchRequest {
+                epoch: context.cluster_view().topology.epoch,
+                table_id: u128::from_be_bytes(self.table_id(name).0),
+                ranges: ranges::ranges(&[i64::MIN..=i64::MAX]),
+                shard: 0,
+                resume_from: resume_from.take(),
+                max_bytes: context.node.config.stream_piece_bytes,
+            };
+            let chunk = sender::fetch(&context, host_id(number), request).await.unwrap();
+            sizes.push(chunk.mutations.len());
+            let Some(resume) = chunk.resume else { return (sizes, inside) };
+            inside += usize::from(Place::decode(&resume).unwrap().inside.is_some());
+            resume_from = Some(resume);
         }
     }
 
@@ -212,6 +267,7 @@ impl Cluster {
                 now_seconds: context.now_seconds(),
                 keeps_purgeable: true,
                 is_long: false,
+                part: None,
                 limit: VersionLimit::UNLIMITED,
             };
             for partition in context.shard.scan_versions(&request).unwrap().partitions {
