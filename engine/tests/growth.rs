@@ -175,6 +175,9 @@ fn a_collection_that_grows_beyond_a_file_s_block_is_flushed_in_versions_and_read
         drop(shard);
         let shard = open(&disk).await;
         assert_eq!(read(&shard), expected, "after a restart");
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!(read(&shard), expected, "after a compaction");
+        assert!(shard.compaction_statistics().large_rows > 0, "it has noticed the size");
         shard.close().await.unwrap();
     });
 }

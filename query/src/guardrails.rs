@@ -5,7 +5,8 @@
 //! is known at once, so that requests that none concerns pay for a branch.
 //!
 //! DIFFERS: Cassandra checks them for ordinary users only, and without a login nobody is one. Here they hold for every client.
-//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements count.
+//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements count,
+//! and compactions warn of large rows.
 
 mod kinds;
 mod modification;

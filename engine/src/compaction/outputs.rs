@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::choice::Split;
 use super::key_sample::KeySample;
+use super::large_rows::LargeRows;
 use super::overlap::part_of;
 use super::row_parts;
 use crate::cell::Deletion;
@@ -23,6 +24,17 @@ pub(crate) struct Output {
     pub sample: KeySample,
     /// It holds a part of a row that is too large for one file, and nothing else.
     pub is_part: bool,
+}
+
+/// The result of a compaction.
+#[derive(Debug)]
+pub(crate) struct Compacted {
+    pub outputs: Vec<Output>,
+    pub output_bytes: u64,
+    /// The whole time, and the part of it in which the outputs were read back.
+    pub duration: Duration,
+    pub verification: Duration,
+    pub large_rows: LargeRows,
 }
 
 /// Generations and paths of the outputs, as many as the compaction can need.
@@ -43,6 +55,7 @@ pub(super) struct Outputs {
     /// Bytes of the complete outputs.
     finished_bytes: u64,
     verification: Duration,
+    large_rows: LargeRows,
 }
 
 impl Outputs {
@@ -58,6 +71,7 @@ impl Outputs {
             part: 0,
             finished_bytes: 0,
             verification: Duration::ZERO,
+            large_rows: LargeRows::default(),
         }
     }
 
@@ -91,6 +105,7 @@ impl Outputs {
         row: RowRef<'_>,
         context: &JobContext,
     ) -> Result<(), TableError> {
+        self.large_rows.note(key, row.bytes.len());
         if key.len() + row.bytes.len() <= self.row_bytes_max {
             return self.writer(context).await?.add(key, row).await;
         }
@@ -148,9 +163,15 @@ impl Outputs {
         Ok(())
     }
 
-    /// Completes the last output. Returns all of them, and the time that reading them back took.
-    pub async fn end(mut self, context: &JobContext) -> Result<(Vec<Output>, u64, Duration), TableError> {
+    /// Completes the last output. `begun`: when the merge began, in the clock of the context.
+    pub async fn end(mut self, begun: Duration, context: &JobContext) -> Result<Compacted, TableError> {
         self.finish(false, context).await?;
-        Ok((self.written, self.finished_bytes, self.verification))
+        Ok(Compacted {
+            outputs: self.written,
+            output_bytes: self.finished_bytes,
+            duration: context.clock.monotonic().saturating_sub(begun),
+            verification: self.verification,
+            large_rows: self.large_rows,
+        })
     }
 }

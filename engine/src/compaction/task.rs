@@ -2,14 +2,13 @@
 //! files.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::choice::Split;
 use super::dropped::DroppedRanges;
 use super::dropped_columns::DroppedColumns;
-use super::outputs::{Output, OutputNames, Outputs};
+use super::outputs::{Compacted, OutputNames, Outputs};
 use super::purging::{Once, Purging};
 use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
@@ -40,16 +39,6 @@ pub(crate) struct CompactionTask {
     pub limiter: RateLimiter,
     /// Room on the disk for the outputs.
     pub room: Option<Claim>,
-}
-
-/// The result of a compaction.
-#[derive(Debug)]
-pub(crate) struct Compacted {
-    pub outputs: Vec<Output>,
-    pub output_bytes: u64,
-    /// The whole time, and the part of it in which the outputs were read back.
-    pub duration: Duration,
-    pub verification: Duration,
 }
 
 /// The state of a running merge.
@@ -99,9 +88,7 @@ impl CompactionTask {
             context,
         };
         merge.merge(&mut cursors).await?;
-        let (outputs, output_bytes, verification) = merge.outputs.end(&merge.context).await?;
-        let duration = merge.context.clock.monotonic().saturating_sub(begun);
-        Ok(Compacted { outputs, output_bytes, duration, verification })
+        merge.outputs.end(begun, &merge.context).await
     }
 }
 

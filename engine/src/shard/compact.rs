@@ -364,7 +364,7 @@ impl Shard {
         compacted: Compacted,
         directory: u32,
     ) -> Result<(), EngineError> {
-        let Compacted { outputs, output_bytes, duration, verification } = compacted;
+        let Compacted { outputs, output_bytes, duration, verification, large_rows } = compacted;
         let created_seconds = self.environment.clock.now_seconds();
         let output_count = outputs.len();
         let mut successors = Vec::with_capacity(output_count);
@@ -385,7 +385,10 @@ impl Shard {
             return Ok(());
         }
         let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
-        self.compaction_counters.add_merge(input_bytes, output_bytes, duration, verification);
+        let counters = &self.compaction_counters;
+        counters.add_merge(input_bytes, output_bytes, duration, verification);
+        counters.large_rows.set(counters.large_rows.get() + large_rows.count);
+        large_rows.warn(table.id);
         if table.options.borrow().compaction.logs_all {
             tracing::info!(
                 table = %table.id, inputs = ?merge.inputs, outputs = output_count, level = merge.output_level,

@@ -15,6 +15,7 @@ pub(super) struct CompactionCounters {
     pub output_bytes: Cell<u64>,
     pub duration: Cell<Duration>,
     pub verification: Cell<Duration>,
+    pub large_rows: Cell<u64>,
 }
 
 /// Counts of a shard's compactions since it was opened.
@@ -33,6 +34,8 @@ pub struct CompactionStatistics {
     /// The time of the merges, and the part of it in which outputs were read back.
     pub duration: Duration,
     pub verification: Duration,
+    /// Rows above an eighth of what a reader can merge, once for each merge that met them.
+    pub large_rows: u64,
 }
 
 impl Sum for CompactionStatistics {
@@ -46,6 +49,7 @@ impl Sum for CompactionStatistics {
             output_bytes: left.output_bytes + right.output_bytes,
             duration: left.duration + right.duration,
             verification: left.verification + right.verification,
+            large_rows: left.large_rows + right.large_rows,
         })
     }
 }
@@ -69,6 +73,7 @@ impl CompactionCounters {
             output_bytes: self.output_bytes.get(),
             duration: self.duration.get(),
             verification: self.verification.get(),
+            large_rows: self.large_rows.get(),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::examination::{Examination, ExaminationProgress, ExaminationState, Fil
 use super::files::discard_output;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{Compacted, KeySample, Merge, Output, RateLimiter, Split};
+use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, RateLimiter, Split};
 use crate::error::EngineError;
 use crate::io::{BackgroundError, JobKind, run_in_background, yield_now};
 use crate::manifest::{FileId, ManifestFile};
@@ -225,6 +225,7 @@ impl Shard {
                     output_bytes: copy.file_bytes(),
                     duration: end.saturating_sub(begun),
                     verification: end.saturating_sub(copied),
+                    large_rows: LargeRows::default(),
                 };
                 Ok::<_, TableError>((compacted, salvaged))
             })

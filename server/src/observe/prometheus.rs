@@ -45,7 +45,7 @@ pub struct DiskGauges {
 /// A family of numbers of compactions: its name, its type, its help text, and its value.
 type CompactionFamily = (&'static str, &'static str, fn(&CompactionStatistics) -> f64);
 
-const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
+const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
     ("helenus_compactions_total", "Compactions that have merged or rewritten files.", |counts| {
         counts.merges as f64
     }),
@@ -69,6 +69,9 @@ const COMPACTION_COUNTERS: [CompactionFamily; 8] = [
     ),
     ("helenus_moved_files_total", "Files that went to another level as they were.", |counts| {
         counts.moved_files as f64
+    }),
+    ("helenus_large_rows_total", "Rows above 16 MiB, once for each compaction that met them.", |counts| {
+        counts.large_rows as f64
     }),
 ];
 
