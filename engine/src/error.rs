@@ -66,6 +66,8 @@ pub enum EngineError {
     SnapshotName(String),
     #[error("the table already has a snapshot named {0:?}")]
     SnapshotExists(String),
+    #[error("{path} of the snapshot cannot be restored: {error}")]
+    SnapshotFile { path: PathBuf, error: Box<EngineError> },
     /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),

@@ -117,7 +117,7 @@ async fn perform(shard: &Shard, event: &Event, last: &mut LogPosition) -> Result
         Event::Truncate => shard.truncate(TABLE).await?,
         Event::Flush => shard.flush(TABLE).await?,
         Event::Compact => shard.compact(TABLE).await?,
-        Event::Snapshot(name) => drop(shard.snapshot(TABLE, name).await?),
+        Event::Snapshot(name) => drop(shard.snapshot(TABLE, name, &[]).await?),
         Event::CreateOther => shard.create_table(OTHER_TABLE, table_options()).await?,
         Event::DropOther => shard.drop_table(OTHER_TABLE).await?,
     }

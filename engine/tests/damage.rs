@@ -118,7 +118,7 @@ fn a_missing_file_costs_its_tokens_and_nothing_else() {
         builder.row(&[2, 1], &mut RowBuilder::new());
         apply(&shard, &builder.build());
         // Nothing that would hide the loss is done.
-        assert_names(&shard.snapshot(TABLE, "monday").await.unwrap_err(), FIRST);
+        assert_names(&shard.snapshot(TABLE, "monday", &[]).await.unwrap_err(), FIRST);
         assert_names(&shard.drop_ranges(TABLE, &[5..=6]).await.unwrap_err(), FIRST);
         shard.drop_ranges(TABLE, &[20..=30]).await.unwrap();
         shard.close().await.unwrap();
@@ -212,7 +212,7 @@ fn a_block_that_rots_costs_its_rows_and_a_scrub_keeps_the_others() {
     run_local(async {
         let shard = reopen(&disk).await;
         assert_eq!(shard.examine(&[TABLE], Examination::Verify).await.unwrap(), []);
-        shard.snapshot(TABLE, "monday").await.unwrap();
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
     });
 }
 

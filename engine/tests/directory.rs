@@ -450,7 +450,7 @@ fn a_snapshot_with_attachments_is_whole_or_not_there() {
             let files = disk.list(&path).await.unwrap();
             assert_eq!(files.len(), 2, "{files:?}");
             assert!(shard.snapshot_bytes(entry).await.unwrap() > 300);
-            assert!(matches!(shard.snapshot(TABLE, "s").await, Err(EngineError::SnapshotExists(_))));
+            assert!(matches!(shard.snapshot(TABLE, "s", &[]).await, Err(EngineError::SnapshotExists(_))));
             shard.drop_table(TABLE).await.unwrap();
             drop(shard);
             let shard = reopen(&disk).await.unwrap();

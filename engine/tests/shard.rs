@@ -77,19 +77,19 @@ fn a_snapshot_is_a_copy_that_later_changes_leave_alone() {
         let disk = SimulatedDisk::new(1);
         let shard = open(&disk).await;
         apply(&shard, &put(1, 1, 1, b"value"));
-        let directory = shard.snapshot(TABLE, "monday").await.unwrap();
+        let directory = shard.snapshot(TABLE, "monday", &[]).await.unwrap();
         assert_eq!(disk.list(&directory).await.unwrap().len(), 1);
         shard.truncate(TABLE).await.unwrap();
         assert_eq!(disk.list(&directory).await.unwrap().len(), 1);
         for name in ["", "..", "a/b"] {
-            let refused = shard.snapshot(TABLE, name).await;
+            let refused = shard.snapshot(TABLE, name, &[]).await;
             assert!(matches!(refused, Err(EngineError::SnapshotName(_))), "{name:?}");
         }
-        let refused = shard.snapshot(TABLE, "monday").await;
+        let refused = shard.snapshot(TABLE, "monday", &[]).await;
         assert!(matches!(refused, Err(EngineError::SnapshotExists(_))));
         shard.clear_snapshot("monday").await.unwrap();
         shard.clear_snapshot("monday").await.unwrap();
-        shard.snapshot(TABLE, "monday").await.unwrap();
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
     });
 }
 
@@ -152,12 +152,12 @@ fn table_files_may_lie_in_several_directories() {
         let shard = open_with(&disk, options(&["two", "three"])).await;
         write(&shard, 2).await;
         assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (1, 1));
-        let snapshot = shard.snapshot(TABLE, "monday").await.unwrap();
+        let snapshot = shard.snapshot(TABLE, "monday", &[]).await.unwrap();
         assert_eq!(disk.list(&snapshot).await.unwrap().len(), 1);
         shard.compact(TABLE).await.unwrap();
         assert_eq!((files(DIRECTORY).await, files("two").await + files("three").await), (0, 1));
         shard.clear_snapshot("monday").await.unwrap();
-        shard.snapshot(TABLE, "monday").await.unwrap();
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
     });
     disk.restart(CrashStyle::LoseAll, 1);
     run_local(async {
@@ -226,8 +226,8 @@ fn a_part_of_a_snapshot_in_another_directory_is_kept_when_the_rest_is_lost() {
     run_local(async {
         let shard = open_with(&disk, options()).await;
         apply(&shard, &put(1, 1, 1, b"value"));
-        shard.snapshot(TABLE, "monday").await.unwrap();
-        shard.snapshot(TABLE, "tuesday").await.unwrap();
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
+        shard.snapshot(TABLE, "tuesday", &[]).await.unwrap();
         shard.drop_table(TABLE).await.unwrap();
         shard.close().await.unwrap();
         disk.remove_directory(&Path::new(DIRECTORY).join("snapshots/monday")).await.unwrap();
@@ -255,13 +255,13 @@ fn a_snapshot_in_several_directories_is_made_and_removed_as_a_whole_wherever_a_c
                 apply(&shard, &put(1, 1, 1, b"value"));
                 shard.flush(TABLE).await.unwrap();
                 if is_removed {
-                    shard.snapshot(TABLE, "monday").await.unwrap();
+                    shard.snapshot(TABLE, "monday", &[]).await.unwrap();
                 }
                 disk.crash_at(disk.operations() + step);
                 let done = if is_removed {
                     shard.clear_snapshot("monday").await
                 } else {
-                    shard.snapshot(TABLE, "monday").await.map(drop)
+                    shard.snapshot(TABLE, "monday", &[]).await.map(drop)
                 };
                 assert!(done.is_ok() || disk.is_crashed(), "{done:?}");
                 disk.is_crashed()

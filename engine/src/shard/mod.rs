@@ -42,6 +42,7 @@ mod open;
 mod options;
 mod quarantine;
 mod remains;
+mod restore;
 mod room;
 mod scan;
 mod schema;
@@ -65,6 +66,7 @@ pub use self::examination::{Examination, ExaminationProgress, FileFinding, FileO
 pub use self::look_up::{Lookup, RowRequest};
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 pub use self::quarantine::Quarantine;
+pub use self::restore::Restored;
 pub use self::snapshot::{Attachment, SnapshotEntry};
 pub use self::state::Shard;
 pub use self::write::Load;

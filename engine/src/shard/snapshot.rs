@@ -44,16 +44,22 @@ fn is_plain(name: &str) -> bool {
 
 impl Shard {
     /// Flushes the table and links its files into `snapshots/<name>/<table id>` of the directory that they lie in. That of the shard's own
-    /// directory is returned. The name must be a plain file name, and this table must not have a snapshot of that name.
-    pub async fn snapshot(&self, id: TableId, name: &str) -> Result<PathBuf, EngineError> {
+    /// directory is returned; it also has the attachments. The name must be a plain file name, and this table must not have a snapshot of
+    /// that name.
+    pub async fn snapshot(
+        &self,
+        id: TableId,
+        name: &str,
+        attachments: &[Attachment],
+    ) -> Result<PathBuf, EngineError> {
         self.check_snapshot(id, name).await?;
         // A snapshot without some of the rows would be taken for a whole one.
         self.table(id)?.check_spans(TokenSpan { first: i64::MIN, last: i64::MAX })?;
         self.flush(id).await?;
-        self.link_files(id, name, &[]).await
+        self.link_files(id, name, attachments).await
     }
 
-    /// As [`Shard::snapshot`], with further files, and with damaged files as they are. An empty table gets no snapshot, and the result is `None`. A snapshot of that name that
+    /// As [`Shard::snapshot`], with damaged files as they are. An empty table gets no snapshot, and the result is `None`. A snapshot of that name that
     /// exists already is kept, and its path is the result: after a crash the same snapshot can be asked for again.
     pub async fn snapshot_rows(
         &self,

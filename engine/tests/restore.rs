@@ -1,0 +1,140 @@
+//! A snapshot comes back: into its table, or into another one with the same columns; as a whole or not at all, wherever a crash comes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use helenus_engine::io::{CrashStyle, Disk, SimulatedDisk};
+use helenus_engine::shard::{Restored, SnapshotEntry};
+use helenus_engine::{Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions};
+
+use support::{
+    EVERYTHING, NOW, OTHER_TABLE, TABLE, apply, open_with, put, read_all, run_local, small_options,
+    table_options,
+};
+
+/// Files lie in two directories.
+fn options() -> ShardOptions {
+    ShardOptions { table_directories: vec!["two".into(), "three".into()], ..small_options() }
+}
+
+/// A shard whose table has a snapshot of two files, `put(1..=4, 1, 1, b"old")`.
+async fn with_snapshot(disk: &SimulatedDisk) -> (Rc<Shard>, SnapshotEntry) {
+    let shard = open_with(disk, options()).await;
+    for rows in [1..=2, 3..=4] {
+        for row in rows {
+            apply(&shard, &put(row, 1, 1, b"old"));
+        }
+        shard.flush(TABLE).await.unwrap();
+    }
+    shard.snapshot(TABLE, "monday", &[]).await.unwrap();
+    let entry = shard.list_snapshots().await.unwrap().remove(0);
+    (shard, entry)
+}
+
+fn row_count(shard: &Shard) -> usize {
+    read_all(shard, EVERYTHING, false, NOW).unwrap().len()
+}
+
+#[test]
+fn rows_come_back_and_what_was_written_since_wins() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let (shard, entry) = with_snapshot(&disk).await;
+        // The table has all of it.
+        assert_eq!(shard.restore_snapshot(&entry, TABLE).await.unwrap(), Restored::default());
+        shard.truncate(TABLE).await.unwrap();
+        apply(&shard, &put(1, 1, 2, b"new"));
+        let mut deleted = RowBuilder::new();
+        deleted.set_deletion(Deletion { timestamp: 2, local_deletion_time: NOW });
+        let whole = put(2, 1, 2, b"");
+        let view = whole.view().unwrap();
+        let mut builder = MutationBuilder::new(TABLE, view.token, view.partition_key).unwrap();
+        for operation in view.operations() {
+            let helenus_engine::Operation::Row { position, .. } = operation.unwrap() else { panic!("a row") };
+            builder.row(position, &mut deleted);
+        }
+        apply(&shard, &builder.build());
+        let restored = shard.restore_snapshot(&entry, TABLE).await.unwrap();
+        assert!(restored.files == 2 && restored.bytes > 100, "{restored:?}");
+        assert_eq!(row_count(&shard), 3);
+        // Again, while the table has other files with the same rows.
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!(shard.restore_snapshot(&entry, TABLE).await.unwrap(), restored);
+        assert_eq!(row_count(&shard), 3);
+        // Into another table. What the first one has lost since is not lost there.
+        shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
+        shard.restore_snapshot(&entry, OTHER_TABLE).await.unwrap();
+        assert_eq!(shard.statistics(OTHER_TABLE).unwrap().file_count, 2);
+        shard.drop_table(TABLE).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        shard.restore_snapshot(&entry, TABLE).await.unwrap();
+        assert_eq!(row_count(&shard), 4);
+        shard.close().await.unwrap();
+    });
+    disk.restart(CrashStyle::LoseAll, 0);
+    run_local(async {
+        let shard = open_with(&disk, options()).await;
+        assert_eq!(row_count(&shard), 4);
+        assert_eq!(shard.list_snapshots().await.unwrap().len(), 1, "the snapshot stays");
+        shard.clear_snapshot("monday").await.unwrap();
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!(row_count(&shard), 4);
+    });
+}
+
+#[test]
+fn a_restore_gives_all_or_nothing_wherever_a_crash_comes() {
+    for step in 0.. {
+        let disk = SimulatedDisk::new(step);
+        let is_done = run_local(async {
+            let (shard, entry) = with_snapshot(&disk).await;
+            shard.truncate(TABLE).await.unwrap();
+            disk.crash_at(disk.operations() + step);
+            let restored = shard.restore_snapshot(&entry, TABLE).await;
+            assert!(restored.is_ok() || disk.is_crashed(), "{restored:?}");
+            restored.is_ok()
+        });
+        let is_crashed = disk.is_crashed();
+        let style = CrashStyle::ALL[step as usize % CrashStyle::ALL.len()];
+        disk.restart(style, step);
+        run_local(async {
+            let shard = open_with(&disk, options()).await;
+            let rows = row_count(&shard);
+            assert!(rows == 4 || (rows == 0 && !is_done), "step {step}, {style:?}: {rows} rows");
+            let quarantined = disk.files().keys().any(|path| path.to_string_lossy().contains("quarantine"));
+            assert!(!quarantined, "step {step}, {style:?}");
+            let entry = &shard.list_snapshots().await.unwrap()[0];
+            shard.restore_snapshot(entry, TABLE).await.unwrap();
+            assert_eq!(row_count(&shard), 4);
+        });
+        if !is_crashed {
+            assert!(step > 8, "{step} steps");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_of_a_snapshot_is_named_and_nothing_is_restored() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let (shard, entry) = with_snapshot(&disk).await;
+        shard.truncate(TABLE).await.unwrap();
+        let of_snapshot = |path: &&std::path::PathBuf| path.to_string_lossy().contains("snapshots/monday");
+        let damaged = disk.files().keys().filter(of_snapshot).next_back().unwrap().clone();
+        disk.remove(&damaged).await.unwrap();
+        let file = disk.create(&damaged).await.unwrap();
+        file.write_and_sync_at(0, vec![0; 100].into()).await.unwrap();
+        let refused = shard.restore_snapshot(&entry, TABLE).await.unwrap_err();
+        assert!(matches!(&refused, EngineError::SnapshotFile { path, .. } if *path == damaged), "{refused}");
+        assert_eq!((row_count(&shard), shard.statistics(TABLE).unwrap().file_count), (0, 0));
+        let in_tables = |path: &&std::path::PathBuf| path.iter().any(|part| part == Path::new("tables"));
+        assert_eq!(disk.files().keys().filter(in_tables).count(), 0, "nothing is left behind");
+        let unknown = shard.restore_snapshot(&entry, OTHER_TABLE).await;
+        assert!(matches!(unknown, Err(EngineError::UnknownTable(OTHER_TABLE))), "{unknown:?}");
+    });
+}
