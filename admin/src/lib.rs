@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
 use self::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport, RingReport,
-    SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 
 /// The arguments of `helenus admin`.
@@ -69,6 +69,17 @@ enum AdminCommand {
         /// The name.
         #[arg(short = 't', long = "name")]
         name: String,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Brings the rows of a snapshot of this node back, and the table if it is missing.
+    Restore {
+        /// The name of the snapshot.
+        #[arg(short = 't', long = "name")]
+        name: String,
+        /// The table of the same keyspace that gets the rows; it is created if it is missing.
+        #[arg(long)]
+        into: Option<String>,
         #[command(flatten)]
         scope: TableScope,
     },
@@ -175,6 +186,12 @@ impl AdminCommand {
                 parameters.push(("name", name.clone()));
                 (Method::POST, "/admin/snapshot", parameters)
             }
+            Self::Restore { name, into, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.push(("name", name.clone()));
+                parameters.extend(into.iter().map(|into| ("into", into.clone())));
+                (Method::POST, "/admin/restore", parameters)
+            }
             Self::Clearsnapshot { name } => {
                 (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
@@ -226,6 +243,10 @@ impl AdminCommand {
             Self::Listsnapshots => {
                 let reports = answer.get("snapshots").cloned().unwrap_or_default();
                 tables::snapshots(&read::<Vec<SnapshotReport>>(reports)?)
+            }
+            Self::Restore { .. } => {
+                let tables = answer.get("tables").cloned().unwrap_or_default();
+                tables::restored(&read::<Vec<RestoredTable>>(tables)?)
             }
             Self::Unknowntables => {
                 let reports = answer.get("tables").cloned().unwrap_or_default();
@@ -324,6 +345,11 @@ mod tests {
         assert_eq!(call(&["compact", "a b", "t"]), "POST /admin/compact?keyspace=a%20b&table=t");
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
+        assert_eq!(call(&["restore", "-t", "n"]), "POST /admin/restore?name=n");
+        assert_eq!(
+            call(&["restore", "-t", "n", "ks", "t", "--into", "u"]),
+            "POST /admin/restore?keyspace=ks&table=t&name=n&into=u"
+        );
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");

@@ -117,6 +117,16 @@ pub struct SnapshotReport {
     pub disk_bytes: u64,
 }
 
+/// A table that got rows from a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredTable {
+    pub keyspace: String,
+    pub table: String,
+    /// The files that it got, and their bytes. 0: it has all of them.
+    pub file_count: u64,
+    pub disk_bytes: u64,
+}
+
 /// A member as seen by the node that was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {

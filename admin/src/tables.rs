@@ -9,7 +9,7 @@ use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, MemberReport,
-    NodeReport, RingReport, SnapshotReport, StreamingReport, TableReport, TransferProgress,
+    NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, TransferProgress,
     UnknownTableReport,
 };
 
@@ -53,7 +53,7 @@ pub fn snapshots(reports: &[SnapshotReport]) -> String {
     }
     let mut rows = vec![row(&["Name", "Keyspace", "Table", "Size", "Created", "Expires"])];
     rows.extend(reports.iter().map(|report| {
-        // An operator's snapshot has no description: its table is shown by its id.
+        // A snapshot of a former version may have no description: its table is shown by its id.
         let table = if report.table.is_empty() { &report.table_id } else { &report.table };
         row(&[
             &report.name,
@@ -63,6 +63,16 @@ pub fn snapshots(reports: &[SnapshotReport]) -> String {
             &report.created_at,
             &report.expires_at,
         ])
+    }));
+    columns(&rows)
+}
+
+/// Tables that got rows from a snapshot.
+pub fn restored(tables: &[RestoredTable]) -> String {
+    let mut rows = vec![row(&["Keyspace", "Table", "Files", "Size"])];
+    rows.extend(tables.iter().map(|restored| {
+        let files = restored.file_count.to_string();
+        row(&[&restored.keyspace, &restored.table, &files, &bytes(restored.disk_bytes)])
     }));
     columns(&rows)
 }

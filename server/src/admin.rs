@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
-    RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
@@ -20,7 +20,9 @@ use helenus_query::schema::catalog::{Catalog, TableKind};
 use uuid::Uuid;
 
 use self::cluster::Sizes;
+use self::storage::snapshot_here;
 use crate::cluster::membership::{self, MembershipError};
+use crate::cluster::restore::RestoreRequest;
 use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
 use crate::observe::{Admin, AdminError};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
@@ -338,11 +340,21 @@ impl Admin for NodeAdmin {
             let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
             self.for_each_table(targets, move |context, id| {
                 let name = name.clone();
-                Box::pin(async move { Ok(context.shard.snapshot(id, &name).await.map(|_| ())?) })
+                Box::pin(async move { snapshot_here(&context, id, name).await })
             })
             .await
         }
         .boxed()
+    }
+
+    fn restore(
+        &self,
+        name: String,
+        keyspace: Option<String>,
+        table: Option<String>,
+        into: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        self.restore_snapshot(RestoreRequest { name, keyspace, table, into }).boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {

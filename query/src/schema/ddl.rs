@@ -7,6 +7,7 @@
 mod alter_table;
 pub(crate) mod bounds;
 mod keyspace;
+mod restore;
 mod table;
 mod type_name;
 mod user_type;
@@ -18,6 +19,7 @@ use cql_lite::syntax::ast::{DropFunction, Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
 pub use self::table::define_table;
 pub use self::type_name::{custom as custom_type, resolve as resolve_type};
 use super::catalog::{Catalog, Keyspace, Table};

@@ -231,25 +231,31 @@ impl<'a> DescribeScope<'a> {
 /// The statements that create a table again, as a snapshot keeps them (Cassandra's `schema.cql`): the user types that the table uses, and
 /// the table with its id and its dropped columns. The statement of the keyspace stands before them in a comment.
 pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
+    let mut text = format!("-- {}\n", create_text::keyspace(keyspace));
+    for user_type in types_of_table(keyspace, table) {
+        text += &create_text::user_type(user_type);
+        text += "\n";
+    }
+    text += &create_text::table(keyspace, table, true);
+    text + "\n"
+}
+
+/// The types that the columns of a table use, also its dropped ones, each behind those that it is made of.
+pub fn types_of_table<'a>(keyspace: &'a Keyspace, table: &Table) -> Vec<&'a UserType> {
     let mut used: BTreeSet<Arc<str>> = BTreeSet::new();
     let columns = table.columns.iter().map(|column| &column.column_type);
     for column_type in columns.chain(table.dropped_columns.iter().map(|column| &column.column_type)) {
         used.extend(types_in(column_type));
     }
-    let types = types_in_order(keyspace);
+    let mut types = types_in_order(keyspace);
     // A type stands behind the types that it contains, so one pass from the end finds all of them.
     for user_type in types.iter().rev() {
         if used.contains(&user_type.name) {
             used.extend(types_within(user_type));
         }
     }
-    let mut text = format!("-- {}\n", create_text::keyspace(keyspace));
-    for user_type in types.iter().filter(|user_type| used.contains(&user_type.name)) {
-        text += &create_text::user_type(user_type);
-        text += "\n";
-    }
-    text += &create_text::table(keyspace, table, true);
-    text + "\n"
+    types.retain(|user_type| used.contains(&user_type.name));
+    types
 }
 
 /// The elements without their CREATE statements.

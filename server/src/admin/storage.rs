@@ -1,16 +1,43 @@
-//! Reports of what lies on the disk: snapshots, and tables that the schema does not name.
+//! What lies on the disk: snapshots, how they are taken and restored, and tables that the schema does not name.
 
 use std::collections::BTreeMap;
 
-use helenus_admin::reports::{SnapshotReport, UnknownTableReport};
+use futures::future::LocalBoxFuture;
+use helenus_admin::reports::{RestoredTable, SnapshotReport, UnknownTableReport};
+use helenus_engine::{EngineError, TableId};
+use helenus_query::error::Result;
 
 use super::{NodeAdmin, failed};
+use crate::cluster::restore::{self, RestoreError, RestoreRequest};
 use crate::cluster::unknown_tables;
 use crate::observe::AdminError;
-use crate::shard::context::run_on;
+use crate::shard::context::{ShardContext, run_on};
 use crate::shard::snapshots;
 
+/// Takes the snapshot that an operator asks for of a table on this shard.
+pub(super) async fn snapshot_here(context: &ShardContext, id: TableId, name: String) -> Result<()> {
+    let plan = snapshots::plan_named(context, id, name).ok_or(EngineError::UnknownTable(id))?;
+    snapshots::take_named(context, id, &plan).await
+}
+
 impl NodeAdmin {
+    pub(super) async fn restore_snapshot(
+        &self,
+        request: RestoreRequest,
+    ) -> Result<Vec<RestoredTable>, AdminError> {
+        // A job of the first shard, so that it completes even if the client disconnects.
+        let job = move |context| -> LocalBoxFuture<'static, Result<Vec<RestoredTable>, RestoreError>> {
+            Box::pin(async move { restore::restore(&context, request).await })
+        };
+        let restored = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+        restored.map_err(|error| match error {
+            RestoreError::UnknownSnapshot(_) | RestoreError::SeveralTables(_) => {
+                AdminError::Unknown(error.to_string())
+            }
+            other => AdminError::Failed(other.to_string()),
+        })
+    }
+
     pub(super) async fn snapshot_reports(&self) -> Result<Vec<SnapshotReport>, AdminError> {
         let shards =
             self.on_every_shard(|context| Box::pin(async move { snapshots::list(&context).await })).await?;
@@ -36,14 +63,13 @@ impl NodeAdmin {
             Box::pin(async move { unknown_tables::find(&context).await })
         });
         let found = found.await.and_then(|found| found).map_err(|error| failed(&error))?;
-        let report =
-            |(id, table): (helenus_engine::TableId, unknown_tables::UnknownTable)| UnknownTableReport {
-                id: id.to_string(),
-                file_count: table.file_count,
-                disk_bytes: table.disk_bytes,
-                memtable_bytes: table.memtable_bytes,
-                row_versions: table.row_versions,
-            };
+        let report = |(id, table): (TableId, unknown_tables::UnknownTable)| UnknownTableReport {
+            id: id.to_string(),
+            file_count: table.file_count,
+            disk_bytes: table.disk_bytes,
+            memtable_bytes: table.memtable_bytes,
+            row_versions: table.row_versions,
+        };
         Ok(found.into_iter().map(report).collect())
     }
 }

@@ -14,8 +14,10 @@ use cql_lite::types::codec;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
-use helenus_query::schema::catalog::Table;
-use helenus_query::schema::ddl::{self, DdlContext, protocol_change};
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::ddl::{
+    self, Change, DdlContext, SchemaChangeEvent, SnapshotSchema, protocol_change,
+};
 use helenus_query::schema::describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
@@ -65,30 +67,70 @@ pub async fn change(context: Rc<ShardContext>, statement: Arc<Prepared<Statement
 }
 
 async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
+    let guardrails = &context.node.guardrails;
+    let mut warnings = Vec::new();
+    let allowed = context
+        .guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?;
+    let plan = |catalog: &Catalog| {
+        ddl::execute(catalog, &allowed, statement.keyspace.as_deref(), &ddl_context(&context)).map(Some)
+    };
+    let check = |change: &Change| {
+        let mut warnings = Vec::new();
+        context
+            .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, change, warnings))
+            .map(|()| warnings)
+    };
+    Ok(match agree(&context, plan, check).await? {
+        None => Outcome::Void,
+        Some(agreed) => Outcome::SchemaChange {
+            change: protocol_change(agreed.effect),
+            warnings: [agreed.warnings, warnings].concat(),
+        },
+    })
+}
+
+/// Makes the table of this name that takes the rows of a snapshot, with all that it needs, or checks that the present one does. Call on
+/// the first shard.
+pub async fn make_place(context: &Rc<ShardContext>, schema: &SnapshotSchema, name: &str) -> Result<()> {
+    let plan = |catalog: &Catalog| schema.next_change(catalog, name, &ddl_context(context));
+    while agree(context, plan, |_| Ok(Vec::new())).await?.is_some() {}
+    Ok(())
+}
+
+/// A change that every live member has installed.
+struct Agreed {
+    effect: SchemaChangeEvent,
+    warnings: Vec<String>,
+}
+
+/// Puts a change into the metadata log. `plan` makes it from a catalog, and is called again when another change came first. `check`
+/// refuses it, or returns warnings. `None`: there is nothing to change.
+async fn agree(
+    context: &Rc<ShardContext>,
+    plan: impl Fn(&Catalog) -> Result<Option<Change>>,
+    check: impl Fn(&Change) -> Result<Vec<String>>,
+) -> Result<Option<Agreed>> {
     // One at a time: concurrent changes of this node would only have to be planned again.
     let turn = context.layers.get::<SchemaLock>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
-        let mut warnings = Vec::new();
-        let guardrails = &context.node.guardrails;
-        let allowed = context
-            .guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?;
-        let planned = ddl::execute(&catalog, &allowed, statement.keyspace.as_deref(), &ddl_context(&context));
-        if attempt == 0 && !planned.as_ref().is_ok_and(|change| change.effect.is_some()) {
+        let planned = plan(&catalog);
+        let has_effect =
+            |change: &Option<Change>| change.as_ref().is_some_and(|change| change.effect.is_some());
+        if attempt == 0 && !planned.as_ref().is_ok_and(has_effect) {
             // Nothing will be proposed, so the log cannot confirm that this is the newest catalog. Without a leader
             // it is as new as any.
-            let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
+            let _ = cluster::catch_up_with_leader(context, CATCH_UP_DEADLINE).await;
             if context.catalog().version != catalog.version {
                 continue;
             }
         }
-        let change = planned?;
-        context
-            .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, &change, warnings))?;
-        let Some(effect) = change.effect else { return Ok(Outcome::Void) };
+        let Some(change) = planned? else { return Ok(None) };
+        let warnings = check(&change)?;
+        let Some(effect) = change.effect else { return Ok(None) };
         // Options that the engine would refuse must not enter the log.
         engine_tables(&change.catalog)?;
-        drops::rehearse(&context, &catalog, &change.catalog).await.map_err(|error| {
+        drops::rehearse(context, &catalog, &change.catalog).await.map_err(|error| {
             RequestError::Server(format!(
                 "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"
             ))
@@ -100,15 +142,12 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
             dropped: dropped.cloned().collect(),
             event: effect.clone(),
         });
-        match cluster::propose(&context, command, PROPOSE_DEADLINE).await? {
+        match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
             metadata::CommandOutcome::Applied { version } => {
                 drop(turn);
-                let behind = cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
-                cluster::tell_agreed(&context, version, change.catalog.version, &behind).await;
-                return Ok(Outcome::SchemaChange {
-                    change: protocol_change(effect),
-                    warnings: [change.warnings, warnings].concat(),
-                });
+                let behind = cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
+                cluster::tell_agreed(context, version, change.catalog.version, &behind).await;
+                return Ok(Some(Agreed { effect, warnings: [change.warnings, warnings].concat() }));
             }
             metadata::CommandOutcome::Conflict { .. } => {
                 // Changes that compete with those of other members would otherwise meet again.

@@ -2,8 +2,8 @@
 
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RingReport,
-    SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RestoredTable,
+    RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use uuid::Uuid;
 
@@ -49,6 +49,16 @@ pub trait Admin: Send + Sync {
         table: Option<String>,
         name: String,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Takes the files of a snapshot of this node into use, in their tables or, if it is one table, in the table `into` of the same
+    /// keyspace. Tables, types and keyspaces that are missing are created.
+    fn restore(
+        &self,
+        name: String,
+        keyspace: Option<String>,
+        table: Option<String>,
+        into: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
 
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>>;

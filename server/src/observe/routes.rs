@@ -43,6 +43,7 @@ enum Route {
     Flush,
     Compact,
     Snapshot,
+    Restore,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -70,6 +71,7 @@ impl Route {
             "/admin/flush" => Self::Flush,
             "/admin/compact" => Self::Compact,
             "/admin/snapshot" => Self::Snapshot,
+            "/admin/restore" => Self::Restore,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -122,6 +124,7 @@ impl Route {
             Self::Flush | Self::Compact | Self::Verify => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "name"],
+            Self::Restore => &["keyspace", "table", "name", "into"],
             Self::ClearSnapshot => &["name"],
         }
     }
@@ -211,6 +214,17 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let (keyspace, table) = parameters.scope()?;
             let name = parameters.snapshot_name()?;
             operate(request.uri(), admin.snapshot(keyspace, table, name)).await?
+        }
+        Route::Restore => {
+            let (keyspace, table) = parameters.scope()?;
+            let (name, into) = (parameters.snapshot_name()?, parameters.take("into"));
+            let mut tables = Vec::new();
+            let restored = async {
+                tables = admin.restore(name, keyspace, table, into).await?;
+                Ok(())
+            };
+            operate(request.uri(), Box::pin(restored)).await?;
+            json_answer(StatusCode::OK, &json!({ "tables": tables }))
         }
         Route::ClearSnapshot => {
             let name = parameters.snapshot_name()?;

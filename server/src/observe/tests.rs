@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
-    RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,6 +78,19 @@ impl Admin for Node {
         let result = self.tell("snapshot", keyspace.as_deref(), table.as_deref());
         self.snapshots.lock().unwrap().insert(name);
         ready(result).boxed()
+    }
+
+    fn restore(
+        &self,
+        name: String,
+        keyspace: Option<String>,
+        table: Option<String>,
+        into: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        let restored = self
+            .tell("restore", keyspace.as_deref(), table.as_deref())
+            .map(|()| vec![RestoredTable { table: into.unwrap_or(name), ..RestoredTable::default() }]);
+        ready(restored).boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -394,10 +394,17 @@ pub async fn on_every_shard(
     + Send
     + 'static,
 ) -> Result<()> {
+    from_every_shard(context, job).await.map(drop)
+}
+
+/// As [`on_every_shard`], with the results in the order of the shards.
+pub async fn from_every_shard<T: Send + 'static>(
+    context: &Rc<ShardContext>,
+    job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<T>> + Clone + Send + 'static,
+) -> Result<Vec<T>> {
     let jobs = (0..context.node.shard_count()).map(|shard| {
         let job = job.clone();
         async move { context.run_on(shard, move |context| job(context)).await? }
     });
-    futures::future::try_join_all(jobs).await?;
-    Ok(())
+    futures::future::try_join_all(jobs).await
 }

@@ -1,7 +1,8 @@
-//! Snapshots that the node takes by itself, before a table is dropped or truncated, and all snapshots with their descriptions.
+//! Snapshots: those of operators, those that the node takes by itself before a table is dropped or truncated, and their descriptions.
 //!
 //! A snapshot contains, beside the files of the table, two of Cassandra's files: `schema.cql`, the statements that create the table again,
-//! and `manifest.json`, its description. A snapshot with an expiry is removed by a task some time after it has expired.
+//! and `manifest.json`, its description. `schema.json` is the schema with the ids of the columns, for a restore. A snapshot with an expiry
+//! is removed by a task some time after it has expired.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use helenus_engine::shard::{Attachment, SnapshotEntry};
 use helenus_engine::{Shard, TableId};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Keyspace, Table};
+use helenus_query::schema::ddl::SnapshotSchema;
 use helenus_query::schema::describe::snapshot_schema;
 use helenus_query::schema::system_keyspaces;
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,7 @@ use super::context::ShardContext;
 const CLEANUP_PAUSE: Duration = Duration::from_mins(1);
 const SCHEMA_FILE: &str = "schema.cql";
 const DESCRIPTION_FILE: &str = "manifest.json";
+const CATALOG_FILE: &str = "schema.json";
 
 /// What a snapshot is taken for; the start of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +48,13 @@ impl Occasion {
 /// A snapshot that is to be taken, the same on every shard of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPlan {
-    /// The name of the snapshot: `dropped-<milliseconds>-<table>`.
+    /// The name of the snapshot: that of an operator, or `dropped-<milliseconds>-<table>`.
     pub name: String,
     schema: String,
     description: Description,
+    /// The contents of `schema.json`; empty for a table of the system, and in plans that were stored before there was such a file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    catalog: String,
 }
 
 /// The description of a snapshot. Times are written as `2015-05-21T11:03:02.000Z`.
@@ -61,7 +67,7 @@ struct Description {
     expires_at: Option<String>,
 }
 
-/// A snapshot of one table on one shard. What its description does not say is empty: an operator's snapshot has none.
+/// A snapshot of one table on one shard. What its description does not say is empty: snapshots of former versions have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSnapshot {
     pub entry: SnapshotEntry,
@@ -91,8 +97,36 @@ pub fn plan(
         let expires_at = config
             .auto_snapshot_ttl
             .map(|ttl| format_timestamp(now_millis.saturating_add(i64::from(ttl.seconds()) * 1_000)));
-        SnapshotPlan {
-            name: format!("{}-{now_millis}-{}", occasion.prefix(), table.name),
+        let name = format!("{}-{now_millis}-{}", occasion.prefix(), table.name);
+        SnapshotPlan::new(name, keyspace, table, now_millis, expires_at)
+    })
+}
+
+/// The plan of a snapshot that an operator asks for; `None` if there is no such table.
+pub fn plan_named(context: &ShardContext, table: TableId, name: String) -> Option<SnapshotPlan> {
+    let view = context.catalog_view();
+    let table = view.table(table)?;
+    let keyspace = view.catalog.keyspace(&table.keyspace)?;
+    let now_millis = context.clock.now_micros().div_euclid(1_000);
+    Some(SnapshotPlan::new(name, keyspace, table, now_millis, None))
+}
+
+impl SnapshotPlan {
+    fn new(
+        name: String,
+        keyspace: &Keyspace,
+        table: &Table,
+        now_millis: i64,
+        expires_at: Option<String>,
+    ) -> Self {
+        let catalog = if system_keyspaces::is_system(&keyspace.name) {
+            Ok(String::new())
+        } else {
+            SnapshotSchema::of(keyspace, table).encode()
+        };
+        debug_assert!(catalog.is_ok(), "a catalog can be written");
+        Self {
+            name,
             schema: snapshot_schema(keyspace, table),
             description: Description {
                 keyspace: keyspace.name.clone(),
@@ -100,17 +134,23 @@ pub fn plan(
                 created_at: format_timestamp(now_millis),
                 expires_at,
             },
+            catalog: catalog.unwrap_or_default(),
         }
-    })
-}
+    }
 
-impl SnapshotPlan {
-    fn attachments(&self) -> serde_json::Result<[Attachment; 2]> {
-        let description = serde_json::to_vec_pretty(&self.description)?;
-        Ok([
-            Attachment { name: SCHEMA_FILE.to_owned(), contents: Bytes::from(self.schema.clone()) },
-            Attachment { name: DESCRIPTION_FILE.to_owned(), contents: Bytes::from(description) },
-        ])
+    fn attachments(&self) -> serde_json::Result<Vec<Attachment>> {
+        let description = serde_json::to_string_pretty(&self.description)?;
+        let files = [
+            (SCHEMA_FILE, self.schema.clone()),
+            (DESCRIPTION_FILE, description),
+            (CATALOG_FILE, self.catalog.clone()),
+        ];
+        let present = files.into_iter().filter(|(_, contents)| !contents.is_empty());
+        let attachment = |(name, contents): (&str, String)| Attachment {
+            name: name.to_owned(),
+            contents: Bytes::from(contents),
+        };
+        Ok(present.map(attachment).collect())
     }
 
     fn failure(&self, context: &ShardContext, error: &dyn std::fmt::Display) -> RequestError {
@@ -137,6 +177,28 @@ pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -
         tracing::info!(shard = context.index, path = %path.display(), "snapshot taken");
     }
     Ok(())
+}
+
+/// Takes the snapshot that an operator asks for of a table on this shard, also of an empty one.
+pub async fn take_named(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
+    let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
+    Ok(context.shard.snapshot(table, &plan.name, &attachments).await.map(drop)?)
+}
+
+/// The tables that have a snapshot of this name on this shard, with their schemas. `None`: the snapshot has none.
+pub async fn schemas(context: &ShardContext, name: &str) -> Result<Vec<(TableId, Option<SnapshotSchema>)>> {
+    let mut schemas = Vec::new();
+    for entry in context.shard.list_snapshots().await?.into_iter().filter(|entry| entry.name == name) {
+        let schema = match context.shard.snapshot_attachment(&entry, CATALOG_FILE).await? {
+            None => None,
+            Some(bytes) => Some(SnapshotSchema::decode(&bytes).map_err(|error| {
+                let path = entry.path.join(CATALOG_FILE);
+                RequestError::Server(format!("{} cannot be read: {error}", path.display()))
+            })?),
+        };
+        schemas.push((entry.table, schema));
+    }
+    Ok(schemas)
 }
 
 async fn description(shard: &Shard, entry: &SnapshotEntry) -> Result<Option<Description>> {

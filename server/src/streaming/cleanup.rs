@@ -60,7 +60,8 @@ async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>) -> Res
     Ok(files)
 }
 
-async fn clean_table(
+/// Cleans up one table on this shard. Returns the number of files that were rewritten or removed.
+pub(crate) async fn clean_table(
     context: &Rc<ShardContext>,
     keyspace: &str,
     table: TableId,

@@ -49,11 +49,11 @@ impl Place {
 
     /// The inverse of [`Self::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        const CUT: DecodeError = DecodeError::Truncated { what: "a place inside a row" };
         let whole = || Self::before(bytes.to_vec());
         let Some(prefix_length) = key::prefix_length(bytes) else { return Ok(whole()) };
         let (prefix, rest) = bytes.split_at(prefix_length);
         let Some((&INSIDE_TAG, rest)) = rest.split_first() else { return Ok(whole()) };
-        const CUT: DecodeError = DecodeError::Truncated { what: "a place inside a row" };
         let (length, rest) = rest.split_first_chunk::<4>().ok_or(CUT)?;
         let (position, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(CUT)?;
         let (column, path) = rest.split_first_chunk::<4>().ok_or(CUT)?;

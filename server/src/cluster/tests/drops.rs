@@ -321,7 +321,7 @@ fn expired_snapshots_are_removed_and_others_stay() {
         fill(&world).await;
         for context in world.machine(0).contexts() {
             snapshots::start(&context);
-            context.shard.snapshot(table(&world).unwrap(), "mine").await.unwrap();
+            context.shard.snapshot(table(&world).unwrap(), "mine", &[]).await.unwrap();
         }
         let names = async |world: &World| -> Vec<String> {
             let names: BTreeSet<_> = snapshots_by_shard(world).await.into_values().flatten().collect();

@@ -1,0 +1,161 @@
+//! Restores tables from the snapshots of this node: creates what is missing of their schema, by way of the metadata log, and has each
+//! shard take the files of its part into use.
+//!
+//! Invariants:
+//! * Each shard gets all files of its part of a table or none. What one shard has got stays when another fails; restoring again is
+//!   harmless, because rows that are there twice are merged.
+//! * No rows stay of tokens that this node does not own now: they would come back with the tokens.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use helenus_admin::reports::RestoredTable;
+use helenus_engine::TableId;
+use helenus_engine::shard::Restored;
+use helenus_query::error::RequestError;
+use helenus_query::schema::ddl::SnapshotSchema;
+
+use crate::cluster::schema;
+use crate::shard::context::{ShardContext, from_every_shard};
+use crate::shard::snapshots;
+use crate::streaming::cleanup::{CleanupError, clean_table};
+
+/// What is to be restored.
+#[derive(Debug, Clone)]
+pub struct RestoreRequest {
+    /// The name of the snapshot.
+    pub name: String,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+    /// The name of the table that gets the rows, in the same keyspace; without one it is the snapshot's.
+    pub into: Option<String>,
+}
+
+/// The reason why a restore was not carried out, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("there is no snapshot '{0}' of such a table on this node")]
+    UnknownSnapshot(String),
+    #[error("the snapshot has {0} tables: name the one that goes into another table")]
+    SeveralTables(usize),
+    #[error(
+        "the schema of table {table} is not in the snapshot, and no table has this id: create it with `WITH id = {table}` and the columns that it had"
+    )]
+    NoSchema { table: TableId },
+    #[error("Node is involved in cluster membership changes. Not safe to restore.")]
+    RingIsChanging,
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(
+        "the rows are restored, but those of tokens that this node does not own could not be removed, run cleanup: {0}"
+    )]
+    Cleanup(CleanupError),
+}
+
+/// Restores tables from a snapshot of this node. Call on the first shard.
+pub async fn restore(
+    context: &Rc<ShardContext>,
+    request: RestoreRequest,
+) -> Result<Vec<RestoredTable>, RestoreError> {
+    if context.cluster_view().topology.in_transition().is_some() {
+        return Err(RestoreError::RingIsChanging);
+    }
+    let schemas = schemas(context, &request).await?;
+    if request.into.is_some() && schemas.len() > 1 {
+        return Err(RestoreError::SeveralTables(schemas.len()));
+    }
+    let mut restored = Vec::new();
+    for (id, schema) in schemas {
+        let (keyspace, own_name) = (schema.table().keyspace.clone(), schema.table().name.clone());
+        let name = request.into.clone().unwrap_or(own_name);
+        schema::make_place(context, &schema, &name).await?;
+        let Some(target) = context.catalog().table(&keyspace, &name).map(|table| table.engine_id()) else {
+            let missing = format!("the table {keyspace}.{name} was dropped meanwhile");
+            return Err(RequestError::Invalid(missing).into());
+        };
+        let Restored { files, bytes } = restore_table(context, &request.name, id, target).await?;
+        clean(context, &keyspace, target).await?;
+        tracing::info!(snapshot = request.name, keyspace, table = name, files, bytes, "snapshot restored");
+        restored.push(RestoredTable { keyspace, table: name, file_count: files as u64, disk_bytes: bytes });
+    }
+    Ok(restored)
+}
+
+/// The schemas of the wanted tables, by the ids that they had.
+async fn schemas(
+    context: &Rc<ShardContext>,
+    request: &RestoreRequest,
+) -> Result<BTreeMap<TableId, SnapshotSchema>, RestoreError> {
+    let name = request.name.clone();
+    let of_shards = from_every_shard(context, move |context| {
+        let name = name.clone();
+        Box::pin(async move { snapshots::schemas(&context, &name).await })
+    });
+    let mut kept: BTreeMap<TableId, Option<SnapshotSchema>> = BTreeMap::new();
+    for (id, schema) in of_shards.await?.into_iter().flatten() {
+        let known = kept.entry(id).or_default();
+        *known = known.take().or(schema);
+    }
+    let mut schemas = BTreeMap::new();
+    for (id, schema) in kept {
+        let schema =
+            schema.or_else(|| present_schema(context, id)).ok_or(RestoreError::NoSchema { table: id })?;
+        let table = schema.table();
+        let is_wanted = request.keyspace.as_ref().is_none_or(|name| *name == table.keyspace)
+            && request.table.as_ref().is_none_or(|name| *name == table.name);
+        if is_wanted {
+            schemas.insert(id, schema);
+        }
+    }
+    if schemas.is_empty() {
+        return Err(RestoreError::UnknownSnapshot(request.name.clone()));
+    }
+    Ok(schemas)
+}
+
+/// The schema of a table that there is. Its columns keep their ids, whatever was altered since.
+fn present_schema(context: &ShardContext, id: TableId) -> Option<SnapshotSchema> {
+    let view = context.catalog_view();
+    let table = view.table(id)?;
+    Some(SnapshotSchema::of(view.catalog.keyspace(&table.keyspace)?, table))
+}
+
+async fn restore_table(
+    context: &Rc<ShardContext>,
+    name: &str,
+    from: TableId,
+    into: TableId,
+) -> Result<Restored, RequestError> {
+    let name = name.to_owned();
+    let of_shards = from_every_shard(context, move |context| {
+        let name = name.clone();
+        Box::pin(async move {
+            let entries = context.shard.list_snapshots().await?;
+            match entries.iter().find(|entry| entry.name == name && entry.table == from) {
+                Some(entry) => Ok(context.shard.restore_snapshot(entry, into).await?),
+                // The table was empty here.
+                None => Ok(Restored::default()),
+            }
+        })
+    });
+    Ok(of_shards.await?.into_iter().fold(Restored::default(), |left, right| Restored {
+        files: left.files + right.files,
+        bytes: left.bytes + right.bytes,
+    }))
+}
+
+/// Removes the rows of tokens that this node does not own.
+async fn clean(context: &Rc<ShardContext>, keyspace: &str, table: TableId) -> Result<(), RestoreError> {
+    let jobs = (0..context.node.shard_count()).map(|shard| {
+        let keyspace = keyspace.to_owned();
+        context.run_on(shard, move |context| {
+            Box::pin(async move { clean_table(&context, &keyspace, table).await })
+        })
+    });
+    for cleaned in futures::future::join_all(jobs).await {
+        cleaned?.map_err(RestoreError::Cleanup)?;
+    }
+    Ok(())
+}
