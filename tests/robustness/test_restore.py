@@ -1,0 +1,163 @@
+"""Snapshots that come back, with their tables, types and keyspaces, while the node serves."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import driver_session, new_node, program
+from node import NodeError
+
+from cassandra import InvalidRequest
+
+ROWS = 500
+
+
+def admin(node, *words):
+    """The exit status and the output of `helenus admin`."""
+    command = [program(), "admin", "--url", f"http://{node.http_address}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def restore(node, *words):
+    """What the tables got, by name."""
+    status, said = admin(node, "restore", "--json", *words)
+    assert status == 0, said
+    return {table["table"]: table for table in json.loads(said)["tables"]}
+
+
+def fill(session, table="k.t"):
+    session.execute(
+        f"CREATE TABLE {table} (p int, c int, s text static, m map<text, int>, a frozen<address>, gone int, "
+        "PRIMARY KEY (p, c)) WITH CLUSTERING ORDER BY (c DESC) AND comment = 'kept'"
+    )
+    session.execute(f"ALTER TABLE {table} DROP gone")
+    session.execute(f"ALTER TABLE {table} ADD late int")
+    write = session.prepare(
+        f"INSERT INTO {table} (p, c, s, m, a, late) VALUES (?, ?, ?, ?, {{street: 'road', number: 7}}, ?)"
+    )
+    for number in range(ROWS):
+        session.execute(write, (number % 50, number, f"static {number % 50}", {"n": number}, number))
+
+
+def rows(session, table="k.t"):
+    found = session.execute(f"SELECT p, c, s, m, a, late FROM {table}")
+    return sorted((row.p, row.c, row.s, dict(row.m), tuple(row.a), row.late) for row in found)
+
+
+def snapshot_name(node, start):
+    [name] = {entry["name"] for entry in node.report("listsnapshots")["snapshots"] if entry["name"].startswith(start)}
+    return name
+
+
+@pytest.fixture
+def filled():
+    with new_node() as node, driver_session(node) as session:
+        session.execute("CREATE TYPE address (street text, number int)")
+        fill(session)
+        yield node, session
+
+
+def test_a_dropped_table_and_a_dropped_keyspace_come_back(filled):
+    node, session = filled
+    before = rows(session)
+    described = session.execute("DESCRIBE TABLE k.t").one().create_statement
+    session.execute("DROP TABLE k.t")
+    name = snapshot_name(node, "dropped-")
+    assert restore(node, "-t", name)["t"]["file_count"] >= 2, "each shard has a part"
+    assert rows(session) == before
+    assert session.execute("DESCRIBE TABLE k.t").one().create_statement == described
+    node.administer("clear_snapshot", name=name)
+    # Written, flushed and merged like any other table.
+    session.execute("INSERT INTO k.t (p, c, late) VALUES (0, 0, -1)")
+    node.administer("flush")
+    node.administer("compact", keyspace="k", table="t")
+    assert session.execute("SELECT late FROM k.t WHERE p = 0 AND c = 0").one().late == -1
+    session.execute("INSERT INTO k.t (p, c, late) VALUES (0, 0, 0)")
+    session.execute("DROP KEYSPACE k")
+    name = snapshot_name(node, "dropped-")
+    restore(node, "-t", name)
+    assert rows(session) == before
+    node.restart()
+    with driver_session(node) as again:
+        assert rows(again) == before
+        assert {type_name for type_name in again.cluster.metadata.keyspaces["k"].user_types} == {"address"}
+    assert node.report("unknowntables")["tables"] == []
+    assert not list(Path(node.data_dir).glob("quarantine/*"))
+
+
+def test_a_truncated_table_comes_back_and_what_was_written_since_stays(filled):
+    node, session = filled
+    before = rows(session)
+    session.execute("TRUNCATE k.t")
+    session.execute("INSERT INTO k.t (p, c, late) VALUES (3, 3, 99)")
+    session.execute("DELETE FROM k.t WHERE p = 4")
+    name = snapshot_name(node, "truncated-")
+    restore(node, "-t", name, "k", "t")
+    expected = [row for row in before if row[0] != 4]
+    found = rows(session)
+    assert [row[:5] for row in found] == [row[:5] for row in expected]
+    assert [row[5] for row in found if row[:2] == (3, 3)] == [99]
+    # Again: rows that are there twice are one.
+    restore(node, "-t", name)
+    assert rows(session) == found
+    # Into another table, which has no deletions.
+    assert set(restore(node, "-t", name, "k", "t", "--into", "copy")) == {"copy"}
+    assert rows(session, "k.copy") == before
+
+
+def test_an_operator_s_snapshot_of_several_tables_comes_back(filled):
+    node, session = filled
+    session.execute("CREATE TABLE k.counts (p int PRIMARY KEY, n counter)")
+    session.execute("CREATE TABLE k.empty (p int PRIMARY KEY)")
+    for number in range(20):
+        session.execute(f"UPDATE k.counts SET n = n + {number} WHERE p = {number % 7}")
+    before = rows(session), sorted(session.execute("SELECT p, n FROM k.counts"))
+    status, said = admin(node, "snapshot", "-t", "monday", "k")
+    assert status == 0, said
+    listed = {entry["table"]: entry for entry in node.report("listsnapshots")["snapshots"]}
+    assert set(listed) == {"t", "counts", "empty"} and all(entry["created_at"] for entry in listed.values())
+    # The table has all files of the snapshot: there is nothing to restore.
+    assert restore(node, "-t", "monday", "k", "t")["t"]["file_count"] == 0
+    for table in listed:
+        session.execute(f"ALTER TABLE k.{table} WITH allow_auto_snapshot = false")
+    for table in ("t", "counts"):
+        session.execute(f"TRUNCATE k.{table}")
+    session.execute("DROP TABLE k.empty")
+    assert set(restore(node, "-t", "monday", "k")) == {"t", "counts", "empty"}
+    assert (rows(session), sorted(session.execute("SELECT p, n FROM k.counts"))) == before
+    assert list(session.execute("SELECT * FROM k.empty")) == []
+
+
+def test_what_cannot_be_restored_is_named_and_changes_nothing(filled):
+    node, session = filled
+    session.execute("DROP TABLE k.t")
+    name = snapshot_name(node, "dropped-")
+    for words, expected in [
+        (["-t", "nothing"], "there is no snapshot 'nothing'"),
+        (["-t", name, "k", "other"], f"there is no snapshot '{name}' of such a table"),
+        (["-t", "../x"], "must be at most 128 letters"),
+        (["-t", name, "--into", "no name"], "'no name' is no name of a table"),
+    ]:
+        status, said = admin(node, "restore", *words)
+        assert status == 1 and expected in said, said
+    # A table of the same name that is another one.
+    session.execute("CREATE TABLE k.t (p int, c int, s text static, late text, PRIMARY KEY (p, c))")
+    status, said = admin(node, "restore", "-t", name)
+    assert status == 1 and "its primary key is another. Restore it as another table" in said, said
+    session.execute("DROP TABLE k.t")
+    with pytest.raises(InvalidRequest):
+        session.execute("SELECT * FROM k.t")
+    # A damaged file: no shard takes anything of its part.
+    directory = next(iter(Path(node.data_dir).glob(f"shard-0/snapshots/{name}/*")))
+    file = sorted(directory.glob("*-data.sst"))[0]
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    status, said = admin(node, "restore", "-t", name)
+    assert status == 1 and str(file) in said, said
+    file.write_bytes(whole)
+    restore(node, "-t", name)
+    assert len(rows(session)) == ROWS
+    with pytest.raises(NodeError):
+        node.administer("restore", name=name, unknown="x")
