@@ -8,6 +8,7 @@ pub mod reports;
 mod tables;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -80,6 +81,19 @@ enum AdminCommand {
         /// The table of the same keyspace that gets the rows; it is created if it is missing.
         #[arg(long)]
         into: Option<String>,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Writes the rows of table files, copies of snapshots or backups of any node, to the replicas that have them now.
+    Import {
+        /// The directory at or below which the files lie, on the machine of the node.
+        directory: PathBuf,
+        /// The table of the same keyspace that gets the rows; it is created if it is missing.
+        #[arg(long)]
+        into: Option<String>,
+        /// The consistency level of the writes. ALL without one.
+        #[arg(long)]
+        consistency: Option<String>,
         #[command(flatten)]
         scope: TableScope,
     },
@@ -192,6 +206,15 @@ impl AdminCommand {
                 parameters.extend(into.iter().map(|into| ("into", into.clone())));
                 (Method::POST, "/admin/restore", parameters)
             }
+            Self::Import { directory, into, consistency, scope } => {
+                let mut parameters = scope.parameters();
+                // Relative paths mean those of the one who types them, and the node has a directory of its own.
+                let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
+                parameters.push(("directory", directory.to_string_lossy().into_owned()));
+                parameters.extend(into.iter().map(|into| ("into", into.clone())));
+                parameters.extend(consistency.iter().map(|level| ("consistency", level.clone())));
+                (Method::POST, "/admin/import", parameters)
+            }
             Self::Clearsnapshot { name } => {
                 (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
@@ -244,7 +267,7 @@ impl AdminCommand {
                 let reports = answer.get("snapshots").cloned().unwrap_or_default();
                 tables::snapshots(&read::<Vec<SnapshotReport>>(reports)?)
             }
-            Self::Restore { .. } => {
+            Self::Restore { .. } | Self::Import { .. } => {
                 let tables = answer.get("tables").cloned().unwrap_or_default();
                 tables::restored(&read::<Vec<RestoredTable>>(tables)?)
             }
@@ -349,6 +372,10 @@ mod tests {
         assert_eq!(
             call(&["restore", "-t", "n", "ks", "t", "--into", "u"]),
             "POST /admin/restore?keyspace=ks&table=t&name=n&into=u"
+        );
+        assert_eq!(
+            call(&["import", "/b", "ks", "--consistency", "quorum"]),
+            "POST /admin/import?keyspace=ks&directory=%2Fb&consistency=quorum"
         );
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");

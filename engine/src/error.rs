@@ -68,6 +68,8 @@ pub enum EngineError {
     SnapshotExists(String),
     #[error("{path} of the snapshot cannot be restored: {error}")]
     SnapshotFile { path: PathBuf, error: Box<EngineError> },
+    #[error("{path} cannot be imported: {error}")]
+    ImportFile { path: PathBuf, error: Box<EngineError> },
     /// The shard has stopped: a defect was noticed, and nothing it holds in memory can be relied on.
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),

@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use helenus_engine::io::{CrashStyle, Disk, SimulatedDisk};
 use helenus_engine::shard::{Restored, SnapshotEntry};
-use helenus_engine::{Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions};
+use helenus_engine::{
+    Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions, VersionLimit, VersionScanRequest,
+};
 
 use support::{
     EVERYTHING, NOW, OTHER_TABLE, TABLE, apply, open_with, put, read_all, run_local, small_options,
@@ -136,5 +138,58 @@ fn a_damaged_file_of_a_snapshot_is_named_and_nothing_is_restored() {
         assert_eq!(disk.files().keys().filter(in_tables).count(), 0, "nothing is left behind");
         let unknown = shard.restore_snapshot(&entry, OTHER_TABLE).await;
         assert!(matches!(unknown, Err(EngineError::UnknownTable(OTHER_TABLE))), "{unknown:?}");
+    });
+}
+
+#[test]
+fn files_of_elsewhere_are_read_as_versions() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let (shard, entry) = with_snapshot(&disk).await;
+        let mut builder = MutationBuilder::new(TABLE, 1, b"deleted").unwrap();
+        builder.delete_partition(Deletion { timestamp: 7, local_deletion_time: NOW });
+        apply(&shard, &builder.build());
+        shard.snapshot(TABLE, "tuesday", &[]).await.unwrap();
+        assert!(shard.find_imports(Path::new("nowhere")).await.unwrap().is_empty());
+        let monday = shard.find_imports(entry.path.parent().unwrap()).await.unwrap();
+        assert!(monday.iter().all(|directory| directory.table == Some(TABLE)), "{monday:?}");
+        // The files lie in two directories; everything below their common ancestor is found.
+        let mut copies = 0;
+        for root in ["two/snapshots/tuesday", "three/snapshots/tuesday"] {
+            for directory in shard.find_imports(Path::new(root)).await.unwrap() {
+                for path in directory.files {
+                    let file = shard.open_import(&path).await.unwrap();
+                    assert!(file.bytes() > 0);
+                    let versions = shard
+                        .scan_import(
+                            &file,
+                            &VersionScanRequest {
+                                table: OTHER_TABLE,
+                                start: EVERYTHING.0,
+                                end: EVERYTHING.1,
+                                reversed: false,
+                                now_seconds: NOW,
+                                keeps_purgeable: true,
+                                is_long: true,
+                                part: None,
+                                limit: VersionLimit::UNLIMITED,
+                            },
+                        )
+                        .unwrap();
+                    if copies == 0 {
+                        shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
+                    }
+                    for mutation in &versions.partitions {
+                        apply(&shard, mutation);
+                        copies += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(copies, 5, "four rows and the deletion of a partition");
+        let view = |table| shard.statistics(table).unwrap().row_versions;
+        assert_eq!((view(TABLE), view(OTHER_TABLE)), (4, 4));
+        let error = shard.open_import(Path::new("two/nothing-data.sst")).await.unwrap_err();
+        assert!(matches!(error, EngineError::ImportFile { .. }), "{error}");
     });
 }

@@ -5,9 +5,11 @@ mod cluster;
 mod storage;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
@@ -21,6 +23,7 @@ use uuid::Uuid;
 
 use self::cluster::Sizes;
 use self::storage::snapshot_here;
+use crate::cluster::import::ImportRequest;
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::restore::RestoreRequest;
 use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
@@ -355,6 +358,17 @@ impl Admin for NodeAdmin {
         into: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
         self.restore_snapshot(RestoreRequest { name, keyspace, table, into }).boxed()
+    }
+
+    fn import(
+        &self,
+        directory: PathBuf,
+        keyspace: Option<String>,
+        table: Option<String>,
+        into: Option<String>,
+        consistency: Consistency,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        self.import_files(ImportRequest { directory, keyspace, table, into, consistency }).boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {

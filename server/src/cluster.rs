@@ -8,6 +8,7 @@ pub(crate) mod departure;
 pub mod disk_watch;
 pub(crate) mod drops;
 pub mod failure;
+pub(crate) mod import;
 pub(crate) mod join;
 pub mod liveness;
 mod log_throttle;

@@ -281,6 +281,18 @@ def test_a_snapshot_of_all_members_comes_back_into_a_cluster_that_has_grown(thre
     check(session, 1000)
 
 
+def test_copies_of_a_cluster_s_snapshots_come_back_in_another_cluster(connect, tmp_path):
+    with Cluster(3, PROGRAM) as three:
+        session = connect(three)
+        write(session, make_table(session), range(500))
+        for number, node in enumerate(three.nodes):
+            node.administer("snapshot", name="monday", keyspace="shop")
+            shutil.copytree(node.data_dir, tmp_path / f"node-{number}", ignore=shutil.ignore_patterns("tables", "commit-log"))
+    with Cluster(4, PROGRAM, shards=2) as four:
+        four.nodes[1].administer("import", directory=tmp_path, keyspace="shop")
+        check(connect(four, consistency=ConsistencyLevel.ALL), 500)
+
+
 def test_a_dead_member_is_removed_and_ends_when_it_comes_back(three_nodes, connect):
     session = connect(three_nodes, only=three_nodes.nodes[0])
     insert = make_table(session)

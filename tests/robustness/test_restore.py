@@ -1,12 +1,13 @@
 """Snapshots that come back, with their tables, types and keyspaces, while the node serves."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from conftest import driver_session, new_node, program
-from node import NodeError
+from node import Node, NodeError
 
 from cassandra import InvalidRequest
 
@@ -161,3 +162,54 @@ def test_what_cannot_be_restored_is_named_and_changes_nothing(filled):
     assert len(rows(session)) == ROWS
     with pytest.raises(NodeError):
         node.administer("restore", name=name, unknown="x")
+
+
+def test_copies_of_snapshots_are_imported_into_an_empty_node_with_other_shards(filled, tmp_path):
+    node, session = filled
+    session.execute("CREATE TABLE k.counts (p int PRIMARY KEY, n counter)")
+    for number in range(40):
+        session.execute(f"UPDATE k.counts SET n = n + {number} WHERE p = {number % 7}")
+    session.execute("INSERT INTO k.t (p, c, late) VALUES (1000, 1, 1) USING TTL 100000")
+    node.administer("snapshot", name="monday", keyspace="k")
+    session.execute("DELETE FROM k.t WHERE p = 7 AND c < 100")
+    session.execute("DELETE late FROM k.t WHERE p = 8 AND c = 8")
+    node.administer("snapshot", name="tuesday", keyspace="k")
+    later = sorted((row.p, row.c, row.s, row.late) for row in session.execute("SELECT p, c, s, late FROM k.t"))
+    counts = sorted(session.execute("SELECT p, n FROM k.counts"))
+    for number, part in enumerate(sorted(Path(node.data_dir).glob("shard-*/snapshots"))):
+        shutil.copytree(part, tmp_path / f"copy-{number}")
+    with Node(program(), shards=3) as empty, driver_session(empty) as other:
+        other.execute("DROP KEYSPACE k")
+        # The older copy alone, and then all of it: what is in both is one.
+        monday = tmp_path / "monday"
+        for part in tmp_path.glob("copy-*/monday"):
+            shutil.copytree(part, monday / part.parent.name)
+        status, said = admin(empty, "import", str(monday), "--json")
+        assert status == 0, said
+        assert {table["table"] for table in json.loads(said)["tables"]} == {"t", "counts"}
+        assert len(list(other.execute("SELECT p FROM k.t"))) == ROWS + 1
+        remaining = other.execute("SELECT ttl(late) AS seconds FROM k.t WHERE p = 1000").one().seconds
+        assert 90_000 < remaining <= 100_000
+        status, said = admin(empty, "import", str(tmp_path), "k")
+        assert status == 0, said
+        found = other.execute("SELECT p, c, s, late FROM k.t")
+        assert sorted((row.p, row.c, row.s, row.late) for row in found) == later
+        assert sorted(other.execute("SELECT p, n FROM k.counts")) == counts
+        empty.restart()
+        with driver_session(empty) as again:
+            assert len(list(again.execute("SELECT p FROM k.t"))) == len(later)
+        status, said = admin(empty, "import", str(tmp_path), "k", "counts", "--into", "more")
+        assert status == 0, said
+        for words, message in [
+            ([str(tmp_path / "nothing")], "there are no table files"),
+            ([str(tmp_path), "k", "other"], "there are no table files of such a table"),
+            ([str(tmp_path), "--into", "one"], "name the one that goes into another table"),
+            ([str(tmp_path), "--consistency", "any"], "no consistency level of writes: any"),
+        ]:
+            status, said = admin(empty, "import", *words)
+            assert status == 1 and message in said, said
+        # A damaged file is named.
+        file = sorted(monday.glob("**/*-data.sst"))[0]
+        file.write_bytes(file.read_bytes()[:-1])
+        status, said = admin(empty, "import", str(monday))
+        assert status == 1 and str(file) in said, said

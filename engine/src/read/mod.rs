@@ -11,8 +11,8 @@ mod versions;
 
 pub(crate) use self::range_tombstone_sources::RangeTombstoneSource;
 pub use self::request::{Budget, RowView, ScanRequest, Step};
-pub(crate) use self::scan::BufferPool;
 pub use self::scan::Scan;
+pub(crate) use self::scan::{BufferPool, ScanBuffers};
 pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuffers};
 pub(crate) use self::versions::VersionScan;
 pub use self::versions::{VersionLimit, VersionScanRequest, Versions};

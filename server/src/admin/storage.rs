@@ -1,6 +1,7 @@
 //! What lies on the disk: snapshots, how they are taken and restored, and tables that the schema does not name.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
 use helenus_admin::reports::{RestoredTable, SnapshotReport, UnknownTableReport};
@@ -8,6 +9,7 @@ use helenus_engine::{EngineError, TableId};
 use helenus_query::error::Result;
 
 use super::{NodeAdmin, failed};
+use crate::cluster::import::{self, ImportRequest};
 use crate::cluster::restore::{self, RestoreError, RestoreRequest};
 use crate::cluster::unknown_tables;
 use crate::observe::AdminError;
@@ -25,15 +27,29 @@ impl NodeAdmin {
         &self,
         request: RestoreRequest,
     ) -> Result<Vec<RestoredTable>, AdminError> {
-        // A job of the first shard, so that it completes even if the client disconnects.
-        let job = move |context| -> LocalBoxFuture<'static, Result<Vec<RestoredTable>, RestoreError>> {
-            Box::pin(async move { restore::restore(&context, request).await })
-        };
+        self.restored(move |context| Box::pin(async move { restore::restore(&context, request).await })).await
+    }
+
+    pub(super) async fn import_files(
+        &self,
+        request: ImportRequest,
+    ) -> Result<Vec<RestoredTable>, AdminError> {
+        self.restored(move |context| Box::pin(async move { import::import(&context, request).await })).await
+    }
+
+    /// Runs a restore or an import as a job of the first shard, so that it completes even if the client disconnects.
+    async fn restored(
+        &self,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<Vec<RestoredTable>, RestoreError>>
+        + Send
+        + 'static,
+    ) -> Result<Vec<RestoredTable>, AdminError> {
         let restored = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
         restored.map_err(|error| match error {
-            RestoreError::UnknownSnapshot(_) | RestoreError::SeveralTables(_) => {
-                AdminError::Unknown(error.to_string())
-            }
+            RestoreError::UnknownSnapshot(_)
+            | RestoreError::NothingToImport(_)
+            | RestoreError::UnknownFiles(_)
+            | RestoreError::SeveralTables(_) => AdminError::Unknown(error.to_string()),
             other => AdminError::Failed(other.to_string()),
         })
     }

@@ -7,6 +7,7 @@
 //! * No rows stay of tokens that this node does not own now: they would come back with the tokens.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use helenus_admin::reports::RestoredTable;
@@ -38,10 +39,16 @@ pub struct RestoreRequest {
 pub enum RestoreError {
     #[error("there is no snapshot '{0}' of such a table on this node")]
     UnknownSnapshot(String),
-    #[error("the snapshot has {0} tables: name the one that goes into another table")]
+    #[error("there are no table files of such a table at or below {0} on this machine")]
+    NothingToImport(PathBuf),
+    #[error(
+        "nothing says of which table the files in {0} are: it is not named after a table, and has no schema.json"
+    )]
+    UnknownFiles(PathBuf),
+    #[error("there are {0} tables: name the one that goes into another table")]
     SeveralTables(usize),
     #[error(
-        "the schema of table {table} is not in the snapshot, and no table has this id: create it with `WITH id = {table}` and the columns that it had"
+        "the schema of table {table} is not with its files, and no table has this id: create it with `WITH id = {table}` and the columns that it had"
     )]
     NoSchema { table: TableId },
     #[error("Node is involved in cluster membership changes. Not safe to restore.")]
@@ -116,7 +123,7 @@ async fn schemas(
 }
 
 /// The schema of a table that there is. Its columns keep their ids, whatever was altered since.
-fn present_schema(context: &ShardContext, id: TableId) -> Option<SnapshotSchema> {
+pub(super) fn present_schema(context: &ShardContext, id: TableId) -> Option<SnapshotSchema> {
     let view = context.catalog_view();
     let table = view.table(id)?;
     Some(SnapshotSchema::of(view.catalog.keyspace(&table.keyspace)?, table))

@@ -1,5 +1,8 @@
 //! The operations of a node for its operator. The node implements `Admin`; the HTTP routes call it.
 
+use std::path::PathBuf;
+
+use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RestoredTable,
@@ -58,6 +61,17 @@ pub trait Admin: Send + Sync {
         keyspace: Option<String>,
         table: Option<String>,
         into: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
+
+    /// Writes the rows of the table files at and below a directory of this machine to the replicas that have them now, with this
+    /// consistency level. As in `restore`, tables are created that are missing.
+    fn import(
+        &self,
+        directory: PathBuf,
+        keyspace: Option<String>,
+        table: Option<String>,
+        into: Option<String>,
+        consistency: Consistency,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
 
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.

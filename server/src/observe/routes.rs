@@ -7,9 +7,12 @@
 //!   safe as directory names.
 //! * A web page in a browser on the same machine cannot administer the node: POST with an `Origin` is refused.
 
+use std::path::PathBuf;
+
 use bytes::Bytes;
+use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
-use helenus_admin::reports::Check;
+use helenus_admin::reports::{Check, RestoredTable};
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
@@ -44,6 +47,7 @@ enum Route {
     Compact,
     Snapshot,
     Restore,
+    Import,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -72,6 +76,7 @@ impl Route {
             "/admin/compact" => Self::Compact,
             "/admin/snapshot" => Self::Snapshot,
             "/admin/restore" => Self::Restore,
+            "/admin/import" => Self::Import,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -125,6 +130,7 @@ impl Route {
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::Restore => &["keyspace", "table", "name", "into"],
+            Self::Import => &["keyspace", "table", "directory", "into", "consistency"],
             Self::ClearSnapshot => &["name"],
         }
     }
@@ -218,13 +224,13 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         Route::Restore => {
             let (keyspace, table) = parameters.scope()?;
             let (name, into) = (parameters.snapshot_name()?, parameters.take("into"));
-            let mut tables = Vec::new();
-            let restored = async {
-                tables = admin.restore(name, keyspace, table, into).await?;
-                Ok(())
-            };
-            operate(request.uri(), Box::pin(restored)).await?;
-            json_answer(StatusCode::OK, &json!({ "tables": tables }))
+            restore(request.uri(), admin.restore(name, keyspace, table, into)).await?
+        }
+        Route::Import => {
+            let (keyspace, table) = parameters.scope()?;
+            let (directory, into) = (parameters.directory()?, parameters.take("into"));
+            let level = parameters.write_level()?;
+            restore(request.uri(), admin.import(directory, keyspace, table, into, level)).await?
         }
         Route::ClearSnapshot => {
             let name = parameters.snapshot_name()?;
@@ -309,6 +315,20 @@ async fn operate(
     }
 }
 
+/// As [`operate`], for an operation that brings rows back.
+async fn restore(
+    uri: &Uri,
+    operation: BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>,
+) -> Result<HttpResponse, AdminError> {
+    let mut tables = Vec::new();
+    let restored = async {
+        tables = operation.await?;
+        Ok(())
+    };
+    operate(uri, Box::pin(restored)).await?;
+    Ok(json_answer(StatusCode::OK, &json!({ "tables": tables })))
+}
+
 /// The decoded parameters of a query, each at most once.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parameters(Vec<(&'static str, String)>);
@@ -368,6 +388,24 @@ impl Parameters {
             return Err(Refusal::Parameter("parameter 'host_id' is missing".to_owned()));
         };
         text.parse().map_err(|_| Refusal::Parameter(format!("parameter 'host_id': '{text}' is no UUID")))
+    }
+
+    /// A directory of this machine.
+    fn directory(&mut self) -> Result<PathBuf, Refusal> {
+        let directory = self.take("directory").map(PathBuf::from);
+        directory.filter(|path| path.is_absolute()).ok_or_else(|| {
+            Refusal::Parameter("parameter 'directory' must be an absolute path of this machine".to_owned())
+        })
+    }
+
+    /// A consistency level of writes; ALL when it is not given.
+    fn write_level(&mut self) -> Result<Consistency, Refusal> {
+        use Consistency::{All, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Three, Two};
+        let Some(text) = self.take("consistency") else { return Ok(All) };
+        let levels = [All, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Three, Two];
+        text.parse().ok().filter(|level| levels.contains(level)).ok_or_else(|| {
+            Refusal::Parameter(format!("parameter 'consistency' is no consistency level of writes: {text}"))
+        })
     }
 
     /// The name of a snapshot, which becomes the name of a directory.

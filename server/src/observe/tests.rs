@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
@@ -91,6 +93,21 @@ impl Admin for Node {
             .tell("restore", keyspace.as_deref(), table.as_deref())
             .map(|()| vec![RestoredTable { table: into.unwrap_or(name), ..RestoredTable::default() }]);
         ready(restored).boxed()
+    }
+
+    fn import(
+        &self,
+        directory: PathBuf,
+        keyspace: Option<String>,
+        table: Option<String>,
+        _: Option<String>,
+        consistency: Consistency,
+    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        let imported = self.tell("import", keyspace.as_deref(), table.as_deref()).map(|()| {
+            let table = format!("{} at {}", directory.display(), consistency.name());
+            vec![RestoredTable { table, ..RestoredTable::default() }]
+        });
+        ready(imported).boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -338,6 +355,29 @@ async fn a_failed_operation_shows_the_reason() {
     let (_, server) = start();
     let reply = ask(&server, "POST", "/admin/compact").await;
     assert_eq!((reply.status, reply.error().as_str()), (500, "no space left on device"));
+}
+
+#[tokio::test]
+async fn rows_come_back_from_snapshots_and_directories() {
+    let (_node, server) = start();
+    for (path, expected) in [
+        ("/admin/restore?name=before&into=other", "other"),
+        ("/admin/import?directory=/backup/monday&consistency=quorum", "/backup/monday at QUORUM"),
+        ("/admin/import?directory=/backup", "/backup at ALL"),
+    ] {
+        let answer = ask(&server, "POST", path).await;
+        assert!(answer.status == 200 && answer.body.contains(expected), "{path}: {}", answer.body);
+    }
+    for (path, expected) in [
+        ("/admin/restore?into=other", "parameter 'name' is missing"),
+        ("/admin/import?directory=backup", "must be an absolute path"),
+        ("/admin/import", "must be an absolute path"),
+        ("/admin/import?directory=/b&consistency=serial", "no consistency level of writes: serial"),
+        ("/admin/import?directory=/b&table=t", "needs parameter 'keyspace'"),
+    ] {
+        let answer = ask(&server, "POST", path).await;
+        assert!(answer.status == 400 && answer.body.contains(expected), "{path}: {}", answer.body);
+    }
 }
 
 #[tokio::test]

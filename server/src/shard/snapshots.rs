@@ -6,6 +6,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::context::ShardContext;
 const CLEANUP_PAUSE: Duration = Duration::from_mins(1);
 const SCHEMA_FILE: &str = "schema.cql";
 const DESCRIPTION_FILE: &str = "manifest.json";
-const CATALOG_FILE: &str = "schema.json";
+pub const CATALOG_FILE: &str = "schema.json";
 
 /// What a snapshot is taken for; the start of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,14 +192,17 @@ pub async fn schemas(context: &ShardContext, name: &str) -> Result<Vec<(TableId,
     for entry in context.shard.list_snapshots().await?.into_iter().filter(|entry| entry.name == name) {
         let schema = match context.shard.snapshot_attachment(&entry, CATALOG_FILE).await? {
             None => None,
-            Some(bytes) => Some(SnapshotSchema::decode(&bytes).map_err(|error| {
-                let path = entry.path.join(CATALOG_FILE);
-                RequestError::Server(format!("{} cannot be read: {error}", path.display()))
-            })?),
+            Some(bytes) => Some(decode_schema(&entry.path.join(CATALOG_FILE), &bytes)?),
         };
         schemas.push((entry.table, schema));
     }
     Ok(schemas)
+}
+
+/// The schema in a file with these contents.
+pub fn decode_schema(path: &Path, contents: &[u8]) -> Result<SnapshotSchema> {
+    SnapshotSchema::decode(contents)
+        .map_err(|error| RequestError::Server(format!("{} cannot be read: {error}", path.display())))
 }
 
 async fn description(shard: &Shard, entry: &SnapshotEntry) -> Result<Option<Description>> {

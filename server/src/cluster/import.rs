@@ -1,0 +1,252 @@
+//! Imports table files of elsewhere: copies of snapshots and backups, of any node, with any number of shards. Rows and deletions are
+//! written to the replicas that have them now, with the timestamps that they had.
+//!
+//! Invariant: an import that ends without an error has written all of its files at its consistency level. One that fails can be repeated:
+//! a write that is repeated changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use cql_lite::frame::response::WriteType;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use helenus_admin::reports::RestoredTable;
+use helenus_engine::key::token_bounds;
+use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest, Versions};
+use helenus_engine::shard::{ImportDirectory, ImportFile};
+use helenus_engine::{EngineError, TableId};
+use helenus_query::error::RequestError;
+use helenus_query::run::modify::PartitionMutation;
+use helenus_query::schema::catalog::Table;
+use helenus_query::schema::ddl::SnapshotSchema;
+
+use super::restore::{RestoreError, present_schema};
+use crate::cluster::schema;
+use crate::coordinator::write::write_all;
+use crate::shard::context::ShardContext;
+use crate::shard::snapshots;
+
+/// Bytes that are read and written in one turn.
+const TURN_BYTES: u64 = 64 << 10;
+/// Turns whose writes are under way at a time, for each file.
+const TURNS_IN_FLIGHT: usize = 8;
+/// Attempts to write what was not acknowledged in time, and the pause between them.
+const ATTEMPTS: usize = 4;
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// What is to be imported.
+#[derive(Debug, Clone)]
+pub struct ImportRequest {
+    /// The directory, of this machine, at or below which the files lie.
+    pub directory: PathBuf,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+    /// The name of the table that gets the rows; see [`super::restore::RestoreRequest`].
+    pub into: Option<String>,
+    pub consistency: Consistency,
+}
+
+/// The files of one table, and the schemas that were found with them.
+#[derive(Default)]
+struct Source {
+    files: Vec<PathBuf>,
+    schemas: Vec<SnapshotSchema>,
+}
+
+/// Imports all files at and below a directory. Call on the first shard.
+pub async fn import(
+    context: &Rc<ShardContext>,
+    request: ImportRequest,
+) -> Result<Vec<RestoredTable>, RestoreError> {
+    let sources = sources(context, &request).await?;
+    if request.into.is_some() && sources.len() > 1 {
+        return Err(RestoreError::SeveralTables(sources.len()));
+    }
+    let mut imported = Vec::new();
+    for Source { files, schemas } in sources {
+        let Some(newest) = schemas.last() else { continue };
+        let (keyspace, own_name) = (newest.table().keyspace.clone(), newest.table().name.clone());
+        let name = request.into.clone().unwrap_or(own_name);
+        // With the newest first: the others have the same columns or fewer.
+        for schema in schemas.iter().rev() {
+            schema::make_place(context, schema, &name).await?;
+        }
+        let Some(table) = context.catalog().table(&keyspace, &name).cloned() else {
+            let missing = format!("the table {keyspace}.{name} was dropped meanwhile");
+            return Err(RequestError::Invalid(missing).into());
+        };
+        let file_count = files.len() as u64;
+        let disk_bytes = import_files(context, &table, files, request.consistency).await?;
+        let directory = request.directory.display();
+        tracing::info!(%directory, keyspace, table = name, files = file_count, bytes = disk_bytes, "imported");
+        imported.push(RestoredTable { keyspace, table: name, file_count, disk_bytes });
+    }
+    Ok(imported)
+}
+
+/// The wanted tables.
+async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<Vec<Source>, RestoreError> {
+    let found = context.shard.find_imports(&request.directory).await.map_err(RequestError::from)?;
+    if found.is_empty() {
+        return Err(RestoreError::NothingToImport(request.directory.clone()));
+    }
+    let mut by_table: BTreeMap<TableId, Source> = BTreeMap::new();
+    for directory in found {
+        let schema = schema_beside(context, &directory).await?;
+        let own_id = schema.as_ref().map(|schema| schema.table().engine_id());
+        let Some(id) = directory.table.or(own_id) else {
+            return Err(RestoreError::UnknownFiles(directory.path));
+        };
+        let source = by_table.entry(id).or_default();
+        source.files.extend(directory.files);
+        source.schemas.extend(schema);
+    }
+    let mut wanted = Vec::new();
+    for (id, mut source) in by_table {
+        if source.schemas.is_empty() {
+            let present = present_schema(context, id).ok_or(RestoreError::NoSchema { table: id })?;
+            source.schemas.push(present);
+        }
+        source.schemas.sort_by_key(|schema| schema.table().next_column_id);
+        let is_wanted = source.schemas.iter().any(|schema| {
+            let table = schema.table();
+            request.keyspace.as_ref().is_none_or(|name| *name == table.keyspace)
+                && request.table.as_ref().is_none_or(|name| *name == table.name)
+        });
+        if is_wanted {
+            wanted.push(source);
+        }
+    }
+    if wanted.is_empty() {
+        return Err(RestoreError::NothingToImport(request.directory.clone()));
+    }
+    Ok(wanted)
+}
+
+/// The schema that lies beside table files.
+async fn schema_beside(
+    context: &ShardContext,
+    directory: &ImportDirectory,
+) -> Result<Option<SnapshotSchema>, RequestError> {
+    if directory.others.iter().all(|name| name != snapshots::CATALOG_FILE) {
+        return Ok(None);
+    }
+    let path = directory.path.join(snapshots::CATALOG_FILE);
+    let bytes = context.shard.read_beside_import(&path).await?;
+    snapshots::decode_schema(&path, &bytes).map(Some)
+}
+
+/// Writes all rows of the files, which the shards share. Returns their bytes.
+async fn import_files(
+    context: &Rc<ShardContext>,
+    table: &Arc<Table>,
+    files: Vec<PathBuf>,
+    consistency: Consistency,
+) -> Result<u64, RequestError> {
+    let shards = context.node.shard_count();
+    let mut shares: Vec<Vec<PathBuf>> = vec![Vec::new(); shards];
+    for (number, file) in files.into_iter().enumerate() {
+        shares[number % shards].push(file);
+    }
+    let jobs = shares.into_iter().enumerate().map(|(shard, share)| {
+        let table = Arc::clone(table);
+        context.run_on(shard, move |context| {
+            Box::pin(async move {
+                let mut bytes = 0;
+                for path in share {
+                    bytes += import_file(&context, &table, &path, consistency).await?;
+                }
+                Ok::<_, RequestError>(bytes)
+            })
+        })
+    });
+    let mut bytes = 0;
+    for imported in futures::future::join_all(jobs).await {
+        bytes += imported??;
+    }
+    Ok(bytes)
+}
+
+async fn import_file(
+    context: &Rc<ShardContext>,
+    table: &Arc<Table>,
+    path: &Path,
+    consistency: Consistency,
+) -> Result<u64, RequestError> {
+    let file = context.shard.open_import(path).await?;
+    let (mut next, end) = token_bounds(&(i64::MIN..=i64::MAX));
+    let mut inside: Option<AddressBuf> = None;
+    let mut writes = FuturesUnordered::new();
+    loop {
+        let Versions { partitions, resume, resume_inside, .. } =
+            read_turn(context, table, &file, (&next, inside.as_ref()), &end).await.map_err(|error| {
+                RequestError::from(EngineError::ImportFile { path: path.to_owned(), error: Box::new(error) })
+            })?;
+        let changes: Result<Vec<PartitionMutation>, RequestError> = partitions
+            .into_iter()
+            .map(|mutation| {
+                let token = mutation.view().map_err(EngineError::Mutation)?.token;
+                Ok(PartitionMutation { token, table: Arc::clone(table), mutation })
+            })
+            .collect();
+        writes.push(write_turn(context, changes?, consistency));
+        while writes.len() >= TURNS_IN_FLIGHT {
+            writes.next().await.transpose()?;
+        }
+        let Some(resume) = resume else { break };
+        (next, inside) = (resume, resume_inside);
+    }
+    while let Some(written) = writes.next().await {
+        written?;
+    }
+    Ok(file.bytes())
+}
+
+async fn read_turn(
+    context: &ShardContext,
+    table: &Table,
+    file: &ImportFile,
+    (start, inside): (&[u8], Option<&AddressBuf>),
+    end: &[u8],
+) -> Result<Versions, EngineError> {
+    let part = RowPart {
+        from: inside.map(AddressBuf::view),
+        bytes_max: context.node.config.mutation_bytes_max() / 2,
+    };
+    let request = VersionScanRequest {
+        table: table.engine_id(),
+        start,
+        end,
+        reversed: false,
+        now_seconds: context.now_seconds(),
+        keeps_purgeable: true,
+        is_long: true,
+        part: Some(part),
+        limit: VersionLimit { bytes: TURN_BYTES, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED },
+    };
+    context.shard.read_cold(|| context.shard.scan_import(file, &request)).await
+}
+
+/// Writes mutations, again if they were not acknowledged in time or there was no room for them.
+async fn write_turn(
+    context: &Rc<ShardContext>,
+    changes: Vec<PartitionMutation>,
+    consistency: Consistency,
+) -> Result<(), RequestError> {
+    for attempt in 1.. {
+        context.shard.admit().await?;
+        match write_all(context, changes.clone(), consistency, WriteType::Simple).await {
+            Err(RequestError::WriteTimeout { .. } | RequestError::Overloaded(_)) if attempt < ATTEMPTS => {
+                context.clock.sleep(RETRY_PAUSE).await;
+            }
+            written => return written,
+        }
+    }
+    Ok(())
+}
