@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use cql_lite::frame::Consistency;
 use uuid::Uuid;
 
-use crate::{copy::CopyCommand, error::ShellError};
+use crate::{
+    copy::CopyCommand,
+    error::ShellError,
+    token::{Token, tokens},
+};
 
 /// A statement or command.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,72 +53,6 @@ pub enum Paging {
 pub enum Capture {
     File(PathBuf),
     Off,
-}
-
-/// A word of a command, or one of its symbols.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Token {
-    /// A bare word, as it was written.
-    Word(String),
-    /// The content of single quotes.
-    Text(String),
-    /// The content of double quotes.
-    Name(String),
-    Symbol(char),
-}
-
-impl Token {
-    /// Whether it is this bare word, in any case.
-    pub fn is(&self, keyword: &str) -> bool {
-        matches!(self, Self::Word(word) if word.eq_ignore_ascii_case(keyword))
-    }
-
-    /// The text of a word or of quotes.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Word(text) | Self::Text(text) | Self::Name(text) => Some(text),
-            Self::Symbol(_) => None,
-        }
-    }
-}
-
-/// Splits a command into tokens. An open quote is an error.
-pub fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
-    let mut tokens = Vec::new();
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        if character.is_whitespace() {
-            continue;
-        }
-        if matches!(character, '\'' | '"') {
-            let mut content = String::new();
-            loop {
-                match characters.next() {
-                    Some(next) if next != character => content.push(next),
-                    Some(_) if characters.peek() == Some(&character) => {
-                        characters.next();
-                        content.push(character);
-                    }
-                    Some(_) => break,
-                    None => return Err(ShellError::Usage(format!("Unterminated quote in: {text}"))),
-                }
-            }
-            tokens.push(if character == '\'' { Token::Text(content) } else { Token::Name(content) });
-        } else if is_word_character(character) {
-            let mut word = String::from(character);
-            while let Some(next) = characters.next_if(|&next| is_word_character(next)) {
-                word.push(next);
-            }
-            tokens.push(Token::Word(word));
-        } else {
-            tokens.push(Token::Symbol(character));
-        }
-    }
-    Ok(tokens)
-}
-
-fn is_word_character(character: char) -> bool {
-    character.is_alphanumeric() || matches!(character, '_' | '-' | '?' | '/' | '~' | '+')
 }
 
 /// The command that a statement is. `text` has no leading comments and no final `;`.

@@ -26,7 +26,12 @@ use scylla::{
 use tokio::runtime::{Handle, Runtime};
 use uuid::Uuid;
 
-use crate::{contact_point, error::ShellError, interrupt::Interrupts};
+use crate::{
+    contact_point,
+    error::ShellError,
+    interrupt::Interrupts,
+    target::{Target, format_address},
+};
 
 /// How long after it was refused a connection is tried again.
 const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,20 +45,6 @@ pub struct Settings {
     pub tracing: bool,
     /// Rows a page.
     pub page_rows: i32,
-}
-
-/// Where and how to connect.
-#[derive(Debug, Clone)]
-pub struct Target {
-    pub host: String,
-    pub port: u16,
-    pub username: Option<String>,
-    pub password: Option<String>,
-    pub keyspace: Option<String>,
-    pub connect_timeout: Duration,
-    /// A node that refuses connections is taken for one that is starting, until the time to connect is over.
-    pub awaits_start: bool,
-    pub request_timeout: Duration,
 }
 
 /// A column of a result.
@@ -279,15 +270,6 @@ async fn in_time<T>(target: &Target, part: impl Future<Output = T>) -> Result<T,
     })
 }
 
-/// `host:port`, with brackets around an IPv6 address.
-pub fn format_address(host: &str, port: u16) -> String {
-    if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
 /// A statement of the driver with the settings applied.
 pub fn statement(text: &str, settings: &Settings) -> Result<Statement, ShellError> {
     let mut statement = Statement::new(text);
@@ -400,12 +382,6 @@ fn native_type(native: &NativeType) -> Result<CqlType, ShellError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_of_ipv6_get_brackets() {
-        assert_eq!(format_address("localhost", 9042), "localhost:9042");
-        assert_eq!(format_address("::1", 9042), "[::1]:9042");
-    }
 
     fn target(port: u16, connect_timeout: Duration, awaits_start: bool) -> Target {
         Target {

@@ -25,7 +25,7 @@ use scylla::{
 };
 use uuid::Uuid;
 
-use crate::connection::Target;
+use crate::target::Target;
 
 /// Leads every address to the contact point.
 struct AlwaysTo(SocketAddr);

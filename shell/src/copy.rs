@@ -18,11 +18,11 @@ use std::{
 use cql_lite::types::{Value, cql_type::quote_identifier, literal::quote_text};
 
 use crate::{
-    command::Token,
     connection::{Connection, Settings},
     csv::{Dialect, QUOTE},
     error::ShellError,
     format::SEPARATORS,
+    token::Token,
 };
 
 const USAGE: &str = "COPY [<keyspace>.]<table> [(<column>, ...)] TO|FROM '<file>'|STDOUT|STDIN \
@@ -319,7 +319,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::tokens;
+    use crate::token::tokens;
 
     fn parse(text: &str) -> Result<CopyCommand, ShellError> {
         CopyCommand::parse(&tokens(text).unwrap())

@@ -2,12 +2,13 @@
 //! `scylla` driver, and prints what `cqlsh` prints.
 //!
 //! * [`args`]: the command line
-//! * [`splitter`]: input text into statements; [`command`]: the shell's own commands
-//! * [`connection`]: statements to the server and pages of rows back; [`contact_point`]: which node they go to
+//! * [`splitter`]: input text into statements; [`token`], [`command`]: the shell's own commands
+//! * [`target`], [`contact_point`]: the one node for everything; [`connection`]: statements to it and pages of rows back
 //! * [`mod@format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
-//! * [`interactive`], [`completion`]: the line editor; [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
-//! * [`shell`]: the state that ties them together
+//! * [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
+//! * [`shell`]: the state that ties them together, and what statements do to it
+//! * [`interactive`], [`completion`]: the line editor in front of it
 //!
 //! The exit code is 0 if everything worked, 1 if a statement failed, 2 if there was no connection, 130 after Ctrl-C between
 //! two pages.
@@ -34,21 +35,51 @@ mod pager;
 mod shell;
 mod splitter;
 mod table;
+mod target;
+mod token;
 mod trace;
 
-use std::{io::Write as _, process::ExitCode};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 pub use args::Args;
 pub use interactive::HISTORY_VARIABLE;
 
+use error::ShellError;
+use shell::{Outcome, Shell};
+
 /// Runs the shell until its input ends. Starts a runtime of its own, so it must not be called from within one.
 pub fn main_with_args(args: &Args) -> ExitCode {
-    match shell::run(args) {
+    match run(args) {
         Ok(outcome) => outcome.into(),
         Err(error) => {
             // Who cannot be told learns it from the exit status.
-            let _ = writeln!(std::io::stderr(), "{error}");
+            let _ = writeln!(io::stderr(), "{error}");
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Runs the shell as the command line says.
+fn run(args: &Args) -> Result<Outcome, ShellError> {
+    let mut shell = Shell::open(args)?;
+    let is_interactive = args.execute.is_none() && args.file.is_none() && io::stdin().is_terminal();
+    let done = if let Some(statements) = &args.execute {
+        shell.run_script(None, statements).map(|_| ())
+    } else if let Some(path) = &args.file {
+        shell.run_file(path).map(|_| ())
+    } else if is_interactive {
+        interactive::run(&mut shell)
+    } else {
+        shell.run_standard_input().map(|_| ())
+    };
+    // A failed statement is no failure of an interactive shell.
+    let outcome = if is_interactive { Outcome::Success } else { shell.outcome() };
+    match done {
+        Ok(()) => Ok(outcome),
+        Err(error) if error.is_broken_pipe() => Ok(outcome),
+        Err(error) => Err(error),
     }
 }

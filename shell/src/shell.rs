@@ -13,13 +13,15 @@ use cql_lite::frame::Consistency;
 use crate::{
     args::{Args, DEFAULT_CONNECT_TIMEOUT},
     command::{self, Capture, Command, Paging},
-    connection::{Connection, Rows, Settings, Target, format_address},
+    connection::{Connection, Rows, Settings},
     copy::{CopyCommand, Direction, Place},
     copy_from, copy_to, describe,
     error::{EXIT_STATEMENT_FAILED, ShellError},
-    help, interactive, json,
+    help, json,
     output::Output,
-    pager, splitter, table, trace,
+    pager, splitter, table,
+    target::{Target, format_address},
+    trace,
 };
 
 /// Rows a page to begin with, as in cqlsh.
@@ -78,45 +80,6 @@ pub struct Shell {
     outcome: Outcome,
 }
 
-/// Runs the shell as the command line says.
-pub fn run(args: &Args) -> Result<Outcome, ShellError> {
-    let mut shell = Shell {
-        connection: Connection::open(target(args)?)?,
-        settings: Settings {
-            consistency: Consistency::One,
-            serial_consistency: Consistency::Serial,
-            tracing: false,
-            page_rows: PAGE_ROWS,
-        },
-        output: Output::new(!args.no_color && std::env::var_os("NO_COLOR").is_none()),
-        is_paging: true,
-        layout: if args.json { Layout::Json } else { Layout::Aligned },
-        is_piped: false,
-        source_depth: 0,
-        outcome: Outcome::Success,
-    };
-    let done = if let Some(statements) = &args.execute {
-        shell.run_script(None, statements).map(|_| ())
-    } else if let Some(path) = &args.file {
-        read_file(path).and_then(|text| shell.run_script(Some(path), &text)).map(|_| ())
-    } else if io::stdin().is_terminal() {
-        // A failed statement is no failure of an interactive shell.
-        let done = interactive::run(&mut shell);
-        shell.outcome = Outcome::Success;
-        done
-    } else {
-        shell.is_piped = true;
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
-        shell.run_script(Some(Path::new("<stdin>")), &text).map(|_| ())
-    };
-    match done {
-        Ok(()) => Ok(shell.outcome),
-        Err(error) if error.is_broken_pipe() => Ok(shell.outcome),
-        Err(error) => Err(error),
-    }
-}
-
 fn target(args: &Args) -> Result<Target, ShellError> {
     let password = match (&args.username, &args.password) {
         (Some(username), None) if io::stdin().is_terminal() => Some(ask_password(username)?),
@@ -142,11 +105,31 @@ fn ask_password(username: &str) -> Result<String, ShellError> {
     Ok(rpassword::prompt_password(format!("Password of {username}: "))?)
 }
 
-fn read_file(path: &Path) -> Result<String, ShellError> {
-    fs::read_to_string(path).map_err(|source| ShellError::File { path: path.to_owned(), source })
-}
-
 impl Shell {
+    /// Connects as the command line says.
+    pub fn open(args: &Args) -> Result<Self, ShellError> {
+        Ok(Self {
+            connection: Connection::open(target(args)?)?,
+            settings: Settings {
+                consistency: Consistency::One,
+                serial_consistency: Consistency::Serial,
+                tracing: false,
+                page_rows: PAGE_ROWS,
+            },
+            output: Output::new(!args.no_color && std::env::var_os("NO_COLOR").is_none()),
+            is_paging: true,
+            layout: if args.json { Layout::Json } else { Layout::Aligned },
+            is_piped: false,
+            source_depth: 0,
+            outcome: Outcome::Success,
+        })
+    }
+
+    /// Whether a statement failed so far.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// The connection of the moment.
     pub fn connection(&self) -> &Connection {
         &self.connection
@@ -193,6 +176,21 @@ impl Shell {
             }
         }
         Ok(Flow::Continue)
+    }
+
+    /// Runs the statements of a file.
+    pub fn run_file(&mut self, path: &Path) -> Result<Flow, ShellError> {
+        let text =
+            fs::read_to_string(path).map_err(|source| ShellError::File { path: path.to_owned(), source })?;
+        self.run_script(Some(path), &text)
+    }
+
+    /// Runs the statements that standard input holds.
+    pub fn run_standard_input(&mut self) -> Result<Flow, ShellError> {
+        self.is_piped = true;
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text)?;
+        self.run_script(Some(Path::new("<stdin>")), &text)
     }
 
     fn report(&mut self, file: Option<&Path>, line: usize, error: &ShellError) {
@@ -388,9 +386,8 @@ impl Shell {
         if self.source_depth == SOURCE_DEPTH_MAX {
             return Err(ShellError::Usage(format!("SOURCE is nested more than {SOURCE_DEPTH_MAX} deep")));
         }
-        let text = read_file(path)?;
         self.source_depth += 1;
-        let flow = self.run_script(Some(path), &text);
+        let flow = self.run_file(path);
         self.source_depth -= 1;
         flow
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemMod, ItemUse, Path, UseTree};
+use syn::{Attribute, Item, ItemMod, ItemUse, Meta, Path, Token, UseTree};
 
 /// A path as it is written, and the name that it has in this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,17 @@ pub fn is_for_tests(attributes: &[Attribute]) -> bool {
             || attribute.path().is_ident("cfg")
                 && attribute.parse_args::<Path>().is_ok_and(|condition| condition.is_ident("test"))
     })
+}
+
+/// Whether an item is compiled for tests: for those of its crate, or by a feature for those of other crates as well.
+pub fn serves_tests(attributes: &[Attribute]) -> bool {
+    is_for_tests(attributes)
+        || attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+            let Ok(Meta::List(any)) = attribute.parse_args::<Meta>() else { return false };
+            let conditions = any.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+            any.path.is_ident("any")
+                && conditions.is_ok_and(|all| all.iter().any(|condition| condition.path().is_ident("test")))
+        })
 }
 
 /// Looks through a file.
@@ -93,8 +105,7 @@ impl<'ast> Visit<'ast> for Finder {
 
     fn visit_macro(&mut self, invoked: &'ast syn::Macro) {
         // What stands in a macro's arguments counts where it reads as expressions: `assert!`, `format!`, `select!` mostly do.
-        let arguments = invoked
-            .parse_body_with(syn::punctuated::Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
+        let arguments = invoked.parse_body_with(Punctuated::<syn::Expr, Token![,]>::parse_terminated);
         if let Ok(arguments) = arguments {
             for argument in &arguments {
                 self.visit_expr(argument);
@@ -137,7 +148,8 @@ fn flatten(tree: &UseTree, prefix: &mut Vec<String>, is_public: bool, out: &mut 
     }
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// The attributes of an item.
+pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,

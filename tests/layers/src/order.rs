@@ -1,7 +1,8 @@
 //! The order of the layers, as `docs/layers.txt` has it.
 //!
-//! A line without indentation names a crate: its name in `use`, and its folder. The indented lines below name its top
-//! modules, lowest first; modules of one line do not import each other. What follows a `#` is a remark.
+//! A line without indentation names a crate: its name in `use`, and its folder. Its files are in `src` of that folder, or in
+//! the folder itself. The indented lines below name its top modules, lowest first; modules of one line do not import each
+//! other. What follows a `#` is a remark.
 //!
 //! ```text
 //! helenus_ring ring
@@ -12,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::CheckError;
+use crate::error::CheckError;
 use crate::graph::Import;
-use crate::source::Crate;
+use crate::source::{self, Crate};
 
 /// A crate with its top modules.
 #[derive(Debug, Clone)]
@@ -28,13 +29,11 @@ pub struct CrateOrder {
 }
 
 /// Reads the file.
-pub fn read(path: &Path) -> Result<Vec<CrateOrder>, CheckError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| CheckError::Read { path: path.display().to_string(), error })?;
-    parse(&text)
+pub fn read(root: &Path) -> Result<Vec<CrateOrder>, CheckError> {
+    parse(&source::text(root, Path::new("docs/layers.txt"))?)
 }
 
-pub fn parse(text: &str) -> Result<Vec<CrateOrder>, CheckError> {
+fn parse(text: &str) -> Result<Vec<CrateOrder>, CheckError> {
     let mut crates: Vec<CrateOrder> = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {
         let content = content.split('#').next().unwrap_or_default();

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use syn::Item;
 
-use crate::CheckError;
+use crate::error::CheckError;
 use crate::items::{self, Named};
-use crate::order::CrateOrder;
 
 /// A module path within a crate: empty for its root.
 pub type ModulePath = Vec<String>;
@@ -59,15 +58,30 @@ impl Crate {
     }
 }
 
-/// Reads the crate of a line of the order.
-pub fn read(root: &Path, order: &CrateOrder) -> Result<Crate, CheckError> {
-    let mut read = Crate { name: order.name.clone(), files: BTreeMap::new() };
-    let folder = Path::new(&order.folder).join("src");
-    // A program alone has no library.
-    let file =
-        ["lib.rs", "main.rs"].map(|name| folder.join(name)).into_iter().find(|file| root.join(file).exists());
-    let file = file.unwrap_or_else(|| folder.join("lib.rs"));
-    read_file(root, &mut read, &file, Vec::new(), &folder)?;
+/// The text of a file; its path is from the root of the tree.
+pub fn text(root: &Path, path: &Path) -> Result<String, CheckError> {
+    std::fs::read_to_string(root.join(path)).map_err(|error| CheckError::read(path, error))
+}
+
+/// The text of a file of Rust, and its items.
+pub fn parse(root: &Path, path: &Path) -> Result<(String, syn::File), CheckError> {
+    let text = text(root, path)?;
+    let parsed = syn::parse_file(&text)
+        .map_err(|error| CheckError::Parse { path: path.display().to_string(), error })?;
+    Ok((text, parsed))
+}
+
+/// Reads the crate with this name in `use`, and this folder.
+pub fn read(root: &Path, name: &str, folder: &str) -> Result<Crate, CheckError> {
+    let mut read = Crate { name: name.to_owned(), files: BTreeMap::new() };
+    let folder = Path::new(folder);
+    // A program alone has no library, and one among several of a package has no `src`.
+    let (sources, file) = [("src", "lib.rs"), ("src", "main.rs"), ("", "main.rs")]
+        .map(|(sources, file)| (folder.join(sources), file))
+        .into_iter()
+        .find(|(sources, file)| root.join(sources).join(file).exists())
+        .unwrap_or_else(|| (folder.join("src"), "lib.rs"));
+    read_file(root, &mut read, &sources.join(file), Vec::new(), &sources)?;
     Ok(read)
 }
 
@@ -80,9 +94,7 @@ fn read_file(
     folder: &Path,
 ) -> Result<(), CheckError> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(root.join(path))
-        .map_err(|error| CheckError::Read { path: shown.clone(), error })?;
-    let parsed = syn::parse_file(&text).map_err(|error| CheckError::Parse { path: shown.clone(), error })?;
+    let (_, parsed) = parse(root, path)?;
     let found = items::find(&parsed);
     let mut children = BTreeSet::new();
     for item in &parsed.items {

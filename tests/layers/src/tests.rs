@@ -8,9 +8,12 @@ use super::complaints;
 /// A tree of one crate, `a`, from the order of its modules and its files.
 fn check(order: &str, files: &[(&str, &str)]) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
-    fs::create_dir_all(root.path().join("docs")).unwrap();
-    fs::write(root.path().join("docs/layers.txt"), order).unwrap();
-    for (path, text) in files {
+    let workspace = [
+        ("docs/layers.txt", order),
+        ("Cargo.toml", "[workspace]\nmembers = [\n    \"a\",\n]\n"),
+        ("a/Cargo.toml", "[package]\nname = \"a-crate\"\n"),
+    ];
+    for (path, text) in workspace.iter().chain(files) {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -82,7 +85,44 @@ fn modules_without_a_place_are_named() {
 }
 
 #[test]
-fn this_tree_keeps_its_layers() {
+fn a_program_without_src_is_read() {
+    let files = [
+        ("a/src/lib.rs", ""),
+        ("a/b/main.rs", "mod one; mod two;"),
+        ("a/b/one.rs", "use crate::two::Two;"),
+        ("a/b/two.rs", "pub struct Two;"),
+    ];
+    assert_eq!(check("b a/b\n  two\n  one\n", &files), [""; 0]);
+    assert_eq!(check("b a/b\n  one\n  two\n", &files).len(), 1);
+}
+
+#[test]
+fn a_crate_that_is_too_large_is_named_with_its_lines() {
+    let library =
+        "mod part;\n#[cfg(test)]\nmod suite;\n#[cfg(any(test, feature = \"testing\"))]\nmod nodes;\n";
+    let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "fn f() {}\n".repeat(100));
+    let tree = |lines: usize| {
+        let part = "// A line.\n".repeat(lines - 1) + &tests;
+        let long = "\n".repeat(30_000);
+        let files = [
+            // One line counts, the others are for tests.
+            ("a/src/lib.rs", library),
+            ("a/src/part.rs", &part),
+            ("a/src/suite.rs", &long),
+            ("a/src/suite/deep.rs", &long),
+            ("a/src/nodes/mod.rs", &long),
+        ];
+        check("a a\n  part\n  nodes\n", &files)
+    };
+    assert_eq!(tree(24_999), [""; 0]);
+    assert_eq!(
+        tree(25_000),
+        ["the crate a-crate has 25000 lines outside of tests, and must have fewer than 25000"]
+    );
+}
+
+#[test]
+fn this_tree_keeps_its_layers_and_no_crate_is_too_large() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let found = complaints(&root).unwrap();
     assert!(found.is_empty(), "\n{}", found.join("\n"));

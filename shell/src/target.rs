@@ -1,0 +1,37 @@
+//! Which node to connect to, as whom, and how long to wait for it.
+
+use std::time::Duration;
+
+/// Where and how to connect.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    pub username: Option<String>,
+    pub password: Option<String>,
+    pub keyspace: Option<String>,
+    pub connect_timeout: Duration,
+    /// A node that refuses connections is taken for one that is starting, until the time to connect is over.
+    pub awaits_start: bool,
+    pub request_timeout: Duration,
+}
+
+/// `host:port`, with brackets around an IPv6 address.
+pub fn format_address(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_ipv6_get_brackets() {
+        assert_eq!(format_address("localhost", 9042), "localhost:9042");
+        assert_eq!(format_address("::1", 9042), "[::1]:9042");
+    }
+}
