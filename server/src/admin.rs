@@ -22,7 +22,6 @@ use helenus_query::schema::catalog::{Catalog, TableKind};
 use uuid::Uuid;
 
 use self::cluster::Sizes;
-use self::storage::snapshot_here;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::restore::RestoreRequest;
@@ -30,6 +29,7 @@ use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
 use crate::observe::{Admin, AdminError};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::disk_status::{DiskStatus, DiskUsage};
+use crate::shard::snapshots;
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
@@ -343,7 +343,7 @@ impl Admin for NodeAdmin {
             let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
             self.for_each_table(targets, move |context, id| {
                 let name = name.clone();
-                Box::pin(async move { snapshot_here(&context, id, name).await })
+                Box::pin(async move { snapshots::take_named(&context, id, name).await })
             })
             .await
         }

@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
 use helenus_admin::reports::{RestoredTable, SnapshotReport, UnknownTableReport};
-use helenus_engine::{EngineError, TableId};
-use helenus_query::error::Result;
+use helenus_engine::TableId;
 
 use super::{NodeAdmin, failed};
 use crate::cluster::import::{self, ImportRequest};
@@ -15,12 +14,6 @@ use crate::cluster::unknown_tables;
 use crate::observe::AdminError;
 use crate::shard::context::{ShardContext, run_on};
 use crate::shard::snapshots;
-
-/// Takes the snapshot that an operator asks for of a table on this shard.
-pub(super) async fn snapshot_here(context: &ShardContext, id: TableId, name: String) -> Result<()> {
-    let plan = snapshots::plan_named(context, id, name).ok_or(EngineError::UnknownTable(id))?;
-    snapshots::take_named(context, id, &plan).await
-}
 
 impl NodeAdmin {
     pub(super) async fn restore_snapshot(

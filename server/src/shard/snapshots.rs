@@ -14,7 +14,7 @@ use bytes::Bytes;
 use cql_lite::types::time::{format_timestamp, parse_timestamp};
 use helenus_config::Config;
 use helenus_engine::shard::{Attachment, SnapshotEntry};
-use helenus_engine::{Shard, TableId};
+use helenus_engine::{EngineError, Shard, TableId};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Keyspace, Table};
 use helenus_query::schema::ddl::SnapshotSchema;
@@ -103,15 +103,6 @@ pub fn plan(
     })
 }
 
-/// The plan of a snapshot that an operator asks for; `None` if there is no such table.
-pub fn plan_named(context: &ShardContext, table: TableId, name: String) -> Option<SnapshotPlan> {
-    let view = context.catalog_view();
-    let table = view.table(table)?;
-    let keyspace = view.catalog.keyspace(&table.keyspace)?;
-    let now_millis = context.clock.now_micros().div_euclid(1_000);
-    Some(SnapshotPlan::new(name, keyspace, table, now_millis, None))
-}
-
 impl SnapshotPlan {
     fn new(
         name: String,
@@ -181,9 +172,16 @@ pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -
 }
 
 /// Takes the snapshot that an operator asks for of a table on this shard, also of an empty one.
-pub async fn take_named(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
+pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Result<()> {
+    let plan = {
+        let view = context.catalog_view();
+        let table = view.table(id).ok_or(EngineError::UnknownTable(id))?;
+        let keyspace = view.catalog.keyspace(&table.keyspace).ok_or(EngineError::UnknownTable(id))?;
+        let now_millis = context.clock.now_micros().div_euclid(1_000);
+        SnapshotPlan::new(name, keyspace, table, now_millis, None)
+    };
     let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
-    Ok(context.shard.snapshot(table, &plan.name, &attachments).await.map(drop)?)
+    Ok(context.shard.snapshot(id, &plan.name, &attachments).await.map(drop)?)
 }
 
 /// The tables that have a snapshot of this name on this shard, with their schemas. `None`: the snapshot has none.
