@@ -262,6 +262,9 @@ settings! {
     /// How long such a snapshot is kept, as a number with a unit: "30d", "12h", "90m", "60s". Default: until it is removed.
     auto_snapshot_ttl: Option<Period> = None,
         example Some(Period::from_days(30));
+    /// Whether every file that a flush makes of a user's table is linked into `backups/<table id>` of the directory that it lies in. The node never
+    /// removes anything there: copy the files away and remove them, for example after each snapshot.
+    incremental_backups: bool = false;
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.

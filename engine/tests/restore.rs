@@ -6,16 +6,21 @@ mod support;
 
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use helenus_engine::io::{CrashStyle, Disk, SimulatedDisk};
-use helenus_engine::shard::{Restored, SnapshotEntry};
+use bytes::Bytes;
+
+use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
+use helenus_engine::read::{ScanRequest, Step};
+use helenus_engine::shard::{Attachment, Restored, SnapshotEntry};
 use helenus_engine::{
-    Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions, VersionLimit, VersionScanRequest,
+    Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions, TableId, TableOptions,
+    VersionLimit, VersionScanRequest,
 };
 
 use support::{
-    EVERYTHING, NOW, OTHER_TABLE, TABLE, apply, open_with, put, read_all, run_local, small_options,
-    table_options,
+    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open_with, put, read_all, request,
+    run_local, small_options, table_options,
 };
 
 /// Files lie in two directories.
@@ -35,6 +40,21 @@ async fn with_snapshot(disk: &SimulatedDisk) -> (Rc<Shard>, SnapshotEntry) {
     shard.snapshot(TABLE, "monday", &[]).await.unwrap();
     let entry = shard.list_snapshots().await.unwrap().remove(0);
     (shard, entry)
+}
+
+/// All versions of a file, as those of a table.
+fn everything(table: TableId) -> VersionScanRequest<'static> {
+    VersionScanRequest {
+        table,
+        start: EVERYTHING.0,
+        end: EVERYTHING.1,
+        reversed: false,
+        now_seconds: NOW,
+        keeps_purgeable: true,
+        is_long: true,
+        part: None,
+        limit: VersionLimit::UNLIMITED,
+    }
 }
 
 fn row_count(shard: &Shard) -> usize {
@@ -160,22 +180,7 @@ fn files_of_elsewhere_are_read_as_versions() {
                 for path in directory.files {
                     let file = shard.open_import(&path).await.unwrap();
                     assert!(file.bytes() > 0);
-                    let versions = shard
-                        .scan_import(
-                            &file,
-                            &VersionScanRequest {
-                                table: OTHER_TABLE,
-                                start: EVERYTHING.0,
-                                end: EVERYTHING.1,
-                                reversed: false,
-                                now_seconds: NOW,
-                                keeps_purgeable: true,
-                                is_long: true,
-                                part: None,
-                                limit: VersionLimit::UNLIMITED,
-                            },
-                        )
-                        .unwrap();
+                    let versions = shard.scan_import(&file, &everything(OTHER_TABLE)).unwrap();
                     if copies == 0 {
                         shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
                     }
@@ -192,4 +197,72 @@ fn files_of_elsewhere_are_read_as_versions() {
         let error = shard.open_import(Path::new("two/nothing-data.sst")).await.unwrap_err();
         assert!(matches!(error, EngineError::ImportFile { .. }), "{error}");
     });
+}
+
+#[test]
+fn backups_have_every_row_that_is_in_files_wherever_a_crash_comes() {
+    let note = |text: &'static str| -> Arc<[Attachment]> {
+        [Attachment { name: "schema.json".to_owned(), contents: Bytes::from_static(text.as_bytes()) }].into()
+    };
+    let backed_up = |text| TableOptions { backup_notes: Some(note(text)), ..table_options() };
+    // So little memory that a recovery has to write files.
+    let options = || ShardOptions { memtable_bytes_max: 20 << 10, ..options() };
+    for step in 0.. {
+        let disk = SimulatedDisk::new(step);
+        let is_crashed = run_local(async {
+            let shard = open_with(&disk, options()).await;
+            shard.alter_table(TABLE, backed_up("first")).unwrap();
+            disk.crash_at(disk.operations() + 3 * step);
+            for row in 0..60 {
+                if row == 30 {
+                    shard.alter_table(TABLE, backed_up("second")).unwrap();
+                }
+                if shard.admit().await.is_err() {
+                    break;
+                }
+                let Ok(position) = shard.apply(&put(row, 1, 1, &[7; 700]).view().unwrap()) else { break };
+                let is_durable = shard.durable(position).await.is_ok();
+                if !is_durable || (row % 20 == 19 && shard.flush(TABLE).await.is_err()) {
+                    break;
+                }
+            }
+            disk.is_crashed()
+        });
+        disk.restart(CrashStyle::ALL[step as usize % CrashStyle::ALL.len()], step);
+        run_local(async {
+            let clock = Rc::new(ManualClock::new(START_MICROS));
+            let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
+            shard.create_table(TABLE, backed_up("third")).await.unwrap();
+            shard.flush(TABLE).await.unwrap();
+            let rows = read_all(&shard, EVERYTHING, false, NOW).unwrap();
+            assert!(is_crashed || rows.len() == 60);
+            shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
+            let mut notes = Vec::new();
+            for root in ["two/backups", "three/backups"] {
+                for directory in shard.find_imports(Path::new(root)).await.unwrap() {
+                    assert_eq!((directory.table, directory.others.len()), (Some(TABLE), 1), "{directory:?}");
+                    notes.push(disk.read(&directory.path.join("schema.json")).await.unwrap());
+                    for path in directory.files {
+                        let file = shard.open_import(&path).await.unwrap();
+                        let versions = shard.scan_import(&file, &everything(OTHER_TABLE)).unwrap();
+                        for mutation in &versions.partitions {
+                            apply(&shard, mutation);
+                        }
+                    }
+                }
+            }
+            let request = ScanRequest { table: OTHER_TABLE, ..request(false) };
+            let mut scan = shard.scan(&request).unwrap();
+            let mut copies = 0;
+            while let Step::Row(_) = scan.next().unwrap() {
+                copies += 1;
+            }
+            assert!(copies >= rows.len(), "step {step}: {copies} of {} rows", rows.len());
+            assert!(rows.is_empty() || !notes.is_empty());
+        });
+        if !is_crashed {
+            assert!(step > 20, "{step} steps");
+            return;
+        }
+    }
 }

@@ -213,3 +213,45 @@ def test_copies_of_snapshots_are_imported_into_an_empty_node_with_other_shards(f
         file.write_bytes(file.read_bytes()[:-1])
         status, said = admin(empty, "import", str(monday))
         assert status == 1 and str(file) in said, said
+
+
+def test_incremental_backups_come_back_in_an_empty_node(tmp_path):
+    with new_node(settings={"incremental_backups": True}) as node:
+        with driver_session(node) as session:
+            session.execute("CREATE TYPE address (street text, number int)")
+            fill(session)
+            node.administer("flush")
+            session.execute("ALTER TABLE k.t ADD later text")
+            write = session.prepare("INSERT INTO k.t (p, c, m, a, later) VALUES (?, ?, {}, {street: 'new'}, 'yes')")
+            for number in range(100):
+                session.execute(write, (number, 5000 + number))
+            session.execute("DELETE FROM k.t WHERE p = 3 AND c = 3")
+            node.administer("flush")
+            node.administer("compact", keyspace="k", table="t")
+            expected = sorted((row.p, row.c, row.s, row.late, row.later) for row in session.execute("SELECT * FROM k.t"))
+        # What is only in the log when the process dies is in the backups when the next one has written it to files.
+        with driver_session(node) as session:
+            session.execute("INSERT INTO k.t (p, c, later) VALUES (1, 9999, 'logged')")
+        node.process.kill()
+        node.process.wait()
+        node.start()
+        node.administer("flush")
+        expected = sorted([*expected, (1, 9999, "static 1", None, "logged")])
+        backups = sorted(Path(node.data_dir).glob("shard-*/backups"))
+        assert len(backups) == 2
+        for number, directory in enumerate(backups):
+            assert [path.name for path in directory.iterdir()] == [path.parent.name for path in directory.glob("*/schema.json")]
+            shutil.copytree(directory, tmp_path / str(number))
+            # The node does not need them.
+            shutil.rmtree(directory)
+        node.restart()
+        with driver_session(node) as session:
+            session.execute("INSERT INTO k.t (p, c) VALUES (7777, 1)")
+        node.administer("flush")
+        assert list(Path(node.data_dir).glob("shard-*/backups/*/schema.cql"))
+    with new_node() as empty, driver_session(empty) as session:
+        session.execute("DROP KEYSPACE k")
+        status, said = admin(empty, "import", str(tmp_path))
+        assert status == 0, said
+        found = session.execute("SELECT * FROM k.t")
+        assert sorted((row.p, row.c, row.s, row.late, row.later) for row in found) == expected

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use super::backup::back_up;
 use super::edit::Edited;
 use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
@@ -176,7 +177,12 @@ impl Shard {
         let id = FileId { generation: self.new_generation(), directory };
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
-        let built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
+        let mut built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
+        if let Ok(Some(_)) = &built
+            && let Err(error) = back_up(&self.environment, table, id).await
+        {
+            built = Err(error);
+        }
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
         let mut changed = manifest.clone();

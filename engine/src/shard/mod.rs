@@ -18,6 +18,7 @@
 //!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
+mod backup;
 mod check;
 mod cleanup;
 mod cold;

@@ -348,6 +348,7 @@ impl Recovery {
             if let Some(Flushed { place, reader, sample }) = built {
                 entry.files.push(place);
                 table.add_file(LiveFile::new(place, reader, Some(sample)));
+                table.recovered.borrow_mut().push(id);
                 installed.push((table, id));
             }
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::quarantine::Quarantine;
+use super::snapshot::Attachment;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::io::{DiskReserve, ReserveSize};
@@ -76,6 +77,8 @@ pub struct TableOptions {
     /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
     /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
     pub writes_once: bool,
+    /// What lies beside the table's incremental backups. `None`: it has none.
+    pub backup_notes: Option<Arc<[Attachment]>>,
 }
 
 impl Default for TableOptions {
@@ -87,6 +90,7 @@ impl Default for TableOptions {
             writer: FileOptions::default(),
             dropped_columns: DroppedColumns::default(),
             writes_once: false,
+            backup_notes: None,
         }
     }
 }

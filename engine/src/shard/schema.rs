@@ -78,7 +78,9 @@ impl Shard {
         }
         drop(manifest);
         for (id, options) in tables {
-            self.table(*id)?.configure(options.clone());
+            let table = self.table(*id)?;
+            table.configure(options.clone());
+            self.back_up_recovered(&table).await?;
         }
         self.signals.compaction_wanted.notify_one();
         Ok(())

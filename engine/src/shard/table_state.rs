@@ -1,6 +1,7 @@
 //! The state of one table in a shard: the active memtable, frozen memtables, and files.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::damaged_file::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
+use super::snapshot::Attachment;
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
 use crate::invariant::{BrokenInvariant, broken};
@@ -76,6 +78,10 @@ pub(super) struct TableState {
     pub files: RefCell<Vec<Rc<LiveFile>>>,
     /// Files of the manifest that could not be opened.
     pub damaged: RefCell<Vec<DamagedFile>>,
+    /// The notes beside the backups, by directory, since the start.
+    pub noted: RefCell<BTreeMap<u32, Arc<[Attachment]>>>,
+    /// Files that were made before the options were known. They are not in the backups yet.
+    pub recovered: RefCell<Vec<FileId>>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
@@ -111,6 +117,8 @@ impl TableState {
             frozen: RefCell::default(),
             files: RefCell::default(),
             damaged: RefCell::default(),
+            noted: RefCell::default(),
+            recovered: RefCell::default(),
             flushing: Mutex::new(()),
         }
     }

@@ -40,7 +40,8 @@ pub async fn take_over(
     told: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let prepared = tables_to_prepare(&old.catalog, &new.catalog)?;
+    let has_backups = context.node.config.incremental_backups;
+    let prepared = tables_to_prepare(&old.catalog, &new.catalog, has_backups)?;
     if !prepared.is_empty() {
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
     }
@@ -119,14 +120,18 @@ async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>
 }
 
 /// The tables of the keyspaces that have changed, with their engine options.
-fn tables_to_prepare(old: &Catalog, new: &Catalog) -> Result<Vec<(TableId, TableOptions)>> {
+fn tables_to_prepare(
+    old: &Catalog,
+    new: &Catalog,
+    has_backups: bool,
+) -> Result<Vec<(TableId, TableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in new.keyspaces.values() {
         if old.keyspace(&keyspace.name).is_some_and(|known| Arc::ptr_eq(known, keyspace)) {
             continue;
         }
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
+            tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
         }
     }
     Ok(tables)

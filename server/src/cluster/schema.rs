@@ -129,7 +129,7 @@ async fn agree(
         let warnings = check(&change)?;
         let Some(effect) = change.effect else { return Ok(None) };
         // Options that the engine would refuse must not enter the log.
-        engine_tables(&change.catalog)?;
+        engine_tables(&change.catalog, false)?;
         drops::rehearse(context, &catalog, &change.catalog).await.map_err(|error| {
             RequestError::Server(format!(
                 "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"

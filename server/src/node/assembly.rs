@@ -213,7 +213,8 @@ pub async fn open_shard(
     let options = shard_options(&shared, index);
     let opened = Shard::open_existing(parts.environment.clone(), options).await;
     let shard = opened.map_err(|error| failed(&error))?;
-    let mut tables = engine_tables(&view.catalog).map_err(|error| failed(&error))?;
+    let mut tables =
+        engine_tables(&view.catalog, shared.config.incremental_backups).map_err(|error| failed(&error))?;
     tables.extend(private_tables());
     if index == 0 {
         tables.push((log_store::TABLE.0, log_store::table_options()));

@@ -5,11 +5,13 @@ use helenus_engine::shard::TableOptions as EngineTableOptions;
 use helenus_engine::table::Compression as EngineCompression;
 use helenus_engine::{TableId, TableWriterOptions};
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::{Catalog, Table, TableKind};
+use helenus_query::schema::catalog::{Catalog, Keyspace, Table, TableKind};
 use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor};
 
-/// The engine's options for a table of the catalog.
-pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptions> {
+use super::snapshots;
+
+/// The engine's options for a table of the catalog. `has_backups`: it keeps incremental backups, if it is a user's.
+pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> Result<EngineTableOptions> {
     let options = &table.options;
     let compression = match options.compression.compressor {
         Compressor::None | Compressor::Noop => EngineCompression::None,
@@ -20,7 +22,7 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
     let dropped_columns = table.dropped_columns.iter().map(|column| (column.id, column.dropped_at_micros));
     Ok(EngineTableOptions {
         gc_grace_seconds: options.gc_grace_seconds,
-        is_logged,
+        is_logged: keyspace.durable_writes,
         compaction,
         writer: TableWriterOptions {
             compression,
@@ -29,16 +31,17 @@ pub fn engine_options(table: &Table, is_logged: bool) -> Result<EngineTableOptio
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
         },
         dropped_columns: DroppedColumns::new(dropped_columns),
+        backup_notes: if has_backups { snapshots::backup_notes(keyspace, table) } else { None },
         ..EngineTableOptions::default()
     })
 }
 
-/// The stored tables of a catalog with their engine options.
-pub fn engine_tables(catalog: &Catalog) -> Result<Vec<(TableId, EngineTableOptions)>> {
+/// The stored tables of a catalog with their engine options. `has_backups`: see [`engine_options`].
+pub fn engine_tables(catalog: &Catalog, has_backups: bool) -> Result<Vec<(TableId, EngineTableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in catalog.keyspaces.values() {
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((table.engine_id(), engine_options(table, keyspace.durable_writes)?));
+            tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
         }
     }
     Ok(tables)

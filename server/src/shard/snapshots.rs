@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -130,6 +131,7 @@ impl SnapshotPlan {
         }
     }
 
+    /// The schema in both forms, and the description.
     fn attachments(&self) -> serde_json::Result<Vec<Attachment>> {
         let description = serde_json::to_string_pretty(&self.description)?;
         let files = [
@@ -182,6 +184,17 @@ pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Re
     };
     let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
     Ok(context.shard.snapshot(id, &plan.name, &attachments).await.map(drop)?)
+}
+
+/// What lies beside the incremental backups of a table; `None` for a table of the system, which has none.
+pub fn backup_notes(keyspace: &Keyspace, table: &Table) -> Option<Arc<[Attachment]>> {
+    if system_keyspaces::is_system(&keyspace.name) {
+        return None;
+    }
+    let schema = SnapshotSchema::of(keyspace, table).encode();
+    debug_assert!(schema.is_ok(), "a catalog can be written");
+    let note = |name: &str, text: String| Attachment { name: name.to_owned(), contents: Bytes::from(text) };
+    Some([note(SCHEMA_FILE, snapshot_schema(keyspace, table)), note(CATALOG_FILE, schema.ok()?)].into())
 }
 
 /// The tables that have a snapshot of this name on this shard, with their schemas. `None`: the snapshot has none.
