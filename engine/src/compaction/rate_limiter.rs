@@ -1,14 +1,18 @@
-//! The rate limit of background work: bytes that a compaction writes, or that a transfer fetches.
+//! The rate limit of background work: bytes that compactions write, or that a transfer fetches.
 //!
 //! Invariant: a pause of the work is not followed by a burst that makes up for it. Other work would wait for the burst.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::io::Clock;
 
-/// Spreads the bytes of one piece of work over time.
-#[derive(Debug, Clone, Copy)]
-pub struct RateLimiter {
+/// Spreads the bytes of work over time. Clones share one rate, on whichever threads they are.
+#[derive(Debug, Clone)]
+pub struct RateLimiter(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
     bytes_per_second: Option<u64>,
     /// The time, on the monotonic clock, up to which the bytes so far use up the rate.
     paid: Duration,
@@ -22,16 +26,32 @@ const LATENESS_MAX: Duration = Duration::from_millis(20);
 impl RateLimiter {
     /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, paid: Duration::ZERO }
+        Self(Arc::new(Mutex::new(State { bytes_per_second, paid: Duration::ZERO })))
+    }
+
+    fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        // A panic of another thread leaves a whole state.
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The limit from now on, for all clones.
+    pub fn set(&self, bytes_per_second: Option<u64>) {
+        self.with_state(|state| *state = State { bytes_per_second, paid: Duration::ZERO });
+    }
+
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        self.with_state(|state| state.bytes_per_second)
     }
 
     /// Waits until `bytes` more may be written.
     pub async fn spend(&mut self, bytes: u64, clock: &dyn Clock) {
-        let Some(bytes_per_second) = self.bytes_per_second else { return };
         let now = clock.monotonic();
-        let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
-        self.paid = self.paid.max(now.saturating_sub(LATENESS_MAX)) + cost;
-        let pause = self.paid.saturating_sub(now);
+        let pause = self.with_state(|state| {
+            let Some(bytes_per_second) = state.bytes_per_second else { return Duration::ZERO };
+            let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
+            state.paid = state.paid.max(now.saturating_sub(LATENESS_MAX)) + cost;
+            state.paid.saturating_sub(now)
+        });
         if pause >= LEAST_PAUSE {
             clock.sleep(pause).await;
         }
@@ -72,5 +92,22 @@ mod tests {
         assert!(task.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_millis(1));
         assert!(task.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn work_on_several_threads_shares_one_rate_which_may_change() {
+        let clock = ManualClock::new(0);
+        let first = RateLimiter::new(Some(1000));
+        let mut second = first.clone();
+        assert!(first.clone().spend(1000, &clock).now_or_never().is_none());
+        let mut waiting = std::pin::pin!(second.spend(1, &clock));
+        assert!(waiting.as_mut().now_or_never().is_none(), "the other one has used up a second");
+        first.set(None);
+        assert_eq!(second_rate(&first), None);
+        assert!(first.clone().spend(u64::MAX, &clock).now_or_never().is_some());
+    }
+
+    fn second_rate(limiter: &RateLimiter) -> Option<u64> {
+        limiter.clone().bytes_per_second()
     }
 }

@@ -9,6 +9,7 @@ use super::choice::Split;
 use super::dropped::DroppedRanges;
 use super::dropped_columns::DroppedColumns;
 use super::outputs::{Compacted, OutputNames, Outputs};
+use super::progress::Progress;
 use super::purging::{Once, Purging};
 use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
@@ -39,6 +40,7 @@ pub(crate) struct CompactionTask {
     pub limiter: RateLimiter,
     /// Room on the disk for the outputs.
     pub room: Option<Claim>,
+    pub progress: Arc<Progress>,
 }
 
 /// The state of a running merge.
@@ -52,6 +54,8 @@ struct Merge {
     room: Option<Claim>,
     context: JobContext,
     paced_bytes: u64,
+    progress: Arc<Progress>,
+    read_bytes: u64,
     /// The prefix of the current partition.
     prefix: Vec<u8>,
     purpose: Purpose,
@@ -75,6 +79,8 @@ impl CompactionTask {
             purging.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
         let mut merge = Merge {
             paced_bytes: 0,
+            progress: self.progress,
+            read_bytes: 0,
             prefix: Vec::new(),
             purpose: Purpose::Keep,
             next_range_tombstone: vec![0; self.inputs.len()],
@@ -135,7 +141,9 @@ impl Merge {
             }
             let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
             for &index in merge.current() {
-                versions.push(cursors.get(index as usize).ok_or_else(no_cursor)?.row());
+                let row = cursors.get(index as usize).ok_or_else(no_cursor)?.row();
+                self.read_bytes += (key.len() + row.bytes.len()) as u64;
+                versions.push(row);
             }
             self.put_versions(&key, &versions, &mut merged).await?;
             drop(versions);
@@ -146,7 +154,7 @@ impl Merge {
             if row_count.is_multiple_of(ROWS_PER_TURN)
                 || self.outputs.bytes() >= self.paced_bytes + BYTES_PER_TURN
             {
-                self.pause().await;
+                self.pause().await?;
             }
         }
         self.write_range_tombstones(None).await
@@ -176,16 +184,18 @@ impl Merge {
         Ok(())
     }
 
-    /// Lets other tasks run and keeps the rate limit.
-    async fn pause(&mut self) {
+    /// Lets other tasks run and keeps the rate limit. An error if the compaction should stop.
+    async fn pause(&mut self) -> Result<(), TableError> {
         let bytes = self.outputs.bytes();
         let fresh = bytes.saturating_sub(self.paced_bytes);
         self.paced_bytes = self.paced_bytes.max(bytes);
         if let Some(room) = &mut self.room {
             room.written(fresh);
         }
+        self.progress.note(self.read_bytes)?;
         self.limiter.spend(fresh, &*self.context.clock).await;
         yield_now().await;
+        Ok(())
     }
 
     async fn enter_partition(&mut self, key: &[u8]) -> Result<(), TableError> {
@@ -264,7 +274,7 @@ impl Merge {
             self.outputs.write_range_tombstone(&start, &end, deletion, &self.context).await?;
             written = written.wrapping_add(1);
             if written.is_multiple_of(ROWS_PER_TURN) {
-                self.pause().await;
+                self.pause().await?;
             }
         }
         Ok(are_written)

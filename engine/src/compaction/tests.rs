@@ -53,6 +53,7 @@ fn task(inputs: Vec<Arc<TableReader>>, split: Split) -> CompactionTask {
         file_options: TableOptions::default(),
         row_bytes_max: 4000,
         limiter: RateLimiter::new(None),
+        progress: Arc::default(),
         room: None,
     }
 }

@@ -32,6 +32,8 @@ pub type Job = Box<dyn FnOnce(JobContext) -> LocalBoxFuture<'static, JobOutput> 
 pub enum JobKind {
     /// Writers may have to wait for it: a flush.
     Soon,
+    /// It takes seconds, and should not wait for those that take hours: a small compaction.
+    Short,
     /// It may take hours: a compaction.
     Long,
 }

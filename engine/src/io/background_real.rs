@@ -27,13 +27,18 @@ struct Task {
 #[derive(Clone)]
 pub struct BackgroundPool {
     soon: Sender<Task>,
+    short: Sender<Task>,
     long: Sender<Task>,
 }
 
 impl BackgroundPool {
-    /// Starts `threads` threads (at least one) for each kind of job.
+    /// Starts `threads` threads (at least one) for each kind of job, and one for short ones.
     pub fn start(threads: usize) -> io::Result<Self> {
-        Ok(Self { soon: start_threads("flush", threads)?, long: start_threads("background", threads)? })
+        Ok(Self {
+            soon: start_threads("flush", threads)?,
+            short: start_threads("compaction", 1)?,
+            long: start_threads("background", threads)?,
+        })
     }
 }
 
@@ -70,6 +75,7 @@ impl Background for BackgroundPool {
         let (answer, result) = oneshot::channel();
         let queue = match kind {
             JobKind::Soon => &self.soon,
+            JobKind::Short => &self.short,
             JobKind::Long => &self.long,
         };
         let sent = queue.send(Task { job, answer });

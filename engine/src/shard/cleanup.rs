@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::compact::Busy;
+use super::compaction_control::CompactionKind;
 use super::state::Shard;
 use crate::compaction::{DroppedRanges, Merge, Split};
 use crate::error::EngineError;
@@ -70,7 +71,7 @@ impl Shard {
                 output_level: file.place.level,
                 split: Split::Never,
             };
-            self.rewrite(&table, &merge, busy, dropped.clone()).await?;
+            self.rewrite(&table, &merge, busy, dropped.clone(), CompactionKind::Cleanup).await?;
             outcome.rewritten_files += 1;
         }
         Ok(outcome)

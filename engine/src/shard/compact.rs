@@ -1,21 +1,24 @@
 //! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
 //!
-//! One compaction runs at a time, and the tables take turns. A compaction that fails is tried again after a pause that grows
-//! ([`super::compaction_failures`]); other tables, and other files of the table, go on meanwhile.
+//! One compaction runs at a time, and the tables take turns. While that is a large one, small ones of other tables run beside it, one at a
+//! time. All share one rate. A compaction that fails is tried again after a pause that grows ([`super::compaction_failures`]); other tables,
+//! and other files of the table, go on meanwhile.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compaction_control::{CompactionKind, RunningCompaction};
+use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
 use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{
-    Choice, Compacted, CompactionTask, DroppedRanges, Merge, OldPartitions, Output, OutputNames, Purging,
-    RateLimiter, Situation, Split,
+    Choice, Compacted, CompactionTask, DroppedRanges, Merge, OldPartitions, Output, OutputNames, Progress,
+    Purging, Situation, Split,
 };
 use crate::error::EngineError;
 use crate::invariant::{broken, invariant};
@@ -23,10 +26,23 @@ use crate::io::{JobKind, run_in_background};
 use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
-use crate::table::{ROW_BYTES_MAX, TableReader};
+use crate::table::{ROW_BYTES_MAX, TableError, TableReader};
 
 /// The longest time between two looks at all tables. Data expires, and tombstones pass their grace period, without any flush.
 const LOOK_PAUSE: Duration = Duration::from_mins(1);
+
+/// Bytes of inputs, before compression, from which on a compaction is a large one: it takes several seconds.
+const LARGE_BYTES: u64 = 256 << 20;
+/// Bytes of inputs up to which one is small.
+const SMALL_BYTES: u64 = 64 << 20;
+
+/// The two tasks that compact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    All,
+    /// Only small ones, and only beside a large one.
+    Small,
+}
 
 /// Marks files as busy (a compaction is reading them) until it is dropped.
 pub(super) struct Busy {
@@ -58,6 +74,21 @@ struct Successor {
     output: Option<Output>,
 }
 
+/// Bytes of the keys and rows of files, before compression.
+fn raw_bytes(files: &[Rc<LiveFile>]) -> u64 {
+    files.iter().map(|file| file.reader.statistics().raw_bytes).sum()
+}
+
+impl TableState {
+    /// Whether a choice is small, and no other compaction of the table is under way.
+    fn is_small(&self, choice: &Choice) -> bool {
+        let files = self.files.borrow();
+        let is_input = |file: &&Rc<LiveFile>| choice.inputs().contains(&file.place.generation);
+        let inputs: Vec<Rc<LiveFile>> = files.iter().filter(is_input).cloned().collect();
+        raw_bytes(&inputs) <= SMALL_BYTES && files.iter().all(|file| !file.is_busy.get())
+    }
+}
+
 impl Shard {
     /// Flushes the table and merges all its files that no other compaction is reading: into one, or into as many as the strategy
     /// cuts them.
@@ -80,14 +111,19 @@ impl Shard {
 
     /// Runs compactions as long as the strategy of any table chooses one. Returns the time until which there is nothing to do, unless
     /// a signal comes.
-    pub(super) async fn compact_if_needed(&self) -> Result<Duration, EngineError> {
+    pub(super) async fn compact_if_needed(&self, lane: Lane) -> Result<Duration, EngineError> {
         let mut last = None;
         let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
-            let Some((table, choice)) = self.choose_next(last, &without_room) else {
+            if lane == Lane::Small && !self.compaction_control.has_large(LARGE_BYTES) {
+                return Ok(LOOK_PAUSE);
+            }
+            let Some((table, choice)) = self.choose_next(lane, last, &without_room) else {
                 // Another one may have had room.
-                self.compaction_lacks_room.set(!without_room.is_empty());
+                if lane == Lane::All {
+                    self.compaction_lacks_room.set(!without_room.is_empty());
+                }
                 return Ok(self.pause_to_next_look());
             };
             last = Some(table.id);
@@ -107,6 +143,7 @@ impl Shard {
     /// The tables that have found no room on the disk are left out.
     fn choose_next(
         &self,
+        lane: Lane,
         last: Option<TableId>,
         without_room: &BTreeSet<TableId>,
     ) -> Option<(Rc<TableState>, Choice)> {
@@ -116,13 +153,19 @@ impl Shard {
             tables.rotate_left(next);
         }
         let mut ready = tables.into_iter().filter(|table| !without_room.contains(&table.id));
-        ready.find_map(|table| self.choice_of(&table).map(|choice| (table, choice)))
+        ready.find_map(|table| {
+            let choice = self.choice_of(&table)?;
+            (lane == Lane::All || table.is_small(&choice)).then_some((table, choice))
+        })
     }
 
     /// What the strategy of a table chooses now. `None` also while the table waits after a failure.
     pub(super) fn choice_of(&self, table: &TableState) -> Option<Choice> {
         let now = self.environment.clock.monotonic();
-        if !table.is_configured.get() || table.failure.borrow().as_ref().is_some_and(|it| it.waits(now)) {
+        if !table.is_configured.get()
+            || !table.is_auto_compacted.get()
+            || table.failure.borrow().as_ref().is_some_and(|it| it.waits(now))
+        {
             return None;
         }
         self.with_situation(table, |situation| table.options.borrow().compaction.choose(&situation))
@@ -189,8 +232,12 @@ impl Shard {
             table.failure.take();
             return;
         };
-        self.compaction_counters.failed.set(self.compaction_counters.failed.get() + 1);
         let now = self.environment.clock.monotonic();
+        if matches!(error, EngineError::Table(TableError::Stopped)) {
+            table.failure.replace(Some(Failure::stopped(now)));
+            return;
+        }
+        self.compaction_counters.failed.set(self.compaction_counters.failed.get() + 1);
         let subject = table.note_failure(choice.inputs(), &error, now);
         let which = match subject {
             Subject::Table => "all of them",
@@ -207,7 +254,9 @@ impl Shard {
             "a compaction chooses from the files of the table"
         );
         match choice {
-            Choice::Merge(merge) => self.rewrite(table, &merge, busy, DroppedRanges::default()).await,
+            Choice::Merge(merge) => {
+                self.rewrite(table, &merge, busy, DroppedRanges::default(), CompactionKind::Compaction).await
+            }
             Choice::Drop { .. } => self.drop_files(table, busy).await,
             Choice::Move { level, .. } => self.move_file(table, &busy, level).await,
         }
@@ -251,6 +300,7 @@ impl Shard {
         merge: &Merge,
         busy: Busy,
         dropped: DroppedRanges,
+        kind: CompactionKind,
     ) -> Result<(), EngineError> {
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
@@ -260,10 +310,18 @@ impl Shard {
         let mut task = self.compaction_task(table, merge, &busy.files, names);
         task.dropped = dropped;
         task.room = Some(room);
-        let built = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
+        let progress = Arc::clone(&task.progress);
+        let job = if progress.total_bytes() <= SMALL_BYTES { JobKind::Short } else { JobKind::Long };
+        let begun = self.environment.clock.monotonic();
+        let listed =
+            self.compaction_control.list(RunningCompaction { table: table.id, kind, progress, begun });
+        // If this is a large one, small ones may begin.
+        self.signals.want_compaction();
+        let built = run_in_background(&*self.environment.background, job, move |context| {
             Box::pin(async move { task.run(context).await })
         })
         .await;
+        drop(listed);
         let outcome = match built {
             Ok(Ok(compacted)) => self.install_compaction(table, merge, &busy, compacted, directory).await,
             Ok(Err(error)) => Err(error.into()),
@@ -351,7 +409,8 @@ impl Shard {
             split: merge.split.clone(),
             file_options: options.writer.clone(),
             row_bytes_max: ROW_BYTES_MAX,
-            limiter: RateLimiter::new(self.options.compaction_bytes_per_second),
+            limiter: self.compaction_limiter.clone(),
+            progress: Arc::new(Progress::of(raw_bytes(inputs))),
             room: None,
         }
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// The pause after the first failure, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+/// The pause after an operator has stopped a compaction: time to forbid them, or to change the strategy.
+const STOPPED_PAUSE: Duration = Duration::from_mins(10);
 
 /// The last failure of a table or file, and when the compaction is tried again.
 #[derive(Debug, Clone)]
@@ -23,6 +25,11 @@ impl Failure {
         let attempts = before.map_or(0, |before| before.attempts).saturating_add(1);
         let doubled = FIRST_PAUSE.saturating_mul(1 << (attempts - 1).min(16));
         Self { attempts, retry_at: now + doubled.min(LONGEST_PAUSE), reason }
+    }
+
+    /// The pause of a table whose compaction an operator has stopped.
+    pub fn stopped(now: Duration) -> Self {
+        Self { attempts: 1, retry_at: now + STOPPED_PAUSE, reason: "stopped by an operator".to_owned() }
     }
 
     pub fn waits(&self, now: Duration) -> bool {

@@ -19,7 +19,7 @@ use super::examination::{Examination, ExaminationProgress, ExaminationState, Fil
 use super::files::discard_output;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, RateLimiter, Split};
+use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, Split};
 use crate::error::EngineError;
 use crate::io::{BackgroundError, JobKind, run_in_background, yield_now};
 use crate::manifest::{FileId, ManifestFile};
@@ -98,7 +98,7 @@ impl Shard {
             Ok(reader) => reader,
             Err(error) => return Ok(Err(error)),
         };
-        let mut limiter = RateLimiter::new(self.options.compaction_bytes_per_second);
+        let mut limiter = self.compaction_limiter.clone();
         let (read, read_bytes) = (Arc::clone(&reader), Arc::clone(&self.examination.read_bytes));
         let verified = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move {

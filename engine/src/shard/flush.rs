@@ -212,7 +212,7 @@ impl Shard {
         drop(manifest);
         self.discard_log();
         discard_output(&self.environment, table, id, true).await;
-        self.signals.compaction_wanted.notify_one();
+        self.signals.want_compaction();
         Ok(())
     }
 

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
+use super::compact::Lane;
+use super::compaction_control::CompactionControl;
 use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
 use super::directories::{Directories, table_directory};
@@ -34,6 +36,7 @@ use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use super::tasks::{keep_compacting, keep_flushing, keep_looking_at_files};
 use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
+use crate::compaction::RateLimiter;
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
 use crate::io::{Disk, DiskLock, Environment};
@@ -205,6 +208,7 @@ impl Recovery {
         let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
         let block_cache_bytes = options.block_cache_bytes;
         let leftovers = Leftovers::of(&manifest, log.end_position(), is_kept);
+        let compaction_limiter = RateLimiter::new(options.compaction_bytes_per_second);
         let shard = Rc::new(Shard {
             environment,
             directory: options.directory.clone(),
@@ -221,6 +225,8 @@ impl Recovery {
             compaction_lacks_room: Cell::new(false),
             flush_hurries: Arc::default(),
             compaction_counters: CompactionCounters::default(),
+            compaction_control: CompactionControl::default(),
+            compaction_limiter,
             watch: Watch::default(),
             failure: RefCell::default(),
             disk_failures,
@@ -244,13 +250,15 @@ impl Recovery {
         shard.log_task.replace(Some(log_task));
         let flushing =
             tokio::task::spawn_local(keep_flushing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        let compacting =
-            tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        let [compacting, compacting_small] = [Lane::All, Lane::Small].map(|lane| {
+            let signals = Rc::clone(&shard.signals);
+            tokio::task::spawn_local(keep_compacting(Rc::downgrade(&shard), signals, lane))
+        });
         let expiring = tokio::task::spawn_local(keep_looking_at_files(Rc::downgrade(&shard)));
         shard.measure_room().await;
         let measuring =
             tokio::task::spawn_local(keep_measuring(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        shard.tasks.replace(vec![flushing, compacting, expiring, measuring]);
+        shard.tasks.replace(vec![flushing, compacting, compacting_small, expiring, measuring]);
         Ok(shard)
     }
 

@@ -66,7 +66,7 @@ impl Shard {
                 discard_output(&self.environment, &table, id, installed.is_ok()).await;
             }
         }
-        self.signals.compaction_wanted.notify_one();
+        self.signals.want_compaction();
         installed
     }
 

@@ -80,7 +80,7 @@ pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
             signals.flush_wanted.notify_one();
         }
         if free > free_before && shard.compaction_lacks_room.take() {
-            signals.compaction_wanted.notify_one();
+            signals.want_compaction();
         }
         let clock = Rc::clone(&shard.environment.clock);
         drop(shard);

@@ -82,7 +82,7 @@ impl Shard {
             table.configure(options.clone());
             self.back_up_recovered(&table).await?;
         }
-        self.signals.compaction_wanted.notify_one();
+        self.signals.want_compaction();
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Shard {
     /// Changes the options of a table.
     pub fn alter_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
         self.table(id)?.configure(options);
-        self.signals.compaction_wanted.notify_one();
+        self.signals.want_compaction();
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::compaction_control::CompactionControl;
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
 use super::examination::ExaminationState;
@@ -19,6 +20,7 @@ use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
+use crate::compaction::RateLimiter;
 use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
@@ -51,6 +53,9 @@ pub struct Shard {
     /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
     pub(super) compaction_counters: CompactionCounters,
+    pub(super) compaction_control: CompactionControl,
+    /// The rate of all compactions together.
+    pub(super) compaction_limiter: RateLimiter,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
     /// The failure after which writes are refused.
@@ -75,9 +80,16 @@ pub struct Shard {
 #[derive(Default)]
 pub(super) struct Signals {
     pub(super) flush_wanted: Notify,
-    pub(super) compaction_wanted: Notify,
+    /// For the task of all compactions, and for that of small ones.
+    pub(super) compaction_wanted: [Notify; 2],
     /// Memtable memory was freed (its rows are in files), or will not be freed because of a failure.
     pub(super) space: Notify,
+}
+
+impl Signals {
+    pub(super) fn want_compaction(&self) {
+        self.compaction_wanted.iter().for_each(Notify::notify_one);
+    }
 }
 
 impl Shard {

@@ -60,6 +60,8 @@ pub(super) struct TableState {
     pub options: RefCell<TableOptions>,
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
+    /// Whether the strategy chooses compactions: an operator may keep it from that.
+    pub is_auto_compacted: Cell<bool>,
     pub is_logged: Cell<bool>,
     pub writes_once: Cell<bool>,
     /// The failure of the last compaction, if no file has caused it.
@@ -112,6 +114,7 @@ impl TableState {
             flush_bytes: Cell::new(0),
             options: RefCell::new(options),
             is_configured: Cell::new(is_configured),
+            is_auto_compacted: Cell::new(true),
             logged_since: Cell::new(None),
             active: RefCell::default(),
             frozen: RefCell::default(),

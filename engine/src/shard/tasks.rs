@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::select;
 
+use super::compact::Lane;
 use super::state::{Shard, Signals};
 
 /// Pause before a failed flush is tried again.
@@ -37,14 +38,14 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
     }
 }
 
-/// The compaction task. It ends under the same conditions as the flush task.
-pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>) {
+/// A compaction task. It ends under the same conditions as the flush task.
+pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>, lane: Lane) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
-        let Ok(pause) = shard.compact_if_needed().await else { return };
+        let Ok(pause) = shard.compact_if_needed(lane).await else { return };
         let sleep = shard.environment.clock.sleep(pause);
         drop(shard);
-        select(pin!(signals.compaction_wanted.notified()), sleep).await;
+        select(pin!(signals.compaction_wanted[lane as usize].notified()), sleep).await;
     }
 }
 

@@ -30,6 +30,9 @@ pub enum TableError {
     TooLarge { what: &'static str },
     #[error("a row of {bytes} bytes is larger than the limit of {limit}")]
     RowTooLarge { bytes: usize, limit: usize },
+    /// An operator has stopped the compaction that was writing the table.
+    #[error("the compaction was stopped")]
+    Stopped,
     #[error(transparent)]
     BrokenInvariant(#[from] BrokenInvariant),
 }

@@ -68,6 +68,11 @@ impl TableRow {
 }
 
 impl TableReader {
+    /// Whether the file is of the version that a writer would give it now.
+    pub(crate) fn is_of_present_version(&self) -> bool {
+        self.footer.version == VERSION
+    }
+
     /// Opens a table. `id` must be unique among the tables that share a block cache.
     pub async fn open_file(disk: &dyn Disk, path: &Path, id: u64) -> Result<Arc<Self>, TableError> {
         Self::open(disk.open_complete(path).await?, path, id).map(Arc::new)
