@@ -19,8 +19,8 @@ use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
 use self::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
-    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
+    NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 
 /// The arguments of `helenus admin`.
@@ -63,6 +63,24 @@ enum AdminCommand {
     Flush(TableScope),
     /// Merges all files of each table.
     Compact(TableScope),
+    /// The compactions under way, and what is due.
+    Compactionstats,
+    /// Stops the compactions under way. Their inputs stay; the strategy chooses anew after ten minutes.
+    Stop(TableScope),
+    /// Changes what compactions may write, in MiB a second, until the next start; 0 is no limit.
+    Setcompactionthroughput { mebibytes_per_second: u64 },
+    /// Lets the strategies choose compactions again.
+    Enableautocompaction(TableScope),
+    /// Keeps the strategies from choosing compactions until the next start.
+    Disableautocompaction(TableScope),
+    /// Rewrites the files that a former version has written.
+    Upgradesstables {
+        /// All files, also those of the present format.
+        #[arg(short = 'a', long)]
+        all: bool,
+        #[command(flatten)]
+        scope: TableScope,
+    },
     /// Stops accepting requests and flushes everything, before a stop.
     Drain,
     /// Keeps the present files under a name.
@@ -194,6 +212,23 @@ impl AdminCommand {
             Self::Describecluster => (Method::GET, "/admin/describecluster", Vec::new()),
             Self::Flush(scope) => (Method::POST, "/admin/flush", scope.parameters()),
             Self::Compact(scope) => (Method::POST, "/admin/compact", scope.parameters()),
+            Self::Compactionstats => (Method::GET, "/admin/compactionstats", Vec::new()),
+            Self::Stop(scope) => (Method::POST, "/admin/stop", scope.parameters()),
+            Self::Setcompactionthroughput { mebibytes_per_second } => {
+                let rate = ("mebibytes_per_second", mebibytes_per_second.to_string());
+                (Method::POST, "/admin/setcompactionthroughput", vec![rate])
+            }
+            Self::Enableautocompaction(scope) => {
+                (Method::POST, "/admin/enableautocompaction", scope.parameters())
+            }
+            Self::Disableautocompaction(scope) => {
+                (Method::POST, "/admin/disableautocompaction", scope.parameters())
+            }
+            Self::Upgradesstables { all, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.extend(all.then(|| ("all", "true".to_owned())));
+                (Method::POST, "/admin/upgradesstables", parameters)
+            }
             Self::Drain => (Method::POST, "/admin/drain", Vec::new()),
             Self::Snapshot { name, scope } => {
                 let mut parameters = scope.parameters();
@@ -280,10 +315,16 @@ impl AdminCommand {
                 let shards = answer.get("shards").cloned().unwrap_or_default();
                 tables::checks(&read::<Vec<CheckProgress>>(shards)?)
             }
+            Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
             Self::Drain => "drained\n".to_owned(),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Flush(_)
             | Self::Compact(_)
+            | Self::Stop(_)
+            | Self::Setcompactionthroughput { .. }
+            | Self::Enableautocompaction(_)
+            | Self::Disableautocompaction(_)
+            | Self::Upgradesstables { .. }
             | Self::Snapshot { .. }
             | Self::Clearsnapshot { .. }
             | Self::Decommission { .. }
@@ -366,6 +407,18 @@ mod tests {
         assert_eq!(call(&["describecluster"]), "GET /admin/describecluster");
         assert_eq!(call(&["flush"]), "POST /admin/flush");
         assert_eq!(call(&["compact", "a b", "t"]), "POST /admin/compact?keyspace=a%20b&table=t");
+        assert_eq!(call(&["compactionstats"]), "GET /admin/compactionstats");
+        assert_eq!(call(&["stop", "ks", "t"]), "POST /admin/stop?keyspace=ks&table=t");
+        assert_eq!(
+            call(&["setcompactionthroughput", "16"]),
+            "POST /admin/setcompactionthroughput?mebibytes_per_second=16"
+        );
+        assert_eq!(call(&["enableautocompaction"]), "POST /admin/enableautocompaction");
+        assert_eq!(call(&["disableautocompaction", "ks"]), "POST /admin/disableautocompaction?keyspace=ks");
+        assert_eq!(
+            call(&["upgradesstables", "-a", "ks"]),
+            "POST /admin/upgradesstables?keyspace=ks&all=true"
+        );
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
         assert_eq!(call(&["restore", "-t", "n"]), "POST /admin/restore?name=n");

@@ -117,6 +117,32 @@ pub struct SnapshotReport {
     pub disk_bytes: u64,
 }
 
+/// The compactions of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionsReport {
+    /// Tables on shards on which a compaction is due, or waits after a failure.
+    pub pending: u64,
+    pub compactions: Vec<RunningCompactionReport>,
+    /// What compactions may write together. `None`: no limit.
+    pub bytes_per_second: Option<u64>,
+    /// The tables whose strategy an operator keeps from choosing compactions.
+    pub disabled_tables: Vec<String>,
+}
+
+/// A compaction that is under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningCompactionReport {
+    pub shard: usize,
+    /// As nodetool names it.
+    pub kind: String,
+    /// `keyspace.table`, or the id of a table without a name.
+    pub table: String,
+    /// Bytes of keys and rows, before compression, that were read, and of all inputs.
+    pub read_bytes: u64,
+    pub total_bytes: u64,
+    pub seconds: u64,
+}
+
 /// A table that got rows from a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredTable {

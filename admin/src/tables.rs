@@ -8,9 +8,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, MemberReport,
-    NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, TransferProgress,
-    UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
+    MemberReport, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
+    TransferProgress, UnknownTableReport,
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
@@ -65,6 +65,37 @@ pub fn snapshots(reports: &[SnapshotReport]) -> String {
         ])
     }));
     columns(&rows)
+}
+
+/// The compactions of a node.
+pub fn compactions(report: &CompactionsReport) -> String {
+    let rate = match report.bytes_per_second {
+        Some(rate) => format!("at most {} a second", bytes(rate)),
+        None => "not limited".to_owned(),
+    };
+    let disabled = if report.disabled_tables.is_empty() {
+        String::new()
+    } else {
+        format!("not compacted by themselves: {}\n", report.disabled_tables.join(", "))
+    };
+    let text = format!("pending tasks: {}\nthroughput: {rate}\n{disabled}", report.pending);
+    if report.compactions.is_empty() {
+        return text;
+    }
+    let mut rows = vec![row(&["Type", "Table", "Shard", "Read", "Of", "%", "Seconds"])];
+    rows.extend(report.compactions.iter().map(|running| {
+        let percent = running.read_bytes.saturating_mul(100).checked_div(running.total_bytes);
+        row(&[
+            &running.kind,
+            &running.table,
+            &running.shard.to_string(),
+            &bytes(running.read_bytes),
+            &bytes(running.total_bytes),
+            &percent.map_or_else(String::new, |percent| percent.to_string()),
+            &running.seconds.to_string(),
+        ])
+    }));
+    text + &columns(&rows)
 }
 
 /// Tables that got rows from a snapshot.

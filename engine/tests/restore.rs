@@ -147,7 +147,7 @@ fn a_damaged_file_of_a_snapshot_is_named_and_nothing_is_restored() {
         let (shard, entry) = with_snapshot(&disk).await;
         shard.truncate(TABLE).await.unwrap();
         let of_snapshot = |path: &&std::path::PathBuf| path.to_string_lossy().contains("snapshots/monday");
-        let damaged = disk.files().keys().filter(of_snapshot).next_back().unwrap().clone();
+        let damaged = disk.files().keys().rfind(of_snapshot).unwrap().clone();
         disk.remove(&damaged).await.unwrap();
         let file = disk.create(&damaged).await.unwrap();
         file.write_and_sync_at(0, vec![0; 100].into()).await.unwrap();

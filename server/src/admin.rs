@@ -2,6 +2,7 @@
 
 mod checks;
 mod cluster;
+mod compactions;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, FailedCompaction, NodeReport,
-    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport,
+    FailedCompaction, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
+    UnknownTableReport,
 };
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
@@ -331,6 +333,40 @@ impl Admin for NodeAdmin {
             .await
         }
         .boxed()
+    }
+
+    fn compactions(&self) -> BoxFuture<'_, Result<CompactionsReport, AdminError>> {
+        self.compactions_report().boxed()
+    }
+
+    fn stop_compactions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.stop_running(keyspace, table).boxed()
+    }
+
+    fn set_compaction_rate(&self, bytes_per_second: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.set_rate(bytes_per_second).boxed()
+    }
+
+    fn set_auto_compaction(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        is_enabled: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.set_auto(keyspace, table, is_enabled).boxed()
+    }
+
+    fn upgrade_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        all: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.upgrade(keyspace, table, all).boxed()
     }
 
     fn snapshot(

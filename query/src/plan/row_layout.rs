@@ -198,6 +198,11 @@ impl RowLayout {
         self.simple_columns.as_deref()
     }
 
+    /// Whether every row exists for readers: no column was dropped.
+    pub fn shows_every_row(&self) -> bool {
+        self.visibility.is_none()
+    }
+
     /// Whether a row exists for readers, to which dropped columns are invisible.
     pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
         let Some(visibility) = &self.visibility else { return true };

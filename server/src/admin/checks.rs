@@ -31,7 +31,8 @@ fn checked_file(shard: usize, names: &Names, finding: FileFinding) -> CheckedFil
 }
 
 impl NodeAdmin {
-    async fn names(&self) -> Result<Names, AdminError> {
+    /// The names of all stored tables of the schema.
+    pub(super) async fn names(&self) -> Result<Names, AdminError> {
         let targets = self.targets(None, None).await?;
         Ok(targets.into_iter().map(|it| (it.id, format!("{}.{}", it.keyspace, it.table))).collect())
     }

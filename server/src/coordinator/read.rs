@@ -415,7 +415,7 @@ fn block_request(
         max_rows: rows,
         max_bytes: BLOCK_BYTES,
         max_tombstones: context.node.config.max_page_tombstones as u64,
-        first_of_partition: plan.distinct && !plan.reads_static,
+        first_of_partition: plan.distinct && plan.layout.shows_every_row(),
     }
 }
 
@@ -438,11 +438,12 @@ async fn read_remote(
     now_seconds: u32,
 ) -> Result<RangeEnd> {
     let request = block_request(context, plan, &range, now_seconds, run.wanted_rows().min(BLOCK_ROWS));
-    let block = fetch(context, owner, request).await?;
-    for row in &block.rows {
+    let mut block = fetch(context, owner, request).await?;
+    while let Some(row) = block.first() {
         if let Some(end) = end_after(run.row(&row.source()?)?) {
             return Ok(end);
         }
+        block.take_first();
     }
     Ok(match block.resume {
         None => RangeEnd::Complete,
@@ -467,7 +468,7 @@ async fn read_spread(
     let mut skip: Option<Vec<u8>> = None;
     loop {
         for (shard, block) in blocks.iter_mut().enumerate() {
-            if !block.rows.is_empty() {
+            if !block.is_empty() {
                 continue;
             }
             if let Some(start) = block.resume.take() {
@@ -475,7 +476,7 @@ async fn read_spread(
                 // The batch has deleted rows only: the turn ends so that other requests can run.
                 *block =
                     fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
-                if block.rows.is_empty() && block.resume.is_some() {
+                if block.is_empty() && block.resume.is_some() {
                     let Some(start) = blocks.iter().filter_map(next_key).min() else {
                         unreachable!("a shard that has stopped says where to go on")
                     };
@@ -486,24 +487,22 @@ async fn read_spread(
         let first = blocks
             .iter()
             .enumerate()
-            .filter_map(|(shard, block)| block.rows.front().map(|row| (shard, &row.key)))
-            .min_by(|a, b| a.1.cmp(b.1))
-            .map(|(shard, _)| shard);
-        let Some(shard) = first else { return Ok(RangeEnd::Complete) };
-        let Some(row) = blocks[shard].rows.pop_front() else { return Ok(RangeEnd::Complete) };
-        if skip.as_ref().is_some_and(|prefix| row.key.starts_with(prefix)) {
-            continue;
+            .filter_map(|(shard, block)| Some((shard, block.first()?)))
+            .min_by(|a, b| a.1.key.cmp(b.1.key));
+        let Some((shard, row)) = first else { return Ok(RangeEnd::Complete) };
+        if skip.as_ref().is_none_or(|prefix| !row.key.starts_with(prefix)) {
+            let flow = run.row(&row.source()?)?;
+            if let Some(end) = end_after(flow) {
+                return Ok(end);
+            }
+            if flow == Flow::SkipPartition {
+                skip = prefix(row.key).map(<[u8]>::to_vec);
+            }
         }
-        let flow = run.row(&row.source()?)?;
-        if let Some(end) = end_after(flow) {
-            return Ok(end);
-        }
-        if flow == Flow::SkipPartition {
-            skip = prefix(&row.key).map(<[u8]>::to_vec);
-        }
+        blocks[shard].take_first();
     }
 }
 
 fn next_key(block: &RowBatch) -> Option<Vec<u8>> {
-    block.rows.front().map(|row| row.key.clone()).or_else(|| block.resume.clone())
+    block.first().map(|row| row.key.to_vec()).or_else(|| block.resume.clone())
 }

@@ -27,7 +27,7 @@ pub fn read(
     let mut skip: Option<&[u8]> = None;
     for range in ranges {
         let inside = rows.iter().filter(|row| range.start <= row.key && row.key < range.end);
-        let ordered: Box<dyn Iterator<Item = &BatchRow>> = if range.reversed {
+        let ordered: Box<dyn Iterator<Item = &StoredRow>> = if range.reversed {
             Box::new(inside.collect::<Vec<_>>().into_iter().rev())
         } else {
             Box::new(inside)
@@ -36,7 +36,7 @@ pub fn read(
             if skip.is_some_and(|prefix| row.key.starts_with(prefix)) {
                 continue;
             }
-            match run.row(&row.source()?)? {
+            match run.row(&BatchRow { key: &row.key, row: &row.row }.source()?)? {
                 Flow::Continue => {}
                 Flow::SkipPartition => {
                     skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length));
@@ -49,7 +49,13 @@ pub fn read(
     run.finish()
 }
 
-fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BatchRow>> {
+/// A row as a table would have it: its full key and its encoding with base 0.
+struct StoredRow {
+    key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
     let write = WriteContext {
@@ -92,7 +98,7 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<BatchRow>> {
                 if let Operation::Row { position, row } = operation.map_err(malformed)? {
                     let key = key::full_key(view.token, view.partition_key, position)
                         .map_err(|error| RequestError::Server(error.to_string()))?;
-                    stored.push(BatchRow { key, row: row.bytes.to_vec() });
+                    stored.push(StoredRow { key, row: row.bytes.to_vec() });
                 }
             }
         }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, NodeReport, RestoredTable,
-    RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport, NodeReport,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use uuid::Uuid;
 
@@ -42,6 +42,35 @@ pub trait Admin: Send + Sync {
         &self,
         keyspace: Option<String>,
         table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// The compactions that are under way, and what operators have changed about them.
+    fn compactions(&self) -> BoxFuture<'_, Result<CompactionsReport, AdminError>>;
+
+    /// Stops the compactions under way; their inputs stay.
+    fn stop_compactions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// The bytes a second that compactions may write from now on, until the next start. `None`: no limit.
+    fn set_compaction_rate(&self, bytes_per_second: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Whether the strategies of the tables choose compactions, until the next start.
+    fn set_auto_compaction(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        is_enabled: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Rewrites files of former formats, or all; resolves when that is done.
+    fn upgrade_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        all: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Keeps the present files under a name. `name` is safe as the name of a directory: letters, digits, `_`, `-`

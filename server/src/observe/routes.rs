@@ -45,6 +45,12 @@ enum Route {
     Streams,
     Flush,
     Compact,
+    Compactions,
+    StopCompactions,
+    SetCompactionThroughput,
+    EnableAutoCompaction,
+    DisableAutoCompaction,
+    UpgradeFiles,
     Snapshot,
     Restore,
     Import,
@@ -74,6 +80,12 @@ impl Route {
             "/admin/describecluster" => Self::DescribeCluster,
             "/admin/flush" => Self::Flush,
             "/admin/compact" => Self::Compact,
+            "/admin/compactionstats" => Self::Compactions,
+            "/admin/stop" => Self::StopCompactions,
+            "/admin/setcompactionthroughput" => Self::SetCompactionThroughput,
+            "/admin/enableautocompaction" => Self::EnableAutoCompaction,
+            "/admin/disableautocompaction" => Self::DisableAutoCompaction,
+            "/admin/upgradesstables" => Self::UpgradeFiles,
             "/admin/snapshot" => Self::Snapshot,
             "/admin/restore" => Self::Restore,
             "/admin/import" => Self::Import,
@@ -104,6 +116,7 @@ impl Route {
                 | Self::Ring
                 | Self::NodeInfo
                 | Self::DescribeCluster
+                | Self::Compactions
                 | Self::ListSnapshots
                 | Self::UnknownTables
                 | Self::CheckProgress
@@ -118,6 +131,7 @@ impl Route {
             | Self::Version
             | Self::NodeInfo
             | Self::DescribeCluster
+            | Self::Compactions
             | Self::ListSnapshots
             | Self::UnknownTables
             | Self::CheckProgress
@@ -126,7 +140,14 @@ impl Route {
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force"],
             Self::RemoveNode | Self::AbortJoin => &["host_id"],
-            Self::Flush | Self::Compact | Self::Verify => &["keyspace", "table"],
+            Self::SetCompactionThroughput => &["mebibytes_per_second"],
+            Self::UpgradeFiles => &["keyspace", "table", "all"],
+            Self::Flush
+            | Self::Compact
+            | Self::Verify
+            | Self::StopCompactions
+            | Self::EnableAutoCompaction
+            | Self::DisableAutoCompaction => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::Restore => &["keyspace", "table", "name", "into"],
@@ -215,6 +236,25 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         Route::Compact => {
             let (keyspace, table) = parameters.scope()?;
             operate(request.uri(), admin.compact(keyspace, table)).await?
+        }
+        Route::Compactions => report(&admin.compactions().await?)?,
+        Route::StopCompactions => {
+            let (keyspace, table) = parameters.scope()?;
+            operate(request.uri(), admin.stop_compactions(keyspace, table)).await?
+        }
+        Route::SetCompactionThroughput => {
+            let rate = parameters.rate()?;
+            operate(request.uri(), admin.set_compaction_rate(rate)).await?
+        }
+        Route::EnableAutoCompaction | Route::DisableAutoCompaction => {
+            let (keyspace, table) = parameters.scope()?;
+            let is_enabled = route == Route::EnableAutoCompaction;
+            operate(request.uri(), admin.set_auto_compaction(keyspace, table, is_enabled)).await?
+        }
+        Route::UpgradeFiles => {
+            let (keyspace, table) = parameters.scope()?;
+            let all = parameters.flag("all")?;
+            operate(request.uri(), admin.upgrade_files(keyspace, table, all)).await?
         }
         Route::Snapshot => {
             let (keyspace, table) = parameters.scope()?;
@@ -388,6 +428,17 @@ impl Parameters {
             return Err(Refusal::Parameter("parameter 'host_id' is missing".to_owned()));
         };
         text.parse().map_err(|_| Refusal::Parameter(format!("parameter 'host_id': '{text}' is no UUID")))
+    }
+
+    /// Bytes a second, given as MiB; 0 is no limit.
+    fn rate(&mut self) -> Result<Option<u64>, Refusal> {
+        let text = self.take("mebibytes_per_second").unwrap_or_default();
+        let mebibytes = text.parse::<u64>().ok().filter(|mebibytes| *mebibytes <= 1 << 20);
+        let Some(mebibytes) = mebibytes else {
+            let message = "parameter 'mebibytes_per_second' must be a number up to 1048576; 0 is no limit";
+            return Err(Refusal::Parameter(message.to_owned()));
+        };
+        Ok((mebibytes > 0).then_some(mebibytes << 20))
     }
 
     /// A directory of this machine.

@@ -9,8 +9,9 @@ use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, NodeReport,
-    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
+    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus,
+    CompactionsReport, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
+    TokenReport, UnknownTableReport,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,6 +81,41 @@ impl Admin for Node {
         let result = self.tell("snapshot", keyspace.as_deref(), table.as_deref());
         self.snapshots.lock().unwrap().insert(name);
         ready(result).boxed()
+    }
+
+    fn compactions(&self) -> BoxFuture<'_, Result<CompactionsReport, AdminError>> {
+        let report = CompactionsReport { pending: 7, ..CompactionsReport::default() };
+        ready(self.tell("compactions", None, None).map(|()| report)).boxed()
+    }
+
+    fn stop_compactions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell("stop", keyspace.as_deref(), table.as_deref())).boxed()
+    }
+
+    fn set_compaction_rate(&self, bytes_per_second: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell(&format!("rate {bytes_per_second:?}"), None, None)).boxed()
+    }
+
+    fn set_auto_compaction(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        is_enabled: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell(&format!("auto {is_enabled}"), keyspace.as_deref(), table.as_deref())).boxed()
+    }
+
+    fn upgrade_files(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        all: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.tell(&format!("upgrade {all}"), keyspace.as_deref(), table.as_deref())).boxed()
     }
 
     fn restore(
@@ -355,6 +391,39 @@ async fn a_failed_operation_shows_the_reason() {
     let (_, server) = start();
     let reply = ask(&server, "POST", "/admin/compact").await;
     assert_eq!((reply.status, reply.error().as_str()), (500, "no space left on device"));
+}
+
+#[tokio::test]
+async fn compactions_are_shown_and_changed() {
+    let (node, server) = start();
+    let shown = ask(&server, "GET", "/admin/compactionstats").await;
+    assert!(shown.status == 200 && shown.body.contains("\"pending\":7"), "{}", shown.body);
+    for path in [
+        "/admin/stop?keyspace=shop",
+        "/admin/setcompactionthroughput?mebibytes_per_second=16",
+        "/admin/setcompactionthroughput?mebibytes_per_second=0",
+        "/admin/disableautocompaction?keyspace=shop&table=orders",
+        "/admin/enableautocompaction",
+        "/admin/upgradesstables?all=true",
+    ] {
+        assert_eq!(ask(&server, "POST", path).await.status, 200, "{path}");
+    }
+    let expected = [
+        "compactions *.*",
+        "stop shop.*",
+        "rate Some(16777216) *.*",
+        "rate None *.*",
+        "auto false shop.orders",
+        "auto true *.*",
+        "upgrade true *.*",
+    ];
+    assert_eq!(*node.told.lock().unwrap(), expected);
+    for rate in
+        ["", "?mebibytes_per_second=fast", "?mebibytes_per_second=-1", "?mebibytes_per_second=9999999"]
+    {
+        let refused = ask(&server, "POST", &format!("/admin/setcompactionthroughput{rate}")).await;
+        assert_eq!(refused.status, 400, "{rate}");
+    }
 }
 
 #[tokio::test]

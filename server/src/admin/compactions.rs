@@ -1,0 +1,158 @@
+//! Compactions at run time: what is under way, stopping it, keeping tables from being compacted, the rate, the format of files.
+
+use helenus_admin::reports::{CompactionsReport, RunningCompactionReport};
+use helenus_engine::TableId;
+use helenus_engine::shard::{CompactionKind, RunningCompaction};
+use helenus_query::error::Result;
+
+use super::NodeAdmin;
+use crate::observe::AdminError;
+
+/// The compactions of one shard.
+struct OfShard {
+    running: Vec<RunningCompactionReport>,
+    pending: u64,
+    bytes_per_second: Option<u64>,
+    /// The tables whose strategy chooses none.
+    disabled: Vec<TableId>,
+}
+
+fn kind_name(kind: CompactionKind) -> &'static str {
+    match kind {
+        CompactionKind::Compaction => "Compaction",
+        CompactionKind::Cleanup => "Cleanup",
+        CompactionKind::Upgrade => "Upgrade sstables",
+    }
+}
+
+impl NodeAdmin {
+    pub(super) async fn compactions_report(&self) -> Result<CompactionsReport, AdminError> {
+        let names = self.names().await?;
+        let named = names.clone();
+        let shards = self
+            .on_every_shard(move |context| {
+                let names = named.clone();
+                Box::pin(async move {
+                    let shard = &context.shard;
+                    let now = context.clock.monotonic();
+                    let report = |running: RunningCompaction| RunningCompactionReport {
+                        shard: context.index,
+                        kind: kind_name(running.kind).to_owned(),
+                        table: names
+                            .get(&running.table)
+                            .cloned()
+                            .unwrap_or_else(|| running.table.to_string()),
+                        read_bytes: running.progress.read_bytes(),
+                        total_bytes: running.progress.total_bytes(),
+                        seconds: now.saturating_sub(running.begun).as_secs(),
+                    };
+                    let (mut pending, mut disabled) = (0, Vec::new());
+                    for id in shard.table_ids() {
+                        pending += u64::from(shard.compaction_report(id)?.is_pending);
+                        if !shard.has_auto_compaction(id)? {
+                            disabled.push(id);
+                        }
+                    }
+                    Ok(OfShard {
+                        running: shard.running_compactions().into_iter().map(report).collect(),
+                        pending,
+                        bytes_per_second: shard.compaction_rate(),
+                        disabled,
+                    })
+                })
+            })
+            .await?;
+        let mut report = CompactionsReport {
+            bytes_per_second: shards.iter().map(|shard| shard.bytes_per_second).sum(),
+            ..CompactionsReport::default()
+        };
+        for (index, shard) in shards.into_iter().enumerate() {
+            report.pending += shard.pending;
+            report.compactions.extend(shard.running);
+            // What one shard is told all are.
+            if index == 0 {
+                let name = |id: TableId| names.get(&id).cloned().unwrap_or_else(|| id.to_string());
+                report.disabled_tables = shard.disabled.into_iter().map(name).collect();
+            }
+        }
+        report.disabled_tables.sort();
+        Ok(report)
+    }
+
+    pub(super) async fn stop_running(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> Result<(), AdminError> {
+        let targets: Option<Vec<TableId>> = match keyspace {
+            None => None,
+            Some(keyspace) => {
+                let targets = self.targets(Some(&keyspace), table.as_deref()).await?;
+                Some(targets.into_iter().map(|target| target.id).collect())
+            }
+        };
+        self.on_every_shard(move |context| {
+            let targets = targets.clone();
+            Box::pin(async move {
+                let stopped = match targets {
+                    None => context.shard.stop_compactions(None),
+                    Some(tables) => {
+                        tables.into_iter().map(|table| context.shard.stop_compactions(Some(table))).sum()
+                    }
+                };
+                if stopped > 0 {
+                    tracing::info!(
+                        shard = context.index,
+                        compactions = stopped,
+                        "an operator stops compactions"
+                    );
+                }
+                Ok(())
+            })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(super) async fn set_rate(&self, bytes_per_second: Option<u64>) -> Result<(), AdminError> {
+        let shards = self.node.links.len() as u64;
+        let share = bytes_per_second.map(|bytes| (bytes / shards).max(1));
+        self.on_every_shard(move |context| {
+            Box::pin(async move {
+                context.shard.set_compaction_rate(share);
+                Ok(())
+            })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(super) async fn set_auto(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        is_enabled: bool,
+    ) -> Result<(), AdminError> {
+        let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
+        self.for_each_table(targets, move |context, id| {
+            Box::pin(async move { Ok(context.shard.set_auto_compaction(id, is_enabled)?) })
+        })
+        .await
+    }
+
+    pub(super) async fn upgrade(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        all: bool,
+    ) -> Result<(), AdminError> {
+        let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
+        self.for_each_table(targets, move |context, id| {
+            Box::pin(async move {
+                context.shard.upgrade_files(id, all).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+}
