@@ -32,9 +32,13 @@ impl Progress {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
     /// Takes note of what was read. An error if the compaction should stop.
     pub(crate) fn note(&self, read_bytes: u64) -> Result<(), TableError> {
         self.read_bytes.store(read_bytes, Ordering::Relaxed);
-        if self.is_stopped.load(Ordering::Relaxed) { Err(TableError::Stopped) } else { Ok(()) }
+        if self.is_stopped() { Err(TableError::Stopped) } else { Ok(()) }
     }
 }

@@ -16,17 +16,21 @@ struct State {
     bytes_per_second: Option<u64>,
     /// The time, on the monotonic clock, up to which the bytes so far use up the rate.
     paid: Duration,
+    /// How often the limit has changed.
+    changes: u64,
 }
 
 /// The resolution of timers.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause without a look at the limit.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The delay that may be made up for: late timers, and waiting for other tasks.
 const LATENESS_MAX: Duration = Duration::from_millis(20);
 
 impl RateLimiter {
     /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self(Arc::new(Mutex::new(State { bytes_per_second, paid: Duration::ZERO })))
+        Self(Arc::new(Mutex::new(State { bytes_per_second, paid: Duration::ZERO, changes: 0 })))
     }
 
     fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -36,7 +40,10 @@ impl RateLimiter {
 
     /// The limit from now on, for all clones.
     pub fn set(&self, bytes_per_second: Option<u64>) {
-        self.with_state(|state| *state = State { bytes_per_second, paid: Duration::ZERO });
+        self.with_state(|state| {
+            let changes = state.changes + 1;
+            *state = State { bytes_per_second, paid: Duration::ZERO, changes };
+        });
     }
 
     pub fn bytes_per_second(&self) -> Option<u64> {
@@ -45,14 +52,24 @@ impl RateLimiter {
 
     /// Waits until `bytes` more may be written.
     pub async fn spend(&mut self, bytes: u64, clock: &dyn Clock) {
+        self.spend_unless(bytes, clock, || false).await;
+    }
+
+    /// As [`Self::spend`]. The wait ends soon after `is_over` or a change of the limit.
+    pub async fn spend_unless(&mut self, bytes: u64, clock: &dyn Clock, is_over: impl Fn() -> bool) {
         let now = clock.monotonic();
-        let pause = self.with_state(|state| {
-            let Some(bytes_per_second) = state.bytes_per_second else { return Duration::ZERO };
+        let paid = self.with_state(|state| {
+            let bytes_per_second = state.bytes_per_second?;
             let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
             state.paid = state.paid.max(now.saturating_sub(LATENESS_MAX)) + cost;
-            state.paid.saturating_sub(now)
+            Some((state.paid, state.changes))
         });
-        if pause >= LEAST_PAUSE {
+        let Some((paid, changes)) = paid else { return };
+        loop {
+            let pause = paid.saturating_sub(clock.monotonic()).min(LONGEST_PAUSE);
+            if pause < LEAST_PAUSE || is_over() || self.with_state(|state| state.changes != changes) {
+                return;
+            }
             clock.sleep(pause).await;
         }
     }

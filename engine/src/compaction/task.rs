@@ -193,7 +193,8 @@ impl Merge {
             room.written(fresh);
         }
         self.progress.note(self.read_bytes)?;
-        self.limiter.spend(fresh, &*self.context.clock).await;
+        let progress = &self.progress;
+        self.limiter.spend_unless(fresh, &*self.context.clock, || progress.is_stopped()).await;
         yield_now().await;
         Ok(())
     }
