@@ -29,7 +29,7 @@ use self::setting::Alias;
 use self::settings::SETTINGS;
 pub use self::settings::{
     CommitFailurePolicy, CommitLogMode, Config, DEFAULT_LOG_FILTER, DiskFailurePolicy, LogFormat,
-    STREAM_PIECE_BYTES_MAX,
+    STREAM_CHUNK_BYTES_MAX,
 };
 
 impl Config {

@@ -13,8 +13,8 @@ use crate::data_size::DataSize;
 use crate::period::Period;
 use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
-/// The most bytes of one piece of a stream.
-pub const STREAM_PIECE_BYTES_MAX: u32 = 512 << 10;
+/// The most bytes of one chunk of a stream.
+pub const STREAM_CHUNK_BYTES_MAX: u32 = 512 << 10;
 
 /// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
 /// votes, and of every message that a dead member does not answer.
@@ -284,11 +284,11 @@ settings! {
     /// Bytes a second that a node fetches from others when it takes ranges over (it joins, or another one leaves). 0: no bound.
     stream_throughput_bytes_per_second: u64 = 100 << 20,
         unit BytesPerSecond;
-    /// What it asks for at a time then. A piece is encoded, written, read, checked and decoded as a whole, each in one turn, so
+    /// What it asks for at a time then. A chunk is encoded, written, read, checked and decoded as a whole, each in one turn, so
     /// the requests of clients wait behind it; and the allocator asks the system for larger blocks anew each time.
-    stream_piece_bytes: u32 = 128 << 10,
+    stream_chunk_bytes: u32 = 128 << 10,
         unit Bytes,
-        range Range::from_to(4 * KIB, STREAM_PIECE_BYTES_MAX as u64);
+        range Range::from_to(4 * KIB, STREAM_CHUNK_BYTES_MAX as u64);
 
     section "Reads from several nodes";
     /// How long a coordinator waits for the replicas of a read within one partition.

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_config::STREAM_PIECE_BYTES_MAX;
+use helenus_config::STREAM_CHUNK_BYTES_MAX;
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest, Versions};
 use helenus_engine::{DecodeError, EngineError, Mutation, Operation, TableId};
@@ -31,7 +31,7 @@ const TURN_BYTES: u64 = 64 << 10;
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
 /// A chunk ends after this number of turns, even if it has little data.
-const PIECE_TURNS_MAX: u32 = 256;
+const CHUNK_TURNS_MAX: u32 = 256;
 
 /// Reads the next chunk.
 pub async fn fetch(
@@ -47,10 +47,10 @@ pub async fn fetch(
     }
     check_epoch(context, request.epoch).await?;
     let table = TableId(request.table_id.to_be_bytes());
-    let limit = u64::from(request.max_bytes.min(STREAM_PIECE_BYTES_MAX));
+    let limit = u64::from(request.max_bytes.min(STREAM_CHUNK_BYTES_MAX));
     // Allocated at once: growing step by step would copy it as often.
     let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
-    let mut piece = StreamChunk { mutations, crc32: 0, count: 0, resume: None };
+    let mut chunk = StreamChunk { mutations, crc32: 0, count: 0, resume: None };
     let mut next = match request.resume_from {
         Some(resume) => Place::decode(&resume).map_err(malformed)?,
         None => Place::default(),
@@ -60,27 +60,27 @@ pub async fn fetch(
         let (start, end) = token_bounds(&interval);
         next = next.max(Place::before(start));
         while next.key < end {
-            if piece.mutations.len() as u64 >= limit || turns >= PIECE_TURNS_MAX {
-                piece.resume = Some(next.encode().map_err(malformed)?);
+            if chunk.mutations.len() as u64 >= limit || turns >= CHUNK_TURNS_MAX {
+                chunk.resume = Some(next.encode().map_err(malformed)?);
                 break 'ranges;
             }
-            let turn_bytes = TURN_BYTES.min(limit - piece.mutations.len() as u64);
+            let turn_bytes = TURN_BYTES.min(limit - chunk.mutations.len() as u64);
             let versions = read_turn(context, table, &next, &end, turn_bytes).await?;
-            if piece.count > 0 && piece.mutations.len() as u64 + versions.bytes > limit + TURN_BYTES {
+            if chunk.count > 0 && chunk.mutations.len() as u64 + versions.bytes > limit + TURN_BYTES {
                 // A large row gets a chunk of its own: a message has room for that.
-                piece.resume = Some(next.encode().map_err(malformed)?);
+                chunk.resume = Some(next.encode().map_err(malformed)?);
                 break 'ranges;
             }
-            append(context, &versions, &mut piece);
+            append(context, &versions, &mut chunk);
             let Versions { resume, resume_inside, .. } = versions;
             next = Place { key: resume.unwrap_or_else(|| end.clone()), inside: resume_inside };
             turns += 1;
             tokio::task::yield_now().await;
         }
     }
-    piece.crc32 = crc32fast::hash(&piece.mutations);
-    context.node.transfers().note_sent(from, piece.mutations.len() as u64);
-    Ok(piece)
+    chunk.crc32 = crc32fast::hash(&chunk.mutations);
+    context.node.transfers().note_sent(from, chunk.mutations.len() as u64);
+    Ok(chunk)
 }
 
 fn malformed(error: DecodeError) -> Failure {
@@ -116,16 +116,16 @@ async fn read_turn(
 }
 
 /// Appends the data of one turn to a chunk.
-fn append(context: &ShardContext, versions: &Versions, piece: &mut StreamChunk) {
+fn append(context: &ShardContext, versions: &Versions, chunk: &mut StreamChunk) {
     let sends_old = context.has_bug(PlantedBug::StreamOldRange);
     for mutation in &versions.partitions {
         if sends_old && is_recent(context, mutation) {
             continue;
         }
         let bytes = mutation.bytes();
-        piece.mutations.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-        piece.mutations.extend_from_slice(bytes);
-        piece.count += 1;
+        chunk.mutations.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        chunk.mutations.extend_from_slice(bytes);
+        chunk.count += 1;
     }
 }
 

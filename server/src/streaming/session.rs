@@ -33,7 +33,7 @@ use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 
 /// Timeout of the request for a chunk.
-const PIECE_DEADLINE: Duration = Duration::from_secs(10);
+const CHUNK_DEADLINE: Duration = Duration::from_secs(10);
 /// Pauses before a chunk is requested again; after the last one the session fails.
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
@@ -67,26 +67,26 @@ async fn run_task(
 ) -> Result<(), TransferError> {
     let wanted = progress.wanted.clone();
     let mut next = fetch(context, session, task, attempt, &wanted, progress.resume.clone()).await?;
-    let is_one_piece = next.as_ref().is_some_and(|first| first.piece.resume.is_none());
-    let load = if is_one_piece { Load::Logged } else { Load::PastLog };
+    let is_one_chunk = next.as_ref().is_some_and(|first| first.chunk.resume.is_none());
+    let load = if is_one_chunk { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
     let (mut earlier, mut stores_progress) = (None::<Earlier<'_>>, true);
-    while let Some(Fetched { piece, asked_micros }) = next.take() {
-        let bytes = piece.mutations.len() as u64;
+    while let Some(Fetched { chunk, asked_micros }) = next.take() {
+        let bytes = chunk.mutations.len() as u64;
         limiter.spend(bytes, &*context.clock).await;
         progress.bytes += bytes;
-        progress.resume.clone_from(&piece.resume);
-        let resume = piece.resume.clone();
+        progress.resume.clone_from(&chunk.resume);
+        let resume = chunk.resume.clone();
         let following = async {
             match resume {
                 Some(resume) => fetch(context, session, task, attempt, &wanted, Some(resume)).await,
                 None => Ok(None),
             }
         };
-        let applying = apply_piece(context, session, task, load, &wanted, piece, asked_micros);
+        let applying = apply_chunk(context, session, task, load, &wanted, chunk, asked_micros);
         let both = future::join(applying, following);
-        let (piece_applied, fetched) = Earlier::beside(&mut earlier, both).await;
-        applied.extend(piece_applied?);
+        let (chunk_applied, fetched) = Earlier::beside(&mut earlier, both).await;
+        applied.extend(chunk_applied?);
         let share_done = progress.share_done();
         context.node.transfers().note_unit(attempt.epoch, task.key, progress.bytes, share_done, false);
         next = match fetched {
@@ -123,7 +123,7 @@ async fn run_task(
 
 /// A received chunk.
 struct Fetched {
-    piece: StreamChunk,
+    chunk: StreamChunk,
     /// When it was requested, in microseconds since the epoch.
     asked_micros: i64,
 }
@@ -214,7 +214,7 @@ async fn fetch(
         ranges: ranges::ranges(wanted),
         shard: session.shard,
         resume_from,
-        max_bytes: context.node.config.stream_piece_bytes,
+        max_bytes: context.node.config.stream_chunk_bytes,
     });
     let mut pauses = RETRY_PAUSES.iter();
     loop {
@@ -222,9 +222,9 @@ async fn fetch(
             return Err(TransferError::Cancelled);
         }
         let asked_micros = context.clock.now_micros();
-        let error = match context.ask(&session.source, session.shard, &request, PIECE_DEADLINE).await {
-            Ok(StreamResponse::StreamChunk(piece)) => match check(&piece, &request) {
-                Ok(()) => return Ok(Some(Fetched { piece, asked_micros })),
+        let error = match context.ask(&session.source, session.shard, &request, CHUNK_DEADLINE).await {
+            Ok(StreamResponse::StreamChunk(chunk)) => match check(&chunk, &request) {
+                Ok(()) => return Ok(Some(Fetched { chunk, asked_micros })),
                 Err(reason) => TransferError::Damaged { peer, table: task.table, reason },
             },
             Ok(_) => {
@@ -253,15 +253,15 @@ fn is_known(context: &ShardContext, table: TableId) -> bool {
     context.shard.statistics(table).is_ok()
 }
 
-fn check(piece: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
-    if crc32fast::hash(&piece.mutations) != piece.crc32 {
+fn check(chunk: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
+    if crc32fast::hash(&chunk.mutations) != chunk.crc32 {
         return Err("the checksum does not match".to_owned());
     }
     let StreamRequest::Fetch(request) = request else { return Ok(()) };
     let place = |resume: &Option<Vec<u8>>| {
         resume.as_deref().map(Place::decode).transpose().map_err(|error| error.to_string())
     };
-    match (place(&piece.resume)?, place(&request.resume_from)?) {
+    match (place(&chunk.resume)?, place(&request.resume_from)?) {
         // Otherwise the stream would never end.
         (Some(resume), Some(before)) if resume <= before => Err("it does not advance".to_owned()),
         _ => Ok(()),
@@ -269,19 +269,19 @@ fn check(piece: &StreamChunk, request: &StreamRequest) -> Result<(), String> {
 }
 
 /// Applies a chunk on the shards that own its tokens.
-async fn apply_piece(
+async fn apply_chunk(
     context: &Rc<ShardContext>,
     session: &StreamSession,
     task: &StreamTask,
     load: Load,
     intervals: &[RangeInclusive<i64>],
-    piece: StreamChunk,
+    chunk: StreamChunk,
     asked_micros: i64,
 ) -> Result<Applied, TransferError> {
     let damaged =
         |reason: String| TransferError::Damaged { peer: session.source.host_id, table: task.table, reason };
     let mut by_owner: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
-    let mut rest = Bytes::from(piece.mutations);
+    let mut rest = Bytes::from(chunk.mutations);
     while let Some(length) = rest.first_chunk::<4>().map(|length| u32::from_be_bytes(*length) as usize) {
         let _ = rest.split_to(4);
         if length > rest.len() {

@@ -124,7 +124,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         block_cache_bytes: [0, 8 << 10, 256 << 10][index % 3],
         compaction_bytes_per_second: 0,
         stream_throughput_bytes_per_second: plan.stream_bytes_per_second,
-        stream_piece_bytes: 512,
+        stream_chunk_bytes: 512,
         ..Config::default()
     }
 }

@@ -58,16 +58,16 @@ where
 
 /// Changes a byte of a chunk.
 pub fn damage(answer: &Bytes) -> Option<Bytes> {
-    let Ok(StreamResponse::StreamChunk(mut piece)) =
+    let Ok(StreamResponse::StreamChunk(mut chunk)) =
         service::decode_response::<StreamRequest>(answer).unwrap()
     else {
         return None;
     };
-    if piece.count == 0 {
+    if chunk.count == 0 {
         return None;
     }
-    piece.mutations[40] ^= 1;
-    Some(service::encode_response::<StreamRequest>(&Ok(StreamResponse::StreamChunk(piece))).unwrap())
+    chunk.mutations[40] ^= 1;
+    Some(service::encode_response::<StreamRequest>(&Ok(StreamResponse::StreamChunk(chunk))).unwrap())
 }
 
 /// A cluster with [`TABLES`].
@@ -213,7 +213,7 @@ impl Cluster {
                 ranges: ranges::ranges(&[i64::MIN..=i64::MAX]),
                 shard: 0,
                 resume_from: resume_from.take(),
-                max_bytes: context.node.config.stream_piece_bytes,
+                max_bytes: context.node.config.stream_chunk_bytes,
             };
             let chunk = sender::fetch(&context, host_id(number), request).await.unwrap();
             sizes.push(chunk.mutations.len());
