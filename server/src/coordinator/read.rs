@@ -48,15 +48,15 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         Ok(prepared) => prepared,
         Err(error) => return Execution::Ready(Err(error)),
     };
-    let later = || select_later(context.clone(), request.to_owned());
+    let later = |prepared| select_later(context.clone(), request.to_owned(), Some(prepared));
     if replicated_read::is_needed(context, plan, consistency, &prepared.ranges) {
-        return Execution::Pending(Box::pin(later()));
+        return Execution::Pending(Box::pin(later(prepared)));
     }
     match single_owner(context, &prepared.ranges) {
         Some(owner) if owner == context.index => {
             match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
                 Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
-                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later())),
+                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later(prepared))),
                 Ok(Attempt::Missing(missing)) => {
                     let cold = select_cold(context.clone(), request.to_owned(), Some(missing));
                     Execution::Pending(Box::pin(cold))
@@ -74,7 +74,7 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
                 context.run_on(owner, move |context| Box::pin(select_cold(context, request, None))).await?
             }))
         }
-        None => Execution::Pending(Box::pin(later())),
+        None => Execution::Pending(Box::pin(later(prepared))),
     }
 }
 
@@ -153,7 +153,7 @@ async fn select_cold(
 ) -> Result<Outcome> {
     match select_in_cold_turn(&context, &request, missing).await {
         Ok(Some(page)) => Ok(Outcome::Rows(page)),
-        Ok(None) => select_later(context, request).await,
+        Ok(None) => select_later(context, request, None).await,
         Err(error) => or_of_others(&context, &request, error).await,
     }
 }
@@ -185,9 +185,13 @@ async fn select_in_cold_turn(
     Ok(None)
 }
 
-/// Answers over several turns, from all shards that own a part of the ranges.
-async fn select_later(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
-    match select_from(&context, &request, false).await {
+/// Answers over several turns, from all shards that own a part of the ranges. `prepared`: the ranges, if they are known and of this turn.
+async fn select_later(
+    context: Rc<ShardContext>,
+    request: OwnedRequest<SelectPlan>,
+    prepared: Option<PreparedRead>,
+) -> Result<Outcome> {
+    match select_from(&context, &request, prepared, false).await {
         Err(error) => or_of_others(&context, &request, error).await,
         outcome => outcome,
     }
@@ -208,19 +212,23 @@ async fn or_of_others(
 /// Asks the replicas as for any other level: this node fails to answer, and another one is asked in its place.
 async fn select_of_others(context: &Rc<ShardContext>, request: &OwnedRequest<SelectPlan>) -> Result<Outcome> {
     context.metrics.reads_of_others.increment();
-    select_from(context, request, true).await
+    select_from(context, request, None, true).await
 }
 
 /// As [`select_later`], without a second way. `from_replicas`: the replicas are asked even if this node alone could answer.
 async fn select_from(
     context: &Rc<ShardContext>,
     request: &OwnedRequest<SelectPlan>,
+    prepared: Option<PreparedRead>,
     from_replicas: bool,
 ) -> Result<Outcome> {
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
-    let prepared = PreparedRead::new(context, &request)?;
+    let prepared = match prepared {
+        Some(prepared) => prepared,
+        None => PreparedRead::new(context, &request)?,
+    };
     let mut run = prepared.run(&request)?;
     let PreparedRead { ranges, now_seconds, .. } = prepared;
     if run.is_exhausted() {
