@@ -7,7 +7,7 @@ use std::sync::Arc;
 use helenus::admin::NodeAdmin;
 use helenus::config::Config;
 use helenus::node::Node;
-use helenus::observe::Admin;
+use helenus_observe::Admin;
 use tempfile::TempDir;
 
 use crate::disk::{DiskUsage, FromNode};

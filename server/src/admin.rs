@@ -27,14 +27,14 @@ use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::restore::RestoreRequest;
-use crate::observe::prometheus::{DiskGauges, EngineGauges, render};
-use crate::observe::{Admin, AdminError};
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::disk_status::{DiskStatus, DiskUsage};
 use crate::shard::snapshots;
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
+use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
+use helenus_observe::{Admin, AdminError};
 
 /// The node as the HTTP server calls it.
 pub struct NodeAdmin {

@@ -14,7 +14,6 @@ pub mod files;
 #[cfg(test)]
 mod golden;
 pub mod node;
-pub mod observe;
 pub mod planted;
 pub mod session;
 pub mod shard;

@@ -53,9 +53,9 @@ use crate::admin::NodeAdmin;
 use crate::files::node_files::NodeFiles;
 use crate::files::{self as plain_files, DirectoryLock};
 use crate::node::error::StartError;
-use crate::observe::http::{self, HttpServer};
 use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
 use crate::shard::status_table::ServingState;
+use helenus_observe::http::{self, HttpServer};
 
 /// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
 const READ_THREADS: usize = 16;

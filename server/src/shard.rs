@@ -9,7 +9,6 @@ pub(crate) mod disk_status;
 pub(crate) mod engine_options;
 pub mod last_snapshot;
 pub(crate) mod layers;
-pub(crate) mod metrics;
 pub(crate) mod private_table;
 pub(crate) mod snapshots;
 pub mod status_table;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::compact::Busy;
-use super::compaction_control::CompactionKind;
+use super::running_compactions::CompactionKind;
 use super::state::Shard;
 use crate::compaction::{DroppedRanges, Merge, Split};
 use crate::error::EngineError;

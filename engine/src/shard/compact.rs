@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compaction_control::{CompactionKind, RunningCompaction};
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
 use super::files::{discard_output, entry_of, give_name};
+use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{
@@ -116,7 +116,7 @@ impl Shard {
         let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
-            if lane == Lane::Small && !self.compaction_control.has_large(LARGE_BYTES) {
+            if lane == Lane::Small && !self.running_compactions.has_large(LARGE_BYTES) {
                 return Ok(LOOK_PAUSE);
             }
             let Some((table, choice)) = self.choose_next(lane, last, &without_room) else {
@@ -314,7 +314,7 @@ impl Shard {
         let job = if progress.total_bytes() <= SMALL_BYTES { JobKind::Short } else { JobKind::Long };
         let begun = self.environment.clock.monotonic();
         let listed =
-            self.compaction_control.list(RunningCompaction { table: table.id, kind, progress, begun });
+            self.running_compactions.list(RunningCompaction { table: table.id, kind, progress, begun });
         // If this is a large one, small ones may begin.
         self.signals.want_compaction();
         let built = run_in_background(&*self.environment.background, job, move |context| {

@@ -1,82 +1,25 @@
 //! What operators do about compactions at run time: see what is under way, stop it, keep a table from being compacted, change the
 //! rate, bring files to the present format. None of it outlives the process.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::compact::Busy;
+use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
-use crate::compaction::{DroppedRanges, Merge, Progress, Split};
+use super::table_state::LiveFile;
+use crate::compaction::{DroppedRanges, Merge, Split};
 use crate::error::EngineError;
 use crate::mutation::TableId;
-
-/// What a compaction is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CompactionKind {
-    /// The strategy chose it, or an operator asked for one.
-    Compaction,
-    /// Tokens that the shard has lost are removed.
-    Cleanup,
-    /// A file is rewritten in the present format.
-    Upgrade,
-}
-
-/// A compaction that is under way.
-#[derive(Debug, Clone)]
-pub struct RunningCompaction {
-    pub table: TableId,
-    pub kind: CompactionKind,
-    pub progress: Arc<Progress>,
-    /// On the monotonic clock.
-    pub begun: Duration,
-}
-
-/// The compactions of a shard that are under way, and the tables that are left alone.
-#[derive(Debug, Default)]
-pub(super) struct CompactionControl {
-    running: Rc<RefCell<BTreeMap<u64, RunningCompaction>>>,
-    next: Cell<u64>,
-}
-
-/// An entry of the list of compactions under way, until it is dropped.
-pub(super) struct Listed {
-    running: Rc<RefCell<BTreeMap<u64, RunningCompaction>>>,
-    number: u64,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.running.borrow_mut().remove(&self.number);
-    }
-}
-
-impl CompactionControl {
-    pub fn list(&self, running: RunningCompaction) -> Listed {
-        let number = self.next.replace(self.next.get() + 1);
-        self.running.borrow_mut().insert(number, running);
-        Listed { running: Rc::clone(&self.running), number }
-    }
-
-    /// Whether a compaction of at least this many bytes is under way.
-    pub fn has_large(&self, bytes: u64) -> bool {
-        self.running.borrow().values().any(|running| running.progress.total_bytes() >= bytes)
-    }
-}
 
 impl Shard {
     /// The compactions that are under way, in the order in which they began.
     pub fn running_compactions(&self) -> Vec<RunningCompaction> {
-        self.compaction_control.running.borrow().values().cloned().collect()
+        self.running_compactions.all()
     }
 
     /// Stops the compactions under way, of one table or of all. They end soon, and their inputs stay. Those that the strategy chose are
     /// chosen again after a while. Returns their number.
     pub fn stop_compactions(&self, table: Option<TableId>) -> usize {
-        let running = self.compaction_control.running.borrow();
-        let stopped = running.values().filter(|running| table.is_none_or(|id| id == running.table));
+        let running = self.running_compactions.all().into_iter();
+        let stopped = running.filter(|running| table.is_none_or(|id| id == running.table));
         stopped.inspect(|running| running.progress.stop()).count()
     }
 
@@ -105,9 +48,8 @@ impl Shard {
     pub async fn upgrade_files(&self, id: TableId, all: bool) -> Result<usize, EngineError> {
         self.check_open()?;
         let table = self.table(id)?;
-        let is_wanted = |file: &super::table_state::LiveFile| {
-            !file.is_busy.get() && (all || !file.reader.is_of_present_version())
-        };
+        let is_wanted =
+            |file: &LiveFile| !file.is_busy.get() && (all || !file.reader.is_of_present_version());
         let files: Vec<_> = table
             .files
             .borrow()

@@ -18,6 +18,7 @@
 //!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
+mod attachment;
 mod backup;
 mod check;
 mod cleanup;
@@ -47,6 +48,7 @@ mod quarantine;
 mod remains;
 mod restore;
 mod room;
+mod running_compactions;
 mod scan;
 mod schema;
 mod snapshot;
@@ -59,10 +61,10 @@ mod truncate;
 mod versions;
 mod write;
 
+pub use self::attachment::Attachment;
 pub use self::check::DirectoryReport;
 pub use self::cleanup::Dropped;
 pub use self::cold::{Attempt, ColdRead, MissingBlocks};
-pub use self::compaction_control::{CompactionKind, RunningCompaction};
 pub use self::compaction_counters::CompactionStatistics;
 pub use self::compaction_report::{CompactionFailure, CompactionReport};
 pub use self::directory::ShardDirectory;
@@ -72,7 +74,8 @@ pub use self::look_up::{Lookup, RowRequest};
 pub use self::options::{ShardOptions, TableOptions, TableStatistics};
 pub use self::quarantine::Quarantine;
 pub use self::restore::Restored;
-pub use self::snapshot::{Attachment, SnapshotEntry};
+pub use self::running_compactions::{CompactionKind, RunningCompaction};
+pub use self::snapshot::SnapshotEntry;
 pub use self::state::Shard;
 pub use self::write::Load;
 pub use crate::manifest::ManifestError;

@@ -20,7 +20,6 @@ use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::compact::Lane;
-use super::compaction_control::CompactionControl;
 use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
 use super::directories::{Directories, table_directory};
@@ -32,6 +31,7 @@ use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableOptions};
 use super::remains::Remains;
 use super::room::keep_measuring;
+use super::running_compactions::RunningCompactions;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use super::tasks::{keep_compacting, keep_flushing, keep_looking_at_files};
@@ -225,7 +225,7 @@ impl Recovery {
             compaction_lacks_room: Cell::new(false),
             flush_hurries: Arc::default(),
             compaction_counters: CompactionCounters::default(),
-            compaction_control: CompactionControl::default(),
+            running_compactions: RunningCompactions::default(),
             compaction_limiter,
             watch: Watch::default(),
             failure: RefCell::default(),

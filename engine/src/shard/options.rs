@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::attachment::Attachment;
 use super::quarantine::Quarantine;
-use super::snapshot::Attachment;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::io::{DiskReserve, ReserveSize};

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::attachment::Attachment;
 use super::names::file_name;
 use super::remains::{SNAPSHOT_TEMPORARY_SUFFIX, SNAPSHOTS, list};
 use super::state::Shard;
@@ -20,14 +21,6 @@ use crate::invariant::broken;
 use crate::io::DirectoryEntry;
 use crate::manifest::{ManifestFile, TokenSpan};
 use crate::mutation::TableId;
-
-/// A file that a snapshot contains beside those of the table.
-#[derive(Debug, Clone)]
-pub struct Attachment {
-    /// A plain file name, different from those of table files.
-    pub name: String,
-    pub contents: Bytes,
-}
 
 /// A snapshot of one table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

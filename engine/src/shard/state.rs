@@ -11,13 +11,13 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::compaction_control::CompactionControl;
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
 use super::examination::ExaminationState;
 use super::fetches::Fetches;
 use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
+use super::running_compactions::RunningCompactions;
 use super::table_state::{LiveFile, TableState};
 use crate::commit_log::CommitLog;
 use crate::compaction::RateLimiter;
@@ -53,7 +53,7 @@ pub struct Shard {
     /// The rate of flushes is not limited: memory is short, or the shard is being closed.
     pub(super) flush_hurries: Arc<AtomicBool>,
     pub(super) compaction_counters: CompactionCounters,
-    pub(super) compaction_control: CompactionControl,
+    pub(super) running_compactions: RunningCompactions,
     /// The rate of all compactions together.
     pub(super) compaction_limiter: RateLimiter,
     /// Stops the shard when an invariant is broken.

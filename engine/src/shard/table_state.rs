@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use futures::lock::Mutex;
 
+use super::attachment::Attachment;
 use super::compaction_failures::Failure;
 use super::damaged_file::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
-use super::snapshot::Attachment;
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
 use crate::invariant::{BrokenInvariant, broken};

@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use futures::lock::MutexGuard;
 
+use super::attachment::Attachment;
 use super::edit::Edited;
 use super::names::file_name;
 use super::remains::list;
-use super::snapshot::Attachment;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::commit_log::LogPosition;

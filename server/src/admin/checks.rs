@@ -7,7 +7,7 @@ use helenus_engine::TableId;
 use helenus_engine::shard::{Examination, FileFinding, FileOutcome};
 
 use super::NodeAdmin;
-use crate::observe::AdminError;
+use helenus_observe::AdminError;
 
 /// The names of tables by their ids in the engine.
 type Names = BTreeMap<TableId, String>;

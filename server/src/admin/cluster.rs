@@ -14,9 +14,9 @@ use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::observe::AdminError;
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
+use helenus_observe::AdminError;
 
 /// The size of this node's data on disk and in memory, over all shards.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,7 +6,7 @@ use helenus_engine::shard::{CompactionKind, RunningCompaction};
 use helenus_query::error::Result;
 
 use super::NodeAdmin;
-use crate::observe::AdminError;
+use helenus_observe::AdminError;
 
 /// The compactions of one shard.
 struct OfShard {

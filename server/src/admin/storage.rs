@@ -11,9 +11,9 @@ use super::{NodeAdmin, failed};
 use crate::cluster::import::{self, ImportRequest};
 use crate::cluster::restore::{self, RestoreError, RestoreRequest};
 use crate::cluster::unknown_tables;
-use crate::observe::AdminError;
 use crate::shard::context::{ShardContext, run_on};
 use crate::shard::snapshots;
+use helenus_observe::AdminError;
 
 impl NodeAdmin {
     pub(super) async fn restore_snapshot(

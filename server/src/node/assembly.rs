@@ -51,10 +51,10 @@ use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardC
 use crate::shard::disk_status::DiskTable;
 use crate::shard::engine_options::engine_tables;
 use crate::shard::last_snapshot::LastSnapshot;
-use crate::shard::metrics::ShardMetrics;
 use crate::shard::snapshots;
 use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
+use helenus_observe::metrics::ShardMetrics;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;

@@ -34,10 +34,10 @@ use uuid::Uuid;
 use super::disk_status::DiskTable;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
-use super::metrics::ShardMetrics;
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
+use helenus_observe::metrics::ShardMetrics;
 
 /// The number of highest token bits that are ignored when the shard is chosen (ScyllaDB's default, which drivers
 /// assume).

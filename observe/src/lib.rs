@@ -1,12 +1,13 @@
 //! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
-//! `prometheus` turns the shards' counts ([`crate::shard::metrics`]) into text, `admin` is what the node offers (its
+//! `prometheus` turns the shards' counts ([`metrics`]) into text, `admin` is what the node offers (its
 //! answers are [`helenus_admin::reports`]), `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
 //! takes a turn of a shard's thread.
 
-pub(crate) mod admin;
-pub(crate) mod http;
-pub(crate) mod prometheus;
+pub mod admin;
+pub mod http;
+pub mod metrics;
+pub mod prometheus;
 mod routes;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use helenus_admin::reports::TableReport;
 use helenus_engine::shard::CompactionStatistics;
 use helenus_internode::metrics::Counter;
 
-use crate::shard::metrics::{Histogram, ShardMetrics};
+use crate::metrics::{Histogram, ShardMetrics};
 
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
 use super::*;
-use crate::shard::metrics::ShardMetrics;
+use crate::metrics::ShardMetrics;
 
 /// A node with one table, `shop.orders`, that records the operations called.
 #[derive(Default)]
