@@ -151,6 +151,9 @@ pub struct RestoredTable {
     /// The files that it got, and their bytes. 0: it has all of them.
     pub file_count: u64,
     pub disk_bytes: u64,
+    /// Rows were left out whose tokens the node does not own any more.
+    #[serde(default)]
+    pub has_moved_rows: bool,
 }
 
 /// A member as seen by the node that was asked.

@@ -105,7 +105,11 @@ pub fn restored(tables: &[RestoredTable]) -> String {
         let files = restored.file_count.to_string();
         row(&[&restored.keyspace, &restored.table, &files, &bytes(restored.disk_bytes)])
     }));
-    columns(&rows)
+    let mut text = columns(&rows);
+    if tables.iter().any(|restored| restored.has_moved_rows) {
+        text += "Rows were left out whose tokens this node does not own any more: import the snapshot's directory to bring them back\n";
+    }
+    text
 }
 
 /// Files that are or were damaged.

@@ -64,6 +64,14 @@ pub enum Purpose {
     Read { now_seconds: u32 },
     /// Keep all data that must not be purged. Expired cells lose their values.
     Compact(Purge),
+    /// As `Keep`, for data that comes to where others may not know of it: the grace period of deletions and of what has expired
+    /// begins at this second, so that none is purged before the data that it shadows has come too.
+    Renew { now_seconds: u32 },
+}
+
+/// A deletion whose grace period begins now, if it would have begun before.
+pub(crate) fn renewed(deletion: Deletion, now_seconds: u32) -> Deletion {
+    Deletion { local_deletion_time: deletion.local_deletion_time.max(now_seconds), ..deletion }
 }
 
 /// The result of a merge.
@@ -281,6 +289,15 @@ impl<'a> Merge<'a> {
                 columns.clear();
                 liveness = liveness.filter(|liveness| !liveness.is_expired(now_seconds));
             }
+            Purpose::Renew { now_seconds } => {
+                deletion = deletion.map(|own| renewed(own, now_seconds));
+                columns.iter_mut().for_each(|(_, own)| *own = renewed(*own, now_seconds));
+                if let Some(Liveness { expiry: Some(expiry), .. }) = &mut liveness
+                    && expiry.is_expired(now_seconds)
+                {
+                    *expiry = Expiry { ttl: 1, expires_at: now_seconds };
+                }
+            }
             Purpose::Compact(purge) => {
                 deletion = deletion.filter(|&own| !purge.forgets(own));
                 columns.retain(|(_, column_deletion)| !purge.forgets(*column_deletion));
@@ -296,7 +313,7 @@ impl<'a> Merge<'a> {
     #[inline]
     fn write(mut self, base: i64, out: &mut Vec<u8>, limit: &mut impl Limit) -> Option<Merged> {
         let mut writer = self.begin(base, out);
-        let is_whole = self.put_cells(&mut writer, limit);
+        let is_whole = self.put_cells(&mut writer, limit) && limit.fits(writer.size_bytes());
         is_whole.then(|| Merged { is_written: writer.finish(), tombstones: self.filter.tombstones })
     }
 
@@ -440,6 +457,17 @@ impl CellFilter {
                     return;
                 }
             }
+            Purpose::Renew { now_seconds } => match cell.kind {
+                CellKind::Expiring(expiry) if expiry.is_expired(now_seconds) => {
+                    cell.kind = CellKind::Tombstone { local_deletion_time: now_seconds };
+                    cell.value = &[];
+                }
+                CellKind::Tombstone { local_deletion_time } => {
+                    let local_deletion_time = local_deletion_time.max(now_seconds);
+                    cell.kind = CellKind::Tombstone { local_deletion_time };
+                }
+                _ => {}
+            },
             Purpose::Compact(purge) => match cell.kind {
                 CellKind::Expiring(expiry) if expiry.is_expired(purge.now_seconds) => {
                     if purge.forgets_expired(cell.timestamp, expiry) {

@@ -206,7 +206,7 @@ fn backups_have_every_row_that_is_in_files_wherever_a_crash_comes() {
     };
     let backed_up = |text| TableOptions { backup_notes: Some(note(text)), ..table_options() };
     // So little memory that a recovery has to write files.
-    let options = || ShardOptions { memtable_bytes_max: 20 << 10, ..options() };
+    let options = || ShardOptions { memtable_bytes_max: 20 << 10, keeps_backups: true, ..options() };
     for step in 0.. {
         let disk = SimulatedDisk::new(step);
         let is_crashed = run_local(async {

@@ -24,7 +24,7 @@ use crate::invariant::broken;
 use crate::key::{self, KeyRef};
 use crate::mutation::{Mutation, MutationBuilder, TableId};
 use crate::range_tombstone::{RangeTombstone, Union, Walked};
-use crate::reconcile::{Purpose, RowPart};
+use crate::reconcile::{Purpose, RowPart, renewed};
 use crate::row::RowRef;
 
 /// Bytes that count for a partition and for a range tombstone besides their keys.
@@ -216,7 +216,7 @@ impl<'r, 's> VersionScan<'r, 's> {
         }
         let is_kept = |deletion: Deletion| match self.purpose {
             Purpose::Compact(purge) => !purge.forgets(deletion),
-            Purpose::Keep | Purpose::Read { .. } => true,
+            Purpose::Keep | Purpose::Renew { .. } | Purpose::Read { .. } => true,
         };
         let budget_bytes = self.request.limit.scanned_bytes.saturating_sub(self.scanned_bytes);
         let walked_bytes = partition.walk.walked_bytes();
@@ -369,9 +369,14 @@ impl<'r, 's> VersionScan<'r, 's> {
         }
         let range_tombstones = cut(&partition.taken, low, high);
         if !range_tombstones.is_empty() {
+            let purpose = self.purpose;
             let builder = self.builder(partition)?;
             for range_tombstone in &range_tombstones {
-                builder.delete_range(&range_tombstone.start, &range_tombstone.end, range_tombstone.deletion);
+                let deletion = match purpose {
+                    Purpose::Renew { now_seconds } => renewed(range_tombstone.deletion, now_seconds),
+                    _ => range_tombstone.deletion,
+                };
+                builder.delete_range(&range_tombstone.start, &range_tombstone.end, deletion);
             }
         }
         self.out.partitions.extend(partition.builder.take().map(MutationBuilder::build));

@@ -9,6 +9,12 @@ use crate::cell::{AddressBuf, Cell};
 pub(super) trait Limit {
     /// Whether the cell may be written behind the `size_bytes` of the row. If not, the merge ends.
     fn allows(&mut self, size_bytes: usize, cell: &Cell<'_>) -> bool;
+
+    /// Whether the row may have this size.
+    #[inline]
+    fn fits(&self, _size_bytes: usize) -> bool {
+        true
+    }
 }
 
 /// The versions are known to be small.
@@ -25,9 +31,15 @@ impl Limit for Unlimited {
 pub(super) struct AtMost(pub usize);
 
 impl Limit for AtMost {
+    /// The next cell may be one that is left out.
     #[inline]
-    fn allows(&mut self, size_bytes: usize, cell: &Cell<'_>) -> bool {
-        size_bytes + cell.encoded_bytes_max() <= self.0
+    fn allows(&mut self, size_bytes: usize, _: &Cell<'_>) -> bool {
+        self.fits(size_bytes)
+    }
+
+    #[inline]
+    fn fits(&self, size_bytes: usize) -> bool {
+        size_bytes <= self.0
     }
 }
 

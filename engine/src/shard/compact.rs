@@ -127,7 +127,9 @@ impl Shard {
                 return Ok(self.pause_to_next_look());
             };
             last = Some(table.id);
+            table.is_compacting.set(true);
             let outcome = self.run_compaction(&table, choice.clone()).await;
+            table.is_compacting.set(false);
             // A shard that has stopped needs no retries.
             self.check_open()?;
             if let Err(EngineError::NoRoom(reason)) = outcome {
@@ -152,7 +154,9 @@ impl Shard {
             let next = tables.partition_point(|table| table.id <= last);
             tables.rotate_left(next);
         }
-        let mut ready = tables.into_iter().filter(|table| !without_room.contains(&table.id));
+        let mut ready = tables
+            .into_iter()
+            .filter(|table| !table.is_compacting.get() && !without_room.contains(&table.id));
         ready.find_map(|table| {
             let choice = self.choice_of(&table)?;
             (lane == Lane::All || table.is_small(&choice)).then_some((table, choice))
@@ -197,7 +201,7 @@ impl Shard {
         for table in self.all_tables() {
             self.check_open()?;
             // What has expired may shadow data in a file that cannot be read.
-            if !table.is_configured.get() || table.has_damage() {
+            if !table.is_configured.get() || !table.is_auto_compacted.get() || table.has_damage() {
                 continue;
             }
             let every = table.options.borrow().compaction.expired_check_seconds;
@@ -229,7 +233,10 @@ impl Shard {
     /// Keeps the failure of a compaction, so that it is not tried again at once.
     fn note_outcome(&self, table: &TableState, choice: &Choice, outcome: Result<(), EngineError>) {
         let Err(error) = outcome else {
-            table.failure.take();
+            // Files that were removed unread say nothing of merges.
+            if !matches!(choice, Choice::Drop { .. }) {
+                table.failure.take();
+            }
             return;
         };
         let now = self.environment.clock.monotonic();
@@ -265,7 +272,8 @@ impl Shard {
     /// Removes files that hold nothing that is needed, without reading them.
     async fn drop_files(&self, table: &TableState, busy: Busy) -> Result<(), EngineError> {
         let bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
-        let installed = self.install(table, &busy, Vec::new()).await?;
+        let restores = table.restores.get();
+        let installed = self.install(table, &busy, Vec::new(), restores).await?;
         if installed {
             let count = busy.files.len() as u64;
             tracing::info!(table = %table.id, files = count, bytes, "files of expired data are removed");
@@ -286,7 +294,7 @@ impl Shard {
             reader: Arc::clone(&file.reader),
             output: None,
         };
-        if self.install(table, busy, vec![successor]).await? {
+        if self.install(table, busy, vec![successor], table.restores.get()).await? {
             let counters = &self.compaction_counters;
             counters.moved_files.set(counters.moved_files.get() + 1);
         }
@@ -307,6 +315,7 @@ impl Shard {
         let directory = self.directories.choose(&self.environment).await;
         let reserved = self.reserve_outputs(merge, &busy.files, directory);
         let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();
+        let restores = table.restores.get();
         let mut task = self.compaction_task(table, merge, &busy.files, names);
         task.dropped = dropped;
         task.room = Some(room);
@@ -323,7 +332,9 @@ impl Shard {
         .await;
         drop(listed);
         let outcome = match built {
-            Ok(Ok(compacted)) => self.install_compaction(table, merge, &busy, compacted, directory).await,
+            Ok(Ok(compacted)) => {
+                self.install_compaction(table, merge, &busy, compacted, directory, restores).await
+            }
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
@@ -422,6 +433,7 @@ impl Shard {
         busy: &Busy,
         compacted: Compacted,
         directory: u32,
+        restores: u64,
     ) -> Result<(), EngineError> {
         let Compacted { outputs, output_bytes, duration, verification, large_rows } = compacted;
         let created_seconds = self.environment.clock.now_seconds();
@@ -440,7 +452,7 @@ impl Shard {
         if output_count > 0 {
             self.environment.disk.sync_directory(table.directory(directory)).await?;
         }
-        if !self.install(table, busy, successors).await? {
+        if !self.install(table, busy, successors, restores).await? {
             return Ok(());
         }
         let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
@@ -457,20 +469,23 @@ impl Shard {
         Ok(())
     }
 
-    /// Replaces the busy files by their successors, and removes those that are not needed any more. False: the table was truncated
-    /// or dropped meanwhile; then the successors are removed.
+    /// Replaces the busy files by their successors, and removes those that are not needed any more. `restores`: those of the
+    /// table when it was decided what to purge. False: the table was truncated or dropped meanwhile, or got files from a snapshot; then
+    /// the successors are removed.
     async fn install(
         &self,
         table: &TableState,
         busy: &Busy,
         successors: Vec<Successor>,
+        restores: u64,
     ) -> Result<bool, EngineError> {
         let is_input = |generation: u64| busy.files.iter().any(|file| file.place.generation == generation);
         let mut manifest = self.manifest.lock().await;
         let mut changed = manifest.clone();
         let entry = changed.table(table.id).filter(|entry| {
             let left = entry.files.iter().filter(|file| is_input(file.generation)).count();
-            left == busy.files.len()
+            // Files of a snapshot that have come since may need deletions that the outputs do not have.
+            left == busy.files.len() && table.restores.get() == restores
         });
         let Some(entry) = entry else {
             drop(manifest);

@@ -182,9 +182,10 @@ impl Shard {
             split: Split::Never,
         };
         let outcome = match self.write_salvaged(table, &file.reader, id).await {
-            Ok((compacted, salvaged)) => {
-                self.install_compaction(table, &merge, &busy, compacted, directory).await.map(|()| salvaged)
-            }
+            Ok((compacted, salvaged)) => self
+                .install_compaction(table, &merge, &busy, compacted, directory, table.restores.get())
+                .await
+                .map(|()| salvaged),
             Err(error) => Err(error),
         };
         if outcome.is_err() && self.failure.borrow().is_none() {

@@ -178,10 +178,12 @@ impl Shard {
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
         let mut built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
-        if let Ok(Some(_)) = &built
-            && let Err(error) = back_up(&self.environment, table, id).await
-        {
-            built = Err(error);
+        let mut backup = None;
+        if let Ok(Some(_)) = &built {
+            match back_up(&self.environment, table, id, self.options.keeps_backups).await {
+                Ok(link) => backup = link,
+                Err(error) => built = Err(error),
+            }
         }
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
@@ -192,6 +194,7 @@ impl Shard {
             (built, entry) => {
                 // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
                 discard_output(&self.environment, table, id, false).await;
+                self.discard_backup(backup.as_deref()).await;
                 return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
             }
         };
@@ -201,6 +204,7 @@ impl Shard {
         if let Err(error) = self.replace_manifest(&mut manifest, changed, Some(edited)).await {
             if self.failure.borrow().is_none() {
                 discard_output(&self.environment, table, id, false).await;
+                self.discard_backup(backup.as_deref()).await;
             }
             return Err(error);
         }

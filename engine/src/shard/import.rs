@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// As [`Shard::scan_versions`], of one file of elsewhere. The mutations are of the request's table, which need not exist. All
-    /// deletions are kept.
+    /// deletions are kept, and their grace period begins now.
     pub fn scan_import(
         &self,
         file: &ImportFile,
@@ -118,7 +118,9 @@ impl Shard {
             &request.scan_request(),
             None,
         );
-        let versions = VersionScan::new(request, scan, range_tombstones, Purpose::Keep, None).run();
+        // A deletion that is written long after its grace period must not go before what it shadows has come, from another file.
+        let purpose = Purpose::Renew { now_seconds: request.now_seconds };
+        let versions = VersionScan::new(request, scan, range_tombstones, purpose, None).run();
         self.watch.check()?;
         versions
     }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::lock::Mutex;
 use hashbrown::HashMap;
 
+use super::backup::back_up;
 use super::compact::Lane;
 use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
@@ -349,6 +350,9 @@ impl Recovery {
             self.manifest.next_generation += 1;
             let hurries = Arc::new(AtomicBool::new(true));
             let built = build_table(&self.environment, &table, memtable, id, hurries).await?;
+            if built.is_some() {
+                back_up(&self.environment, &table, id, self.options.keeps_backups).await?;
+            }
             let Some(entry) = self.manifest.table(table.id) else {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
@@ -356,7 +360,6 @@ impl Recovery {
             if let Some(Flushed { place, reader, sample }) = built {
                 entry.files.push(place);
                 table.add_file(LiveFile::new(place, reader, Some(sample)));
-                table.recovered.borrow_mut().push(id);
                 installed.push((table, id));
             }
         }

@@ -34,6 +34,8 @@ pub struct ShardOptions {
     pub block_cache_bytes: usize,
     /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
+    /// Whether files of flushes are linked into `backups`, for tables that have [`TableOptions::backup_notes`].
+    pub keeps_backups: bool,
     /// The room on the disk. All shards of a node on the same disk share one.
     pub reserve: Arc<DiskReserve>,
 }
@@ -56,6 +58,7 @@ impl ShardOptions {
             commit_log_bytes_max: 1 << 30,
             block_cache_bytes: 64 << 20,
             compaction_bytes_per_second: Some(64 << 20),
+            keeps_backups: false,
             reserve: DiskReserve::new(ReserveSize::AtMostATenth(reserve)),
         }
     }
@@ -77,7 +80,7 @@ pub struct TableOptions {
     /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
     /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
     pub writes_once: bool,
-    /// What lies beside the table's incremental backups. `None`: it has none.
+    /// What lies beside the table's incremental backups. `None`: it has none. See [`ShardOptions::keeps_backups`].
     pub backup_notes: Option<Arc<[Attachment]>>,
 }
 

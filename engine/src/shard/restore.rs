@@ -46,24 +46,43 @@ impl Shard {
     ) -> Result<Restored, EngineError> {
         self.check_open()?;
         let table = self.table(into)?;
-        let mut sources = self.snapshot_files(entry).await?;
-        if entry.table == into {
+        let all = self.snapshot_files(entry).await?;
+        let is_present = |source: &Source| {
             let files = table.files.borrow();
-            sources.retain(|source| files.iter().all(|file| file.place.generation != source.generation));
-        }
-        if sources.is_empty() {
+            entry.table == into && files.iter().any(|file| file.place.generation == source.generation)
+        };
+        let (present, missing): (Vec<_>, Vec<_>) = all.iter().partition(|source| is_present(source));
+        if missing.is_empty() {
             return Ok(Restored::default());
         }
+        let present: Vec<u64> = present.iter().map(|source| source.generation).collect();
+        match self.restore_files(&table, &missing, &present).await? {
+            Some(restored) => Ok(restored),
+            // A truncation or a compaction has taken some away meanwhile.
+            None => Ok(self
+                .restore_files(&table, &all.iter().collect::<Vec<_>>(), &[])
+                .await?
+                .unwrap_or_default()),
+        }
+    }
+
+    /// Takes files into use. `None`: some of the `present` ones are there no more, and nothing was done.
+    async fn restore_files(
+        &self,
+        table: &Rc<TableState>,
+        sources: &[&Source],
+        present: &[u64],
+    ) -> Result<Option<Restored>, EngineError> {
         let mut ids = Vec::with_capacity(sources.len());
-        let linked = self.link_sources(&table, &sources, &mut ids).await;
+        let linked = self.link_sources(table, sources, &mut ids).await;
         let installed = match linked {
-            Ok(files) => self.install_files(&table, files).await,
+            Ok(files) => self.install_files(table, files, present).await,
             Err(error) => Err(error),
         };
         let is_unknown = installed.is_err() && self.failure.borrow().is_some();
         if !is_unknown {
             for id in ids {
-                discard_output(&self.environment, &table, id, installed.is_ok()).await;
+                discard_output(&self.environment, table, id, matches!(installed, Ok(Some(_)))).await;
             }
         }
         self.signals.want_compaction();
@@ -89,7 +108,7 @@ impl Shard {
     async fn link_sources(
         &self,
         table: &TableState,
-        sources: &[Source],
+        sources: &[&Source],
         ids: &mut Vec<FileId>,
     ) -> Result<Vec<(ManifestFile, Arc<TableReader>)>, EngineError> {
         let disk = &*self.environment.disk;
@@ -116,20 +135,26 @@ impl Shard {
         &self,
         table: &Rc<TableState>,
         files: Vec<(ManifestFile, Arc<TableReader>)>,
-    ) -> Result<Restored, EngineError> {
+        present: &[u64],
+    ) -> Result<Option<Restored>, EngineError> {
         let mut manifest = self.manifest.lock().await;
         let mut changed = manifest.clone();
         let entry = changed.table(table.id).ok_or(EngineError::UnknownTable(table.id))?;
+        if !present.iter().all(|generation| entry.files.iter().any(|file| file.generation == *generation)) {
+            return Ok(None);
+        }
         entry.files.extend(files.iter().map(|(place, _)| *place));
         let edited = Edited { table: table.id, released_memtables: 0 };
         self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        // Compactions under way have decided what to purge without these files.
+        table.restores.set(table.restores.get() + 1);
         let mut restored = Restored::default();
         for (place, reader) in files {
             restored.files += 1;
             restored.bytes += reader.file_bytes();
             table.add_file(LiveFile::new(place, reader, None));
         }
-        Ok(restored)
+        Ok(Some(restored))
     }
 }
 

@@ -80,7 +80,7 @@ impl Shard {
         for (id, options) in tables {
             let table = self.table(*id)?;
             table.configure(options.clone());
-            self.back_up_recovered(&table).await?;
+            self.place_recovered_backups(&table).await;
         }
         self.signals.want_compaction();
         Ok(())

@@ -1,7 +1,6 @@
 //! The state of one table in a shard: the active memtable, frozen memtables, and files.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use std::time::Duration;
 
 use futures::lock::Mutex;
 
-use super::attachment::Attachment;
 use super::compaction_failures::Failure;
 use super::damaged_file::DamagedFile;
 use super::directories::Directories;
@@ -80,10 +78,10 @@ pub(super) struct TableState {
     pub files: RefCell<Vec<Rc<LiveFile>>>,
     /// Files of the manifest that could not be opened.
     pub damaged: RefCell<Vec<DamagedFile>>,
-    /// The notes beside the backups, by directory, since the start.
-    pub noted: RefCell<BTreeMap<u32, Arc<[Attachment]>>>,
-    /// Files that were made before the options were known. They are not in the backups yet.
-    pub recovered: RefCell<Vec<FileId>>,
+    /// How often files came into the table from a snapshot.
+    pub restores: Cell<u64>,
+    /// Whether a task runs a compaction that the strategy has chosen.
+    pub is_compacting: Cell<bool>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
@@ -120,8 +118,8 @@ impl TableState {
             frozen: RefCell::default(),
             files: RefCell::default(),
             damaged: RefCell::default(),
-            noted: RefCell::default(),
-            recovered: RefCell::default(),
+            restores: Cell::new(0),
+            is_compacting: Cell::new(false),
             flushing: Mutex::new(()),
         }
     }

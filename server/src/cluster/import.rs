@@ -24,7 +24,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::ddl::SnapshotSchema;
 
-use super::restore::{RestoreError, present_schema};
+use super::restore::{RestoreError, is_of_system, is_wanted};
 use crate::cluster::schema;
 use crate::coordinator::write::write_all;
 use crate::shard::context::ShardContext;
@@ -73,10 +73,10 @@ pub async fn import(
         let Some(newest) = schemas.last() else { continue };
         let (keyspace, own_name) = (newest.table().keyspace.clone(), newest.table().name.clone());
         let name = request.into.clone().unwrap_or(own_name);
-        // With the newest first: the others have the same columns or fewer.
-        for schema in schemas.iter().rev() {
-            schema::make_place(context, schema, &name).await?;
+        for schema in &schemas {
+            newest.check_takes(schema)?;
         }
+        schema::make_place(context, newest, &name).await?;
         let Some(table) = context.catalog().table(&keyspace, &name).cloned() else {
             let missing = format!("the table {keyspace}.{name} was dropped meanwhile");
             return Err(RequestError::Invalid(missing).into());
@@ -85,7 +85,7 @@ pub async fn import(
         let disk_bytes = import_files(context, &table, files, request.consistency).await?;
         let directory = request.directory.display();
         tracing::info!(%directory, keyspace, table = name, files = file_count, bytes = disk_bytes, "imported");
-        imported.push(RestoredTable { keyspace, table: name, file_count, disk_bytes });
+        imported.push(RestoredTable { keyspace, table: name, file_count, disk_bytes, has_moved_rows: false });
     }
     Ok(imported)
 }
@@ -97,11 +97,13 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
         return Err(RestoreError::NothingToImport(request.directory.clone()));
     }
     let mut by_table: BTreeMap<TableId, Source> = BTreeMap::new();
+    let mut unknown = None;
     for directory in found {
         let schema = schema_beside(context, &directory).await?;
         let own_id = schema.as_ref().map(|schema| schema.table().engine_id());
         let Some(id) = directory.table.or(own_id) else {
-            return Err(RestoreError::UnknownFiles(directory.path));
+            unknown = Some(RestoreError::UnknownFiles(directory.path));
+            continue;
         };
         let source = by_table.entry(id).or_default();
         source.files.extend(directory.files);
@@ -110,18 +112,21 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
     let mut wanted = Vec::new();
     for (id, mut source) in by_table {
         if source.schemas.is_empty() {
-            let present = present_schema(context, id).ok_or(RestoreError::NoSchema { table: id })?;
-            source.schemas.push(present);
+            if !is_of_system(context, id) {
+                unknown = Some(RestoreError::NoSchema { table: id });
+            }
+            continue;
         }
-        source.schemas.sort_by_key(|schema| schema.table().next_column_id);
-        let is_wanted = source.schemas.iter().any(|schema| {
-            let table = schema.table();
-            request.keyspace.as_ref().is_none_or(|name| *name == table.keyspace)
-                && request.table.as_ref().is_none_or(|name| *name == table.name)
-        });
-        if is_wanted {
+        source.schemas.sort_by_key(SnapshotSchema::age);
+        let is_wanted =
+            |schema: &SnapshotSchema| is_wanted(schema, request.keyspace.as_ref(), request.table.as_ref());
+        if source.schemas.iter().any(is_wanted) {
             wanted.push(source);
         }
+    }
+    // Files that nobody knows may be of the request. A table that was named and found is complete.
+    if let Some(error) = unknown.filter(|_| wanted.is_empty() || request.table.is_none()) {
+        return Err(error);
     }
     if wanted.is_empty() {
         return Err(RestoreError::NothingToImport(request.directory.clone()));

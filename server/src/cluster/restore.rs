@@ -15,6 +15,7 @@ use helenus_engine::TableId;
 use helenus_engine::shard::Restored;
 use helenus_query::error::RequestError;
 use helenus_query::schema::ddl::SnapshotSchema;
+use helenus_query::schema::system_keyspaces;
 
 use crate::cluster::schema;
 use crate::shard::context::{ShardContext, from_every_shard};
@@ -48,11 +49,15 @@ pub enum RestoreError {
     #[error("there are {0} tables: name the one that goes into another table")]
     SeveralTables(usize),
     #[error(
-        "the schema of table {table} is not with its files, and no table has this id: create it with `WITH id = {table}` and the columns that it had"
+        "the schema of table {table} is not with its files: put the schema.json of a snapshot of the same table beside them, one that was taken before any of its columns were dropped or after all changes"
     )]
     NoSchema { table: TableId },
     #[error("Node is involved in cluster membership changes. Not safe to restore.")]
     RingIsChanging,
+    #[error(
+        "members have changed meanwhile, and rows may lie where they do not belong: import the snapshot's directory, and run cleanup when that is done"
+    )]
+    RingHasChanged,
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(
@@ -69,6 +74,7 @@ pub async fn restore(
     if context.cluster_view().topology.in_transition().is_some() {
         return Err(RestoreError::RingIsChanging);
     }
+    let epoch = context.cluster_view().topology.epoch;
     let schemas = schemas(context, &request).await?;
     if request.into.is_some() && schemas.len() > 1 {
         return Err(RestoreError::SeveralTables(schemas.len()));
@@ -83,9 +89,27 @@ pub async fn restore(
             return Err(RequestError::Invalid(missing).into());
         };
         let Restored { files, bytes } = restore_table(context, &request.name, id, target).await?;
-        clean(context, &keyspace, target).await?;
-        tracing::info!(snapshot = request.name, keyspace, table = name, files, bytes, "snapshot restored");
-        restored.push(RestoredTable { keyspace, table: name, file_count: files as u64, disk_bytes: bytes });
+        // A member that has streamed meanwhile may lack rows that would be removed here.
+        if context.cluster_view().topology.epoch != epoch {
+            return Err(RestoreError::RingHasChanged);
+        }
+        let cleaned_files = clean(context, &keyspace, target).await?;
+        tracing::info!(
+            snapshot = request.name,
+            keyspace,
+            table = name,
+            files,
+            bytes,
+            cleaned_files,
+            "snapshot restored"
+        );
+        restored.push(RestoredTable {
+            keyspace,
+            table: name,
+            file_count: files as u64,
+            disk_bytes: bytes,
+            has_moved_rows: files > 0 && cleaned_files > 0,
+        });
     }
     Ok(restored)
 }
@@ -106,15 +130,20 @@ async fn schemas(
         *known = known.take().or(schema);
     }
     let mut schemas = BTreeMap::new();
+    let mut unknown = None;
     for (id, schema) in kept {
-        let schema =
-            schema.or_else(|| present_schema(context, id)).ok_or(RestoreError::NoSchema { table: id })?;
-        let table = schema.table();
-        let is_wanted = request.keyspace.as_ref().is_none_or(|name| *name == table.keyspace)
-            && request.table.as_ref().is_none_or(|name| *name == table.name);
-        if is_wanted {
-            schemas.insert(id, schema);
+        match schema {
+            Some(schema) if is_wanted(&schema, request.keyspace.as_ref(), request.table.as_ref()) => {
+                schemas.insert(id, schema);
+            }
+            Some(_) => {}
+            None if is_of_system(context, id) => {}
+            None => unknown = Some(id),
         }
+    }
+    // Without a schema nobody knows whether it was meant. With it, a table that was named has been found.
+    if let Some(table) = unknown.filter(|_| schemas.is_empty() || request.table.is_none()) {
+        return Err(RestoreError::NoSchema { table });
     }
     if schemas.is_empty() {
         return Err(RestoreError::UnknownSnapshot(request.name.clone()));
@@ -122,11 +151,16 @@ async fn schemas(
     Ok(schemas)
 }
 
-/// The schema of a table that there is. Its columns keep their ids, whatever was altered since.
-pub(super) fn present_schema(context: &ShardContext, id: TableId) -> Option<SnapshotSchema> {
+/// Whether a schema is one of the request.
+pub(super) fn is_wanted(schema: &SnapshotSchema, keyspace: Option<&String>, table: Option<&String>) -> bool {
+    let known = schema.table();
+    keyspace.is_none_or(|name| *name == known.keyspace) && table.is_none_or(|name| *name == known.name)
+}
+
+/// Whether the id is that of a table of the system, which a snapshot of everything has too.
+pub(super) fn is_of_system(context: &ShardContext, id: TableId) -> bool {
     let view = context.catalog_view();
-    let table = view.table(id)?;
-    Some(SnapshotSchema::of(view.catalog.keyspace(&table.keyspace)?, table))
+    view.table(id).is_some_and(|table| system_keyspaces::is_system(&table.keyspace))
 }
 
 async fn restore_table(
@@ -153,16 +187,17 @@ async fn restore_table(
     }))
 }
 
-/// Removes the rows of tokens that this node does not own.
-async fn clean(context: &Rc<ShardContext>, keyspace: &str, table: TableId) -> Result<(), RestoreError> {
+/// Removes the rows of tokens that this node does not own. Returns the number of files that had any.
+async fn clean(context: &Rc<ShardContext>, keyspace: &str, table: TableId) -> Result<usize, RestoreError> {
     let jobs = (0..context.node.shard_count()).map(|shard| {
         let keyspace = keyspace.to_owned();
         context.run_on(shard, move |context| {
             Box::pin(async move { clean_table(&context, &keyspace, table).await })
         })
     });
+    let mut files = 0;
     for cleaned in futures::future::join_all(jobs).await {
-        cleaned?.map_err(RestoreError::Cleanup)?;
+        files += cleaned?.map_err(RestoreError::Cleanup)?;
     }
-    Ok(())
+    Ok(files)
 }

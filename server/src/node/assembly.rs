@@ -296,6 +296,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;
     options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
+    options.keeps_backups = config.incremental_backups;
     options.compaction_bytes_per_second =
         (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
     options.commit_log = CommitLogOptions {

@@ -17,6 +17,7 @@ use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest
 use helenus_engine::{DecodeError, EngineError, Mutation, Operation, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::HostId;
+use helenus_ring::metadata::STREAMED_ROW_PARTS;
 use helenus_ring::placement::TokenRange;
 
 use super::message::{FetchRequest, StreamChunk};
@@ -95,10 +96,12 @@ async fn read_turn(
     end: &[u8],
     bytes: u64,
 ) -> Result<Versions, Failure> {
-    let part = RowPart {
+    // A receiver of a former version takes a place inside a row for one that goes back.
+    let takes_parts = context.cluster_view().topology.feature_level >= STREAMED_ROW_PARTS;
+    let part = takes_parts.then(|| RowPart {
         from: next.inside.as_ref().map(AddressBuf::view),
         bytes_max: context.node.config.mutation_bytes_max() / 2,
-    };
+    });
     let scan = || {
         context.shard.scan_versions(&VersionScanRequest {
             table,
@@ -108,7 +111,7 @@ async fn read_turn(
             now_seconds: context.now_seconds(),
             keeps_purgeable: true,
             is_long: true,
-            part: Some(part),
+            part,
             limit: VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED },
         })
     };

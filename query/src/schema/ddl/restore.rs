@@ -68,6 +68,29 @@ impl SnapshotSchema {
         &self.table
     }
 
+    /// Grows with each change of the columns and types, so that the newest of several schemas of one table is found.
+    pub fn age(&self) -> impl Ord + use<> {
+        let dropped = &self.table.dropped_columns;
+        let last_drop = dropped.iter().map(|column| column.dropped_at_micros).max();
+        let fields: usize = self.keyspace.types.values().map(|known| known.field_names.len()).sum();
+        (self.table.next_column_id, last_drop, dropped.len(), fields)
+    }
+
+    /// Checks that a table of this schema takes the rows of another one.
+    pub fn check_takes(&self, other: &Self) -> Result<()> {
+        for user_type in types_of_table(&other.keyspace, &other.table) {
+            if self.keyspace.types.get(&*user_type.name).is_none_or(|known| !begins_with(known, user_type)) {
+                return invalid(format!(
+                    "The type {}.{} differs between the schemas of {}",
+                    self.keyspace.name,
+                    user_type.name,
+                    self.table.full_name()
+                ));
+            }
+        }
+        other.check_fit(&self.table)
+    }
+
     /// The next change on the way to a table of this name that takes the rows. `None`: it is there.
     pub fn next_change(&self, catalog: &Catalog, name: &str, context: &DdlContext) -> Result<Option<Change>> {
         refuse_system_keyspace(&self.keyspace.name)?;
@@ -162,11 +185,10 @@ impl SnapshotSchema {
             ))
         };
         let key = |table: &Table| {
-            let partition_key = table.partition_key().iter().map(|column| column.column_type.to_string());
-            let clustering_key = table
-                .clustering_key()
-                .iter()
-                .map(|column| (column.column_type.to_string(), column.is_descending()));
+            let named = |column: &Column| (column.name.clone(), column.column_type.to_string());
+            let partition_key = table.partition_key().iter().map(named);
+            let clustering_key =
+                table.clustering_key().iter().map(|column| (named(column), column.is_descending()));
             (partition_key.collect::<Vec<_>>(), clustering_key.collect::<Vec<_>>())
         };
         if key(table) != key(snapshot) {
@@ -288,10 +310,14 @@ mod tests {
         assert_eq!(with(&[TABLE, "ALTER TYPE ks.inner ADD d int"]), None, "a type may have grown");
         assert_eq!(with(&[TABLE, "ALTER TABLE ks.t ADD z int"]), None);
         assert_eq!(with(&[TABLE, "ALTER TABLE ks.t DROP w"]), None, "its cells stay hidden");
-        assert_eq!(with(&[TABLE, "ALTER TABLE ks.t RENAME p TO q"]), None);
         for (other, reason) in [
             ("CREATE TABLE ks.t (p int, c text, PRIMARY KEY (p, c))", "primary key"),
             ("CREATE TABLE ks.t (p int PRIMARY KEY, s int)", "primary key"),
+            // Keys of the same types that mean something else.
+            (
+                "CREATE TABLE ks.t (q int, c text, s int static, v frozen<outer>, w int, PRIMARY KEY (q, c)) WITH CLUSTERING ORDER BY (c DESC)",
+                "primary key",
+            ),
             (
                 "CREATE TABLE ks.t (p int, c text, s int static, v int, w int, PRIMARY KEY (p, c)) WITH CLUSTERING ORDER BY (c DESC)",
                 "no such column 'v'",
@@ -309,6 +335,26 @@ mod tests {
         let dropped = snapshot(&[&TYPES[..], &[TABLE, "ALTER TABLE ks.t DROP w"]].concat());
         let refused = dropped.next_change(&catalog(&[&TYPES[..], &[TABLE]].concat()), "t", &context());
         assert!(refused.unwrap_err().to_string().contains("dropped column 'w'"));
+    }
+
+    #[test]
+    fn the_newest_of_several_schemas_takes_the_rows_of_the_others() {
+        let changes = [
+            "ALTER TABLE ks.t ADD z int",
+            "ALTER TABLE ks.t DROP w",
+            "ALTER TYPE ks.inner ADD d int",
+            "ALTER TABLE ks.t ADD y int",
+        ];
+        let schemas: Vec<_> = (0..=changes.len())
+            .map(|count| snapshot(&[&TYPES[..], &[TABLE], &changes[..count]].concat()))
+            .collect();
+        for (index, pair) in schemas.windows(2).enumerate() {
+            assert!(pair[0].age() < pair[1].age(), "{}", changes[index]);
+            pair[1].check_takes(&pair[0]).unwrap();
+        }
+        let newest = schemas.last().unwrap();
+        assert!(schemas.iter().all(|schema| newest.check_takes(schema).is_ok()));
+        assert!(schemas[0].check_takes(newest).is_err());
     }
 
     #[test]
