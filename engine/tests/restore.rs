@@ -14,13 +14,13 @@ use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
 use helenus_engine::read::{ScanRequest, Step};
 use helenus_engine::shard::{Attachment, Restored, SnapshotEntry};
 use helenus_engine::{
-    Deletion, EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions, TableId, TableOptions,
-    VersionLimit, VersionScanRequest,
+    Cell, CellKind, Deletion, EngineError, Expiry, Liveness, MutationBuilder, Operation, RowBuilder, Shard,
+    ShardOptions, TableId, TableOptions, VersionLimit, VersionScanRequest,
 };
 
 use support::{
     EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open_with, put, read_all, request,
-    run_local, small_options, table_options,
+    run_local, small_options, table_options, while_time_passes,
 };
 
 /// Files lie in two directories.
@@ -229,6 +229,15 @@ fn backups_have_every_row_that_is_in_files_wherever_a_crash_comes() {
             disk.is_crashed()
         });
         disk.restart(CrashStyle::ALL[step as usize % CrashStyle::ALL.len()], step);
+        // A start that is cut too: what it has recovered into files is not recovered again.
+        run_local(async {
+            let clock = Rc::new(ManualClock::new(START_MICROS));
+            disk.crash_at(disk.operations() + step % 60);
+            if let Ok(shard) = Shard::open(environment(&disk, &clock), options()).await {
+                let _ = shard.create_table(TABLE, backed_up("third")).await;
+            }
+        });
+        disk.restart(CrashStyle::ALL[step as usize % CrashStyle::ALL.len()], step);
         run_local(async {
             let clock = Rc::new(ManualClock::new(START_MICROS));
             let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
@@ -265,4 +274,111 @@ fn backups_have_every_row_that_is_in_files_wherever_a_crash_comes() {
             return;
         }
     }
+}
+
+#[test]
+fn an_operator_may_take_the_backups_away() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open_with(&disk, ShardOptions { keeps_backups: true, ..small_options() }).await;
+        let note = Attachment { name: "schema.json".to_owned(), contents: Bytes::from_static(b"{}") };
+        let options = TableOptions { backup_notes: Some([note].into()), ..table_options() };
+        shard.alter_table(TABLE, options).unwrap();
+        let backups = Path::new(support::DIRECTORY).join("backups").join(TABLE.to_string());
+        for round in 0..3 {
+            apply(&shard, &put(1, round, 1, b"value"));
+            shard.flush(TABLE).await.unwrap();
+            let found = shard.find_imports(&backups).await.unwrap();
+            let [directory] = &found[..] else { panic!("round {round}: {found:?}") };
+            assert_eq!((directory.files.len(), directory.others.len()), (1, 1), "round {round}");
+            if round == 0 {
+                disk.remove_directory(&backups).await.unwrap();
+            } else {
+                disk.remove(&directory.files[0]).await.unwrap();
+                disk.remove(&backups.join("schema.json")).await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_compaction_under_way_does_not_purge_what_a_restored_row_needs() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let options = ShardOptions { compaction_bytes_per_second: Some(1), ..small_options() };
+        let shard = Shard::open(environment(&disk, &clock), options).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        apply(&shard, &put(1, 1, 1, b"deleted"));
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
+        let entry = shard.list_snapshots().await.unwrap().remove(0);
+        shard.truncate(TABLE).await.unwrap();
+        let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+        // Its grace period is over.
+        builder.delete_partition(Deletion { timestamp: 5, local_deletion_time: NOW - 1000 });
+        apply(&shard, &builder.build());
+        for row in 0..200 {
+            apply(&shard, &put(i64::from(row) + 2, row, 9, b"another partition"));
+        }
+        shard.flush(TABLE).await.unwrap();
+        {
+            let mut compaction = std::pin::pin!(shard.compact(TABLE));
+            while shard.running_compactions().iter().all(|running| running.progress.read_bytes() == 0) {
+                assert!(futures::poll!(compaction.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(shard.restore_snapshot(&entry, TABLE).await.unwrap().files, 1);
+            shard.set_compaction_rate(None);
+            while_time_passes(&clock, compaction).await.unwrap();
+        }
+        assert_eq!(row_count(&shard), 200, "the row stays deleted");
+        while_time_passes(&clock, shard.compact(TABLE)).await.unwrap();
+        assert_eq!(row_count(&shard), 200);
+    });
+}
+
+#[test]
+fn the_grace_period_of_imported_deletions_begins_anew() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open_with(&disk, small_options()).await;
+        let mut row = RowBuilder::new();
+        let old = Deletion { timestamp: 7, local_deletion_time: NOW - 1000 };
+        let expired = Some(Expiry { ttl: 10, expires_at: NOW - 900 });
+        row.set_deletion(old);
+        row.set_liveness(Liveness { timestamp: 8, expiry: expired });
+        row.delete_column(3, Deletion { timestamp: 9, ..old });
+        let cell = |column, kind, value| Cell { column, path: &[], timestamp: 8, kind, value };
+        row.cell(cell(1, CellKind::Tombstone { local_deletion_time: NOW - 1000 }, b""));
+        row.cell(cell(2, CellKind::Expiring(expired.unwrap()), b"expired"));
+        let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+        builder.row(&[2, 1], &mut row);
+        builder.delete_range(&[2, 5], &[2, 9], old);
+        apply(&shard, &builder.build());
+        shard.flush(TABLE).await.unwrap();
+        let root = Path::new(support::DIRECTORY).join("tables");
+        let path = shard.find_imports(&root).await.unwrap().remove(0).files.remove(0);
+        let file = shard.open_import(&path).await.unwrap();
+        let versions = shard.scan_import(&file, &everything(OTHER_TABLE)).unwrap();
+        let mut seen = 0;
+        for operation in versions.partitions[0].view().unwrap().operations() {
+            match operation.unwrap() {
+                Operation::Row { row, .. } => {
+                    assert_eq!(row.deletion().unwrap(), Deletion { timestamp: 7, local_deletion_time: NOW });
+                    assert_eq!(row.liveness().unwrap().expiry.unwrap().expires_at, NOW);
+                    let columns: Vec<_> = row.column_deletions().collect();
+                    assert_eq!(columns, [(3, Deletion { timestamp: 9, local_deletion_time: NOW })]);
+                    for cell in row.cells() {
+                        assert_eq!(cell.kind, CellKind::Tombstone { local_deletion_time: NOW });
+                        seen += 1;
+                    }
+                }
+                Operation::RangeTombstone { deletion, .. } => {
+                    assert_eq!(deletion, Deletion { timestamp: 7, local_deletion_time: NOW });
+                    seen += 1;
+                }
+            }
+        }
+        assert_eq!(seen, 3);
+    });
 }
