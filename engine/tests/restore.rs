@@ -344,13 +344,13 @@ fn the_grace_period_of_imported_deletions_begins_anew() {
         let shard = open_with(&disk, small_options()).await;
         let mut row = RowBuilder::new();
         let old = Deletion { timestamp: 7, local_deletion_time: NOW - 1000 };
-        let expired = Some(Expiry { ttl: 10, expires_at: NOW - 900 });
+        let expired = Expiry { ttl: 10, expires_at: NOW - 900 };
         row.set_deletion(old);
-        row.set_liveness(Liveness { timestamp: 8, expiry: expired });
+        row.set_liveness(Liveness { timestamp: 8, expiry: Some(expired) });
         row.delete_column(3, Deletion { timestamp: 9, ..old });
         let cell = |column, kind, value| Cell { column, path: &[], timestamp: 8, kind, value };
         row.cell(cell(1, CellKind::Tombstone { local_deletion_time: NOW - 1000 }, b""));
-        row.cell(cell(2, CellKind::Expiring(expired.unwrap()), b"expired"));
+        row.cell(cell(2, CellKind::Expiring(expired), b"expired"));
         let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
         builder.row(&[2, 1], &mut row);
         builder.delete_range(&[2, 5], &[2, 9], old);
