@@ -16,7 +16,7 @@ use helenus_engine::{
     ScanRequest, Shard, ShardOptions, Step, TableId, TableOptions,
 };
 
-use crate::{Failure, Workload};
+use crate::workload::{Failure, Workload};
 
 const TABLE: TableId = TableId([1; 16]);
 /// Microseconds; the clock stands still there.

@@ -9,7 +9,7 @@ use cql_lite::types::token::token;
 use helenus_engine::key::{REGULAR_START, full_key};
 use helenus_engine::table::{Filter, KeyHash, build_filter};
 
-use crate::{Failure, Workload};
+use crate::workload::{Failure, Workload};
 
 /// Keys in the filter.
 const KEYS: u64 = 100_000;

@@ -1,7 +1,7 @@
 //! Benchmarks of Helenus.
 //!
 //! * `micro/` counts the instructions of the hot paths under valgrind (`make bench-micro`). The paths themselves are here:
-//!   [`engine_paths`] and [`request_paths`], each a [`Workload`], run by the program `helenus-hot-paths`. [`filter_paths`] compares
+//!   [`engine_paths`] and [`request_paths`], each a [`workload::Workload`], run by the program `helenus-hot-paths`. [`filter_paths`] compares
 //!   the filter with the `bloomfilter` crate.
 //! * `growth/` shows that reading a page does not depend on the size of the partition (`make bench-growth`).
 //! * `peers/` compares the server with Apache Cassandra (`make bench`).
@@ -12,28 +12,15 @@
 pub mod engine_paths;
 pub mod filter_paths;
 pub mod request_paths;
-
-use std::error::Error;
+pub mod workload;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
-/// What went wrong in a workload; it ends the program.
-pub type Failure = Box<dyn Error>;
+use self::workload::{Failure, Workload};
 
 /// Operations between two pauses: what one read of a busy connection brings.
 const BATCH_OPERATIONS: u64 = 32;
-
-/// One hot path, ready to run.
-pub trait Workload {
-    /// Does the operation once. The number decides what it is about; the same one may come again.
-    fn operation(&mut self, number: u64) -> Result<(), Failure>;
-
-    /// What the thread does between two batches of operations; not counted.
-    fn pause(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
-        async { Ok(()) }.boxed_local()
-    }
-}
 
 /// Sets a workload up.
 type Prepare = fn() -> LocalBoxFuture<'static, Result<Box<dyn Workload>, Failure>>;

@@ -31,7 +31,7 @@ use helenus_query::statement::{Prepared, Registry, Statement, StatementCache};
 use helenus_query::stored_key::SourceRow;
 use uuid::Uuid;
 
-use crate::{Failure, Workload};
+use crate::workload::{Failure, Workload};
 
 const VERSION: ProtocolVersion = ProtocolVersion::V4;
 const NOW_MICROS: i64 = 1_700_000_000_000_000;

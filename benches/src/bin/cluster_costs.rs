@@ -23,7 +23,7 @@ use helenus::cluster::liveness::detector::{Detector, NodeIdentity, Settings};
 use helenus::cluster::message::ClusterRequest;
 use helenus::cluster::stored::Stored;
 use helenus::shard::status_table::{NodeStatus, ServingState};
-use helenus_benches::Failure;
+use helenus_benches::workload::Failure;
 use helenus_engine::io::SplitMix64;
 use helenus_internode::service;
 use helenus_query::schema::catalog::{Catalog, Replication};

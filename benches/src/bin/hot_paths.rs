@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-use helenus_benches::{Failure, WORKLOADS, run};
+use helenus_benches::workload::Failure;
+use helenus_benches::{WORKLOADS, run};
 
 /// The allocator of the server's program: its instructions belong to the paths.
 #[global_allocator]
