@@ -255,3 +255,41 @@ def test_incremental_backups_come_back_in_an_empty_node(tmp_path):
         assert status == 0, said
         found = session.execute("SELECT * FROM k.t")
         assert sorted((row.p, row.c, row.s, row.late, row.later) for row in found) == expected
+
+
+def test_a_snapshot_of_everything_brings_the_users_tables_back(filled, tmp_path):
+    node, session = filled
+    before = rows(session)
+    status, said = admin(node, "snapshot", "-t", "all")
+    assert status == 0, said
+    session.execute("ALTER TABLE k.t WITH allow_auto_snapshot = false")
+    session.execute("TRUNCATE k.t")
+    assert set(restore(node, "-t", "all")) == {"t"}
+    assert rows(session) == before
+    # The same through copies, those of the system's tables among them.
+    for number, part in enumerate(sorted(Path(node.data_dir).glob("shard-*/snapshots/all"))):
+        shutil.copytree(part, tmp_path / str(number))
+    session.execute("DROP TABLE k.t")
+    status, said = admin(node, "import", str(tmp_path))
+    assert status == 0, said
+    assert rows(session) == before
+    # Files that nobody knows, and a table whose schema is lost.
+    schemas = list(tmp_path.glob("*/*/schema.json"))
+    for schema in schemas:
+        schema.unlink()
+    status, said = admin(node, "import", str(tmp_path))
+    assert status == 1 and "is not with its files" in said, said
+
+
+def test_keys_that_mean_something_else_are_refused(filled):
+    node, session = filled
+    session.execute("CREATE TABLE k.pairs (a int, b int, v int, PRIMARY KEY (a, b))")
+    session.execute("INSERT INTO k.pairs (a, b, v) VALUES (1, 2, 3)")
+    session.execute("DROP TABLE k.pairs")
+    name = snapshot_name(node, "dropped-")
+    session.execute("CREATE TABLE k.pairs (a int, b int, v int, PRIMARY KEY (b, a))")
+    status, said = admin(node, "restore", "-t", name)
+    assert status == 1 and "its primary key is another" in said, said
+    assert list(session.execute("SELECT * FROM k.pairs")) == []
+    assert set(restore(node, "-t", name, "--into", "before")) == {"before"}
+    assert [(row.a, row.b, row.v) for row in session.execute("SELECT * FROM k.before")] == [(1, 2, 3)]
