@@ -19,6 +19,8 @@ use helenus_admin::reports::{
 };
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
+use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
+use helenus_observe::{Admin, AdminError};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, TableKind};
 use uuid::Uuid;
@@ -33,8 +35,6 @@ use crate::shard::snapshots;
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
-use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
-use helenus_observe::{Admin, AdminError};
 
 /// The node as the HTTP server calls it.
 pub struct NodeAdmin {
@@ -113,6 +113,19 @@ impl NodeAdmin {
             }
         }
         Ok(targets)
+    }
+
+    /// The ids of the selected tables; `None` without a keyspace: all, the node's own too.
+    async fn selected(
+        &self,
+        keyspace: Option<&str>,
+        table: Option<&str>,
+    ) -> Result<Option<Vec<TableId>>, AdminError> {
+        if keyspace.is_none() {
+            return Ok(None);
+        }
+        let targets = self.targets(keyspace, table).await?;
+        Ok(Some(targets.into_iter().map(|target| target.id).collect()))
     }
 
     /// Runs a job on every shard concurrently.

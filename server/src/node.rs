@@ -38,6 +38,7 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
 use helenus_internode::transport::{Isolated, Transport};
+use helenus_observe::http::{self, HttpServer};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::schema::catalog::CatalogView;
@@ -55,7 +56,6 @@ use crate::files::{self as plain_files, DirectoryLock};
 use crate::node::error::StartError;
 use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
 use crate::shard::status_table::ServingState;
-use helenus_observe::http::{self, HttpServer};
 
 /// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
 const READ_THREADS: usize = 16;

@@ -421,6 +421,33 @@ impl NextRow {
     }
 }
 
+/// Bytes that a transfer reads in one turn, so that other requests can run.
+pub const TRANSFER_TURN_BYTES: u64 = 64 << 10;
+
+impl<'a> VersionScanRequest<'a> {
+    /// One turn of a transfer of everything that a table has from `start` to `end`, up to about `bytes`, to where nothing of it is known.
+    pub fn of_transfer(
+        table: TableId,
+        (start, end): (&'a [u8], &'a [u8]),
+        now_seconds: u32,
+        part: Option<RowPart<'a>>,
+        bytes: u64,
+    ) -> Self {
+        let limit = VersionLimit { bytes, scanned_bytes: 4 * TRANSFER_TURN_BYTES, ..VersionLimit::UNLIMITED };
+        Self {
+            table,
+            start,
+            end,
+            reversed: false,
+            now_seconds,
+            keeps_purgeable: true,
+            is_long: true,
+            part,
+            limit,
+        }
+    }
+}
+
 impl VersionScanRequest<'_> {
     /// The request of the scan that reads the rows.
     pub(crate) fn scan_request(&self) -> ScanRequest<'_> {

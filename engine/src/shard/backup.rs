@@ -18,6 +18,7 @@ use super::remains::list;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{Disk, DiskError, Environment};
 use crate::manifest::FileId;
 
@@ -45,7 +46,8 @@ pub(super) async fn back_up(
     if !keeps_backups {
         return Ok(None);
     }
-    let Some((backups, recovered)) = backups_beside(table.directory(id.directory)) else { return Ok(None) };
+    let beside = backups_beside(table.directory(id.directory));
+    let (backups, recovered) = beside.ok_or_else(no_directory)?;
     let disk = &*environment.disk;
     let directory = if table.is_configured.get() {
         let Some(notes) = table.options.borrow().backup_notes.clone() else { return Ok(None) };
@@ -59,6 +61,11 @@ pub(super) async fn back_up(
     let link = link(disk, &table.path(id), &directory, id.generation).await?;
     disk.sync_directory(&directory).await?;
     Ok(Some(link))
+}
+
+#[cold]
+fn no_directory() -> BrokenInvariant {
+    broken!("a table's directory is named after it, below the tables of one of the shard's directories")
 }
 
 /// Makes a directory of backups, durably.
@@ -137,7 +144,10 @@ impl Shard {
         }
         let disk = &*self.environment.disk;
         for directory in &table.directories {
-            let Some((backups, recovered)) = backups_beside(directory) else { continue };
+            let Some((backups, recovered)) = backups_beside(directory) else {
+                no_directory();
+                continue;
+            };
             let notes = table.options.borrow().backup_notes.clone();
             let placed = async {
                 if list(disk, &recovered).await?.is_empty() {

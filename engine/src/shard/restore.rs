@@ -17,6 +17,7 @@ use super::snapshot::SnapshotEntry;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::TableReader;
@@ -56,14 +57,12 @@ impl Shard {
             return Ok(Restored::default());
         }
         let present: Vec<u64> = present.iter().map(|source| source.generation).collect();
-        match self.restore_files(&table, &missing, &present).await? {
-            Some(restored) => Ok(restored),
-            // A truncation or a compaction has taken some away meanwhile.
-            None => Ok(self
-                .restore_files(&table, &all.iter().collect::<Vec<_>>(), &[])
-                .await?
-                .unwrap_or_default()),
+        if let Some(restored) = self.restore_files(&table, &missing, &present).await? {
+            return Ok(restored);
         }
+        // A truncation or a compaction has taken some away meanwhile.
+        let restored = self.restore_files(&table, &all.iter().collect::<Vec<_>>(), &[]).await?;
+        Ok(restored.ok_or_else(|| broken!("a restore of all files depends on none that is there"))?)
     }
 
     /// Takes files into use. `None`: some of the `present` ones are there no more, and nothing was done.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use helenus_admin::reports::{Check, CheckProgress, CheckedFile, CheckedFileState};
 use helenus_engine::TableId;
 use helenus_engine::shard::{Examination, FileFinding, FileOutcome};
+use helenus_observe::AdminError;
 
 use super::NodeAdmin;
-use helenus_observe::AdminError;
 
 /// The names of tables by their ids in the engine.
 type Names = BTreeMap<TableId, String>;
@@ -49,14 +49,7 @@ impl NodeAdmin {
             Check::Scrub { skips_corrupted: false } => Examination::Scrub,
             Check::Scrub { skips_corrupted: true } => Examination::ScrubAndGiveUp,
         };
-        let selected: Option<Vec<TableId>> = match keyspace {
-            // The node's own tables too.
-            None => None,
-            Some(keyspace) => {
-                let targets = self.targets(Some(&keyspace), table.as_deref()).await?;
-                Some(targets.into_iter().map(|target| target.id).collect())
-            }
-        };
+        let selected = self.selected(keyspace.as_deref(), table.as_deref()).await?;
         let names = self.names().await?;
         let shards = self.on_every_shard(move |context| {
             let selected = selected.clone();

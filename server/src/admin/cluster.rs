@@ -6,6 +6,7 @@ use std::sync::Arc;
 use helenus_admin::reports::{
     ClusterDescription, ClusterStatus, MemberReport, NodeReport, RingReport, TokenReport,
 };
+use helenus_observe::AdminError;
 use helenus_query::schema::catalog::Replication;
 use helenus_query::schema::virtual_tables::{PARTITIONER, SNITCH};
 use helenus_ring::member::{Member, MemberState};
@@ -16,7 +17,6 @@ use uuid::Uuid;
 
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
-use helenus_observe::AdminError;
 
 /// The size of this node's data on disk and in memory, over all shards.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,12 +1,14 @@
 //! Compactions at run time: what is under way, stopping it, keeping tables from being compacted, the rate, the format of files.
 
+use std::collections::BTreeSet;
+
 use helenus_admin::reports::{CompactionsReport, RunningCompactionReport};
 use helenus_engine::TableId;
 use helenus_engine::shard::{CompactionKind, RunningCompaction};
+use helenus_observe::AdminError;
 use helenus_query::error::Result;
 
 use super::NodeAdmin;
-use helenus_observe::AdminError;
 
 /// The compactions of one shard.
 struct OfShard {
@@ -66,16 +68,14 @@ impl NodeAdmin {
             bytes_per_second: shards.iter().map(|shard| shard.bytes_per_second).sum(),
             ..CompactionsReport::default()
         };
-        for (index, shard) in shards.into_iter().enumerate() {
+        let mut disabled = BTreeSet::new();
+        for shard in shards {
             report.pending += shard.pending;
             report.compactions.extend(shard.running);
-            // What one shard is told all are.
-            if index == 0 {
-                let name = |id: TableId| names.get(&id).cloned().unwrap_or_else(|| id.to_string());
-                report.disabled_tables = shard.disabled.into_iter().map(name).collect();
-            }
+            let name = |id: TableId| names.get(&id).cloned().unwrap_or_else(|| id.to_string());
+            disabled.extend(shard.disabled.into_iter().map(name));
         }
-        report.disabled_tables.sort();
+        report.disabled_tables = disabled.into_iter().collect();
         Ok(report)
     }
 
@@ -84,13 +84,7 @@ impl NodeAdmin {
         keyspace: Option<String>,
         table: Option<String>,
     ) -> Result<(), AdminError> {
-        let targets: Option<Vec<TableId>> = match keyspace {
-            None => None,
-            Some(keyspace) => {
-                let targets = self.targets(Some(&keyspace), table.as_deref()).await?;
-                Some(targets.into_iter().map(|target| target.id).collect())
-            }
-        };
+        let targets = self.selected(keyspace.as_deref(), table.as_deref()).await?;
         self.on_every_shard(move |context| {
             let targets = targets.clone();
             Box::pin(async move {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use futures::future::LocalBoxFuture;
 use helenus_admin::reports::{RestoredTable, SnapshotReport, UnknownTableReport};
 use helenus_engine::TableId;
+use helenus_observe::AdminError;
 
 use super::{NodeAdmin, failed};
 use crate::cluster::import::{self, ImportRequest};
@@ -13,7 +14,6 @@ use crate::cluster::restore::{self, RestoreError, RestoreRequest};
 use crate::cluster::unknown_tables;
 use crate::shard::context::{ShardContext, run_on};
 use crate::shard::snapshots;
-use helenus_observe::AdminError;
 
 impl NodeAdmin {
     pub(super) async fn restore_snapshot(

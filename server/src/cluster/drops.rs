@@ -70,11 +70,11 @@ fn dropped_tables<'a>(
 }
 
 /// The drops that lead from one catalog to another, in effect now.
-pub fn between(context: &ShardContext, old: &Catalog, new: &Catalog) -> Vec<PendingDrop> {
+pub fn between(context: &ShardContext, old: &Catalog, new: &Catalog) -> Result<Vec<PendingDrop>> {
     dropped_tables(old, new)
-        .map(|(keyspace, table)| PendingDrop {
-            table: table.id,
-            snapshot: snapshots::plan(context, keyspace, table, Occasion::Drop),
+        .map(|(keyspace, table)| {
+            let snapshot = snapshots::plan(context, keyspace, table, Occasion::Drop)?;
+            Ok(PendingDrop { table: table.id, snapshot })
         })
         .collect()
 }

@@ -16,7 +16,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use helenus_admin::reports::RestoredTable;
 use helenus_engine::key::token_bounds;
-use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest, Versions};
+use helenus_engine::read::{AddressBuf, RowPart, TRANSFER_TURN_BYTES, VersionScanRequest, Versions};
 use helenus_engine::shard::{ImportDirectory, ImportFile};
 use helenus_engine::{EngineError, TableId};
 use helenus_query::error::RequestError;
@@ -30,8 +30,6 @@ use crate::coordinator::write::write_all;
 use crate::shard::context::ShardContext;
 use crate::shard::snapshots;
 
-/// Bytes that are read and written in one turn.
-const TURN_BYTES: u64 = 64 << 10;
 /// Turns whose writes are under way at a time, for each file.
 const TURNS_IN_FLIGHT: usize = 8;
 /// Attempts to write what was not acknowledged in time, and the pause between them.
@@ -53,10 +51,10 @@ pub struct ImportRequest {
 }
 
 /// The files of one table, and the schemas that were found with them.
-#[derive(Default)]
 struct Source {
     files: Vec<PathBuf>,
-    schemas: Vec<SnapshotSchema>,
+    newest: SnapshotSchema,
+    older: Vec<SnapshotSchema>,
 }
 
 /// Imports all files at and below a directory. Call on the first shard.
@@ -69,14 +67,13 @@ pub async fn import(
         return Err(RestoreError::SeveralTables(sources.len()));
     }
     let mut imported = Vec::new();
-    for Source { files, schemas } in sources {
-        let Some(newest) = schemas.last() else { continue };
+    for Source { files, newest, older } in sources {
         let (keyspace, own_name) = (newest.table().keyspace.clone(), newest.table().name.clone());
         let name = request.into.clone().unwrap_or(own_name);
-        for schema in &schemas {
+        for schema in &older {
             newest.check_takes(schema)?;
         }
-        schema::make_place(context, newest, &name).await?;
+        schema::make_place(context, &newest, &name).await?;
         let Some(table) = context.catalog().table(&keyspace, &name).cloned() else {
             let missing = format!("the table {keyspace}.{name} was dropped meanwhile");
             return Err(RequestError::Invalid(missing).into());
@@ -96,7 +93,7 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
     if found.is_empty() {
         return Err(RestoreError::NothingToImport(request.directory.clone()));
     }
-    let mut by_table: BTreeMap<TableId, Source> = BTreeMap::new();
+    let mut by_table: BTreeMap<TableId, (Vec<PathBuf>, Vec<SnapshotSchema>)> = BTreeMap::new();
     let mut unknown = None;
     for directory in found {
         let schema = schema_beside(context, &directory).await?;
@@ -105,23 +102,21 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
             unknown = Some(RestoreError::UnknownFiles(directory.path));
             continue;
         };
-        let source = by_table.entry(id).or_default();
-        source.files.extend(directory.files);
-        source.schemas.extend(schema);
+        let (files, schemas) = by_table.entry(id).or_default();
+        files.extend(directory.files);
+        schemas.extend(schema);
     }
     let mut wanted = Vec::new();
-    for (id, mut source) in by_table {
-        if source.schemas.is_empty() {
+    for (id, (files, mut schemas)) in by_table {
+        schemas.sort_by_key(SnapshotSchema::age);
+        let Some(newest) = schemas.pop() else {
             if !is_of_system(context, id) {
                 unknown = Some(RestoreError::NoSchema { table: id });
             }
             continue;
-        }
-        source.schemas.sort_by_key(SnapshotSchema::age);
-        let is_wanted =
-            |schema: &SnapshotSchema| is_wanted(schema, request.keyspace.as_ref(), request.table.as_ref());
-        if source.schemas.iter().any(is_wanted) {
-            wanted.push(source);
+        };
+        if is_wanted(&newest, request.keyspace.as_ref(), request.table.as_ref()) {
+            wanted.push(Source { files, newest, older: schemas });
         }
     }
     // Files that nobody knows may be of the request. A table that was named and found is complete.
@@ -224,17 +219,10 @@ async fn read_turn(
         from: inside.map(AddressBuf::view),
         bytes_max: context.node.config.mutation_bytes_max() / 2,
     };
-    let request = VersionScanRequest {
-        table: table.engine_id(),
-        start,
-        end,
-        reversed: false,
-        now_seconds: context.now_seconds(),
-        keeps_purgeable: true,
-        is_long: true,
-        part: Some(part),
-        limit: VersionLimit { bytes: TURN_BYTES, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED },
-    };
+    let now_seconds = context.now_seconds();
+    let id = table.engine_id();
+    let request =
+        VersionScanRequest::of_transfer(id, (start, end), now_seconds, Some(part), TRANSFER_TURN_BYTES);
     context.shard.read_cold(|| context.shard.scan_import(file, &request)).await
 }
 
@@ -244,7 +232,9 @@ async fn write_turn(
     changes: Vec<PartitionMutation>,
     consistency: Consistency,
 ) -> Result<(), RequestError> {
-    for attempt in 1.. {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         context.shard.admit().await?;
         match write_all(context, changes.clone(), consistency, WriteType::Simple).await {
             Err(RequestError::WriteTimeout { .. } | RequestError::Overloaded(_)) if attempt < ATTEMPTS => {
@@ -253,5 +243,4 @@ async fn write_turn(
             written => return written,
         }
     }
-    Ok(())
 }

@@ -24,6 +24,7 @@ use helenus_engine::io::{DiskReserve, ReserveSize};
 use helenus_engine::shard::{Quarantine, TableOptions};
 use helenus_engine::{Shard, ShardOptions, TableId};
 use helenus_internode::service::PROTOCOL_VERSION;
+use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::system_tables::initial_catalog;
@@ -54,7 +55,6 @@ use crate::shard::last_snapshot::LastSnapshot;
 use crate::shard::snapshots;
 use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
-use helenus_observe::metrics::ShardMetrics;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;

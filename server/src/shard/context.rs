@@ -21,6 +21,7 @@ use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
 use helenus_engine::shard::Shard;
 use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
+use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::{CallContext, UuidSource};
 use helenus_query::guardrails::{self, Guardrails};
@@ -37,7 +38,6 @@ use super::layers::{NodeLayers, ShardLayers};
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
-use helenus_observe::metrics::ShardMetrics;
 
 /// The number of highest token bits that are ignored when the shard is chosen (ScyllaDB's default, which drivers
 /// assume).

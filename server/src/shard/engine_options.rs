@@ -31,7 +31,7 @@ pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> 
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
         },
         dropped_columns: DroppedColumns::new(dropped_columns),
-        backup_notes: if has_backups { snapshots::backup_notes(keyspace, table) } else { None },
+        backup_notes: if has_backups { snapshots::backup_notes(keyspace, table)? } else { None },
         ..EngineTableOptions::default()
     })
 }

@@ -92,16 +92,17 @@ pub fn plan(
     keyspace: &Keyspace,
     table: &Table,
     occasion: Occasion,
-) -> Option<SnapshotPlan> {
+) -> Result<Option<SnapshotPlan>> {
     let config = &context.node.config;
-    is_wanted(config, table).then(|| {
+    let planned = is_wanted(config, table).then(|| {
         let now_millis = context.node.last_snapshot.next_millis(context.clock.now_micros());
         let expires_at = config
             .auto_snapshot_ttl
             .map(|ttl| format_timestamp(now_millis.saturating_add(i64::from(ttl.seconds()) * 1_000)));
         let name = format!("{}-{now_millis}-{}", occasion.prefix(), table.name);
         SnapshotPlan::new(name, keyspace, table, now_millis, expires_at)
-    })
+    });
+    planned.transpose()
 }
 
 impl SnapshotPlan {
@@ -111,14 +112,13 @@ impl SnapshotPlan {
         table: &Table,
         now_millis: i64,
         expires_at: Option<String>,
-    ) -> Self {
+    ) -> Result<Self> {
         let catalog = if system_keyspaces::is_system(&keyspace.name) {
-            Ok(String::new())
+            String::new()
         } else {
-            SnapshotSchema::of(keyspace, table).encode()
+            encode_schema(keyspace, table)?
         };
-        debug_assert!(catalog.is_ok(), "a catalog can be written");
-        Self {
+        Ok(Self {
             name,
             schema: snapshot_schema(keyspace, table),
             description: Description {
@@ -127,8 +127,8 @@ impl SnapshotPlan {
                 created_at: format_timestamp(now_millis),
                 expires_at,
             },
-            catalog: catalog.unwrap_or_default(),
-        }
+            catalog,
+        })
     }
 
     /// The schema in both forms, and the description.
@@ -140,11 +140,7 @@ impl SnapshotPlan {
             (CATALOG_FILE, self.catalog.clone()),
         ];
         let present = files.into_iter().filter(|(_, contents)| !contents.is_empty());
-        let attachment = |(name, contents): (&str, String)| Attachment {
-            name: name.to_owned(),
-            contents: Bytes::from(contents),
-        };
-        Ok(present.map(attachment).collect())
+        Ok(present.map(|(name, text)| attachment(name, text)).collect())
     }
 
     fn failure(&self, context: &ShardContext, error: &dyn std::fmt::Display) -> RequestError {
@@ -180,21 +176,29 @@ pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Re
         let table = view.table(id).ok_or(EngineError::UnknownTable(id))?;
         let keyspace = view.catalog.keyspace(&table.keyspace).ok_or(EngineError::UnknownTable(id))?;
         let now_millis = context.clock.now_micros().div_euclid(1_000);
-        SnapshotPlan::new(name, keyspace, table, now_millis, None)
+        SnapshotPlan::new(name, keyspace, table, now_millis, None)?
     };
     let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
     Ok(context.shard.snapshot(id, &plan.name, &attachments).await.map(drop)?)
 }
 
 /// What lies beside the incremental backups of a table; `None` for a table of the system, which has none.
-pub fn backup_notes(keyspace: &Keyspace, table: &Table) -> Option<Arc<[Attachment]>> {
+pub fn backup_notes(keyspace: &Keyspace, table: &Table) -> Result<Option<Arc<[Attachment]>>> {
     if system_keyspaces::is_system(&keyspace.name) {
-        return None;
+        return Ok(None);
     }
-    let schema = SnapshotSchema::of(keyspace, table).encode();
-    debug_assert!(schema.is_ok(), "a catalog can be written");
-    let note = |name: &str, text: String| Attachment { name: name.to_owned(), contents: Bytes::from(text) };
-    Some([note(SCHEMA_FILE, snapshot_schema(keyspace, table)), note(CATALOG_FILE, schema.ok()?)].into())
+    let statements = attachment(SCHEMA_FILE, snapshot_schema(keyspace, table));
+    Ok(Some([statements, attachment(CATALOG_FILE, encode_schema(keyspace, table)?)].into()))
+}
+
+fn attachment(name: &str, text: String) -> Attachment {
+    Attachment { name: name.to_owned(), contents: Bytes::from(text) }
+}
+
+fn encode_schema(keyspace: &Keyspace, table: &Table) -> Result<String> {
+    SnapshotSchema::of(keyspace, table).encode().map_err(|error| {
+        RequestError::Server(format!("the schema of {} cannot be written: {error}", table.full_name()))
+    })
 }
 
 /// The tables that have a snapshot of this name on this shard, with their schemas. `None`: the snapshot has none.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use helenus_config::STREAM_CHUNK_BYTES_MAX;
 use helenus_engine::key::token_bounds;
-use helenus_engine::read::{AddressBuf, RowPart, VersionLimit, VersionScanRequest, Versions};
+use helenus_engine::read::{AddressBuf, RowPart, TRANSFER_TURN_BYTES, VersionScanRequest, Versions};
 use helenus_engine::{DecodeError, EngineError, Mutation, Operation, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::HostId;
@@ -26,8 +26,6 @@ use super::ranges::{intervals, share_of_ring};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// Bytes that are read in one turn of the thread, so that other requests can run.
-const TURN_BYTES: u64 = 64 << 10;
 /// Time for which the receiver waits if the source has not applied the epoch yet.
 const CATCH_UP: Duration = Duration::from_secs(3);
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(20);
@@ -50,7 +48,7 @@ pub async fn fetch(
     let table = TableId(request.table_id.to_be_bytes());
     let limit = u64::from(request.max_bytes.min(STREAM_CHUNK_BYTES_MAX));
     // Allocated at once: growing step by step would copy it as often.
-    let mutations = Vec::with_capacity(limit.saturating_add(TURN_BYTES) as usize);
+    let mutations = Vec::with_capacity(limit.saturating_add(TRANSFER_TURN_BYTES) as usize);
     let mut chunk = StreamChunk { mutations, crc32: 0, count: 0, resume: None };
     let mut next = match request.resume_from {
         Some(resume) => Place::decode(&resume).map_err(malformed)?,
@@ -65,9 +63,10 @@ pub async fn fetch(
                 chunk.resume = Some(next.encode().map_err(malformed)?);
                 break 'ranges;
             }
-            let turn_bytes = TURN_BYTES.min(limit - chunk.mutations.len() as u64);
+            let turn_bytes = TRANSFER_TURN_BYTES.min(limit - chunk.mutations.len() as u64);
             let versions = read_turn(context, table, &next, &end, turn_bytes).await?;
-            if chunk.count > 0 && chunk.mutations.len() as u64 + versions.bytes > limit + TURN_BYTES {
+            if chunk.count > 0 && chunk.mutations.len() as u64 + versions.bytes > limit + TRANSFER_TURN_BYTES
+            {
                 // A large row gets a chunk of its own: a message has room for that.
                 chunk.resume = Some(next.encode().map_err(malformed)?);
                 break 'ranges;
@@ -102,19 +101,9 @@ async fn read_turn(
         from: next.inside.as_ref().map(AddressBuf::view),
         bytes_max: context.node.config.mutation_bytes_max() / 2,
     });
-    let scan = || {
-        context.shard.scan_versions(&VersionScanRequest {
-            table,
-            start: &next.key,
-            end,
-            reversed: false,
-            now_seconds: context.now_seconds(),
-            keeps_purgeable: true,
-            is_long: true,
-            part,
-            limit: VersionLimit { bytes, scanned_bytes: 4 * TURN_BYTES, ..VersionLimit::UNLIMITED },
-        })
-    };
+    let now_seconds = context.now_seconds();
+    let request = VersionScanRequest::of_transfer(table, (&next.key, end), now_seconds, part, bytes);
+    let scan = || context.shard.scan_versions(&request);
     context.shard.read_cold(scan).await.map_err(Failure::from)
 }
 

@@ -92,7 +92,8 @@ impl NodeStateMachine {
     /// Makes `new` the state of the node.
     async fn take_over(&self, old: &Stored, new: Stored, told: SchemaNotice) -> Result<(), io::Error> {
         self.insist(async || self.end_drops_of(&new, old).await).await?;
-        self.drops.add(drops::between(&self.context, &old.state.catalog, &new.state.catalog));
+        let dropped = drops::between(&self.context, &old.state.catalog, &new.state.catalog);
+        self.drops.add(dropped.map_err(|error| io::Error::other(error.to_string()))?);
         self.insist(async || {
             let store = self.store(&new);
             applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await

@@ -62,7 +62,7 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
 /// Empties a table on every shard of this node.
 pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result<()> {
     let table = TableId(table_id.to_be_bytes());
-    let plan = snapshot_plan(context, table);
+    let plan = snapshot_plan(context, table)?;
     if let Some(plan) = plan.clone() {
         // On all shards before the first one truncates.
         on_every_shard(context, move |context| {
@@ -93,9 +93,11 @@ pub async fn truncate_here(context: &Rc<ShardContext>, table_id: u128) -> Result
 }
 
 /// The snapshot that precedes the truncation of a table, the same for all shards of this node.
-fn snapshot_plan(context: &ShardContext, table: TableId) -> Option<SnapshotPlan> {
+fn snapshot_plan(context: &ShardContext, table: TableId) -> Result<Option<SnapshotPlan>> {
     let view = context.catalog_view();
-    let table = view.table(table)?;
-    let keyspace = view.catalog.keyspace(&table.keyspace)?;
-    snapshots::plan(context, keyspace, table, Occasion::Truncate)
+    let known = view.table(table).and_then(|table| Some((view.catalog.keyspace(&table.keyspace)?, table)));
+    match known {
+        Some((keyspace, table)) => snapshots::plan(context, keyspace, table, Occasion::Truncate),
+        None => Ok(None),
+    }
 }
