@@ -21,7 +21,8 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
 use helenus_query::run::keys;
-use helenus_query::run::modify::{MutationSet, WriteContext, expand};
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{MutationSet, WriteContext};
 use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 use helenus_query::schema::catalog::CatalogView;
 use helenus_query::schema::ddl::{self, DdlContext};
@@ -136,8 +137,8 @@ impl Workload for ValuesToMutation {
         };
         let mut set = MutationSet::default();
         let bindings = Bindings { values: &values, call: &call };
-        let (expanded, keys) = expand(&self.statement.plan, &bindings)?;
-        set.add(expanded.as_deref().unwrap_or(&self.statement.plan), keys, &bindings, &write, None)?;
+        let plan = &self.statement.plan;
+        set.add(plan, partition_keys(&plan.partition, &plan.table, &bindings)?, &bindings, &write, None)?;
         black_box(set.finish(&write, None)?);
         Ok(())
     }

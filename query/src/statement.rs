@@ -50,7 +50,7 @@ pub struct Prepared<P> {
 }
 
 /// What is known of every statement besides its plan.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Description {
     pub id: StatementId,
     pub text: Arc<str>,
@@ -72,7 +72,7 @@ pub struct Description {
 }
 
 /// A statement's metadata in the encoding of a protocol version.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StatementMetadata {
     pub bind: ColumnsMetadata,
     /// `None`: the statement returns no rows.
@@ -149,6 +149,13 @@ impl Deref for Statement {
             Self::Schema(statement) => statement,
             Self::Describe(statement) => statement,
         }
+    }
+}
+
+impl<P> Prepared<P> {
+    /// The same statement with another plan.
+    pub fn with_plan(&self, plan: P) -> Self {
+        Self { description: self.description.clone(), plan }
     }
 }
 

@@ -29,7 +29,7 @@ impl Guardrails {
         self.column_value_size.is_set() || self.collection_size.is_set() || self.items_per_collection.is_set()
     }
 
-    /// Checks a modification with its values. An INSERT JSON must be expanded.
+    /// Checks a modification with its values. An INSERT JSON is expanded before.
     pub fn check_modification(
         &self,
         plan: &ModifyPlan,

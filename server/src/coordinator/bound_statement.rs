@@ -12,7 +12,7 @@ use helenus_query::plan::BatchPlan;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::restrictions::Values;
 use helenus_query::plan::term::{Bindings, Term};
-use helenus_query::run::keys::PartitionKeys;
+use helenus_query::run::keys::{PartitionKeys, partition_keys};
 use helenus_query::run::modify::{ExistingRows, MutationSet, WriteContext, expand};
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Description, Prepared, Statement};
@@ -69,10 +69,14 @@ pub struct BoundStatement {
 impl BoundStatement {
     pub fn new(modification: Modification, values: OwnedBindings, call: CallContext) -> Result<Self> {
         let (expanded, keys) = {
-            let values = values.borrow();
-            expand(modification.plan(), &Bindings { values: &values, call: &call })?
+            let borrowed = values.borrow();
+            let bindings = Bindings { values: &borrowed, call: &call };
+            let expanded = expand(modification.plan(), &bindings)?;
+            let plan = expanded.as_ref().unwrap_or_else(|| modification.plan());
+            let keys = partition_keys(&plan.partition, &plan.table, &bindings)?;
+            (expanded, keys)
         };
-        Ok(Self { modification, values, keys, call, expanded: expanded.map(Arc::from) })
+        Ok(Self { modification, values, keys, call, expanded: expanded.map(Arc::new) })
     }
 
     /// The plan, with INSERT JSON expanded.

@@ -8,7 +8,8 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
 use helenus_query::plan::term::{Bindings, Term};
-use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext, expand};
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::Row;
@@ -89,8 +90,7 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
             .collect();
         fill_insert(&mut plan, terms)?;
         let mut set = MutationSet::default();
-        let (expanded, keys) = expand(&plan, &bindings)?;
-        set.add(expanded.as_deref().unwrap_or(&plan), keys, &bindings, &write, None)?;
+        set.add(&plan, partition_keys(&plan.partition, &plan.table, &bindings)?, &bindings, &write, None)?;
         let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
         for PartitionMutation { mutation, .. } in set.finish(&write, None)? {
             let view = mutation.view().map_err(malformed)?;

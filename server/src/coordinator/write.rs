@@ -9,7 +9,8 @@ use cql_lite::frame::response::WriteType;
 use helenus_engine::commit_log::LogPosition;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
+use helenus_query::run::keys::{PartitionKeys, partition_keys};
+use helenus_query::run::modify::{MutationSet, PartitionMutation};
 use helenus_query::schema::catalog::Table;
 
 use super::replica::forward::Led;
@@ -52,18 +53,21 @@ fn check_disks(
     request: &Request<'_, ModifyPlan>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    let (_, keys) = expand(request.plan(), &request.bindings())?;
+    let keys = keys(request)?;
     let partitions = keys.iter().map(|key| (&*request.plan().table, key.token));
     disk_room::check(context, partitions, request.options.consistency, warnings)
+}
+
+/// The partitions that a modification names.
+fn keys(request: &Request<'_, ModifyPlan>) -> Result<PartitionKeys> {
+    partition_keys(&request.plan().partition, &request.plan().table, &request.bindings())
 }
 
 /// The mutations of a modification that reads nothing.
 fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<Vec<PartitionMutation>> {
     let write = write_context_at(context, request.options, request.call.now_micros);
-    let bindings = request.bindings();
-    let (expanded, keys) = expand(request.plan(), &bindings)?;
     let mut set = MutationSet::default();
-    set.add(expanded.as_deref().unwrap_or(request.plan()), keys, &bindings, &write, None)?;
+    set.add(request.plan(), keys(request)?, &request.bindings(), &write, None)?;
     set.finish(&write, None)
 }
 

@@ -4,16 +4,15 @@ use cql_lite::frame::Consistency;
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
-use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
-use helenus_query::run::modify::expand;
 use helenus_query::statement::Statement;
 
 use crate::coordinator::RequestOptions;
 use crate::coordinator::batch_request::BatchRequest;
 use crate::shard::context::ShardContext;
 
-/// Checks a statement with its values. CREATE, ALTER and DROP are checked where they are planned.
+/// Checks a statement with its values. CREATE, ALTER and DROP are checked where they are planned, and batches by
+/// [`check_batch`]. An INSERT JSON is expanded before.
 pub fn check(
     context: &ShardContext,
     statement: &Statement,
@@ -32,14 +31,7 @@ pub fn check(
         Statement::Modify(statement) if guardrails.guard_modifications() => {
             context.guard(warnings, |warnings| {
                 check_levels(context, statement.plan.conditions.is_some(), options, warnings)?;
-                check_one(context, &statement.plan, &bindings, warnings)
-            })
-        }
-        Statement::Batch(statement) if guardrails.guard_modifications() => {
-            context.guard(warnings, |warnings| {
-                let plans = &statement.plan.statements;
-                check_levels(context, plans.iter().any(|plan| plan.conditions.is_some()), options, warnings)?;
-                plans.iter().try_for_each(|plan| check_one(context, plan, &bindings, warnings))
+                guardrails.check_modification(&statement.plan, &bindings, warnings)
             })
         }
         Statement::Truncate(_) => context.guard(warnings, |warnings| guardrails.check_truncate(warnings)),
@@ -47,7 +39,7 @@ pub fn check(
     }
 }
 
-/// Checks a BATCH message.
+/// Checks a batch.
 pub fn check_batch(context: &ShardContext, request: &BatchRequest, warnings: &mut Vec<String>) -> Result<()> {
     if !context.node.guardrails.guard_modifications() {
         return Ok(());
@@ -71,18 +63,4 @@ fn check_levels(
     let serial = options.serial_consistency.filter(|_| is_conditional);
     let levels: Vec<&str> = serial.into_iter().chain([options.consistency]).map(Consistency::name).collect();
     context.node.guardrails.check_write_levels(&levels, warnings)
-}
-
-fn check_one(
-    context: &ShardContext,
-    plan: &ModifyPlan,
-    bindings: &Bindings<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<()> {
-    let guardrails = &context.node.guardrails;
-    if plan.json.is_none() {
-        return guardrails.check_modification(plan, bindings, warnings);
-    }
-    let (expanded, _) = expand(plan, bindings)?;
-    guardrails.check_modification(expanded.as_deref().unwrap_or(plan), bindings, warnings)
 }

@@ -1,6 +1,7 @@
 //! QUERY, PREPARE, EXECUTE and BATCH: from a decoded request to its execution, and to the answer on the connection.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
@@ -10,6 +11,8 @@ use cql_lite::syntax::ast;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::modify;
 use helenus_query::statement::{Description, Statement};
 
 use super::guardrails;
@@ -217,6 +220,12 @@ pub fn execute(
 ) -> Result<Execution> {
     check_consistency(context, statement, options.consistency)?;
     let call = context.call_context();
+    if let Statement::Modify(insert) = statement
+        && let Some(plan) = modify::expand(&insert.plan, &Bindings { values, call: &call })?
+    {
+        let expanded = Statement::Modify(Arc::new(insert.with_plan(plan)));
+        return execute(context, &expanded, values, options, warnings);
+    }
     guardrails::check(context, statement, values, &call, options, warnings)?;
     Ok(match statement {
         Statement::Select(statement) => {
@@ -243,7 +252,9 @@ pub fn execute(
             };
             let statements = (0..statement.plan.statements.len()).map(bound).collect::<Result<_>>()?;
             let (kind, now_micros) = (statement.plan.kind, call.now_micros);
-            batch(context, BatchRequest { kind, statements, options: options.clone(), now_micros }, warnings)
+            let request = BatchRequest { kind, statements, options: options.clone(), now_micros };
+            guardrails::check_batch(context, &request, warnings)?;
+            batch(context, request, warnings)
         }
         Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
         Statement::Truncate(statement) => {

@@ -13,7 +13,8 @@ use cql_lite::types::codec;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::Result;
 use helenus_query::plan::term::{BindValue, Bindings};
-use helenus_query::run::modify::{MutationSet, WriteContext, expand};
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{MutationSet, WriteContext};
 use helenus_query::statement::Statement;
 use uuid::Uuid;
 
@@ -151,8 +152,8 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
         };
         let mut set = MutationSet::default();
         let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
-        let (expanded, keys) = expand(&statement.plan, &bindings)?;
-        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &write, None)?;
+        let plan = &statement.plan;
+        set.add(plan, partition_keys(&plan.partition, &plan.table, &bindings)?, &bindings, &write, None)?;
         set.finish(&write, None)?
     };
     // A trace is not worth waiting for: it is enough that one node has it.

@@ -1,37 +1,16 @@
-//! What of a modification follows from its values once for a request: the INSERT that an INSERT JSON stands for, and the
-//! partitions.
+//! The INSERT of constants that an INSERT JSON stands for once its document is known.
 
 use std::collections::BTreeMap;
 
 use cql_lite::types::json;
 
 use crate::error::{RequestError, Result};
-use crate::plan::modify::{JsonInsert, ModifyPlan, fill_insert};
+use crate::plan::modify::{ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
-use crate::run::keys::{PartitionKeys, partition_keys};
 
-/// The plan that an INSERT JSON stands for (`None`: the plan is no INSERT JSON and stands for itself), and the partitions that
-/// the statement names.
-#[inline]
-pub fn expand(
-    plan: &ModifyPlan,
-    bindings: &Bindings<'_>,
-) -> Result<(Option<Box<ModifyPlan>>, PartitionKeys)> {
-    let expanded = match &plan.json {
-        None => None,
-        Some(insert) => Some(Box::new(insert_of_constants(plan, insert, bindings)?)),
-    };
-    let plan = expanded.as_deref().unwrap_or(plan);
-    let keys = partition_keys(&plan.partition, &plan.table, bindings)?;
-    Ok((expanded, keys))
-}
-
-/// The INSERT of constants that the document of an INSERT JSON stands for.
-fn insert_of_constants(
-    plan: &ModifyPlan,
-    insert: &JsonInsert,
-    bindings: &Bindings<'_>,
-) -> Result<ModifyPlan> {
+/// The plan that an INSERT JSON stands for. `None`: the plan is no INSERT JSON and stands for itself.
+pub fn expand(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<Option<ModifyPlan>> {
+    let Some(insert) = &plan.json else { return Ok(None) };
     let document = match insert.document.evaluate(bindings)? {
         Bound::Bytes(bytes) => bytes,
         Bound::Null | Bound::Unset => {
@@ -89,5 +68,5 @@ fn insert_of_constants(
         }
     }
     fill_insert(&mut expanded, terms)?;
-    Ok(expanded)
+    Ok(Some(expanded))
 }

@@ -48,7 +48,7 @@ impl MutationSet {
         Self { is_selected: Some(is_selected), ..Self::default() }
     }
 
-    /// Adds the changes that a statement makes to partitions. `plan` and `keys` come from [`expand`].
+    /// Adds the changes that a statement makes to partitions. An INSERT JSON is expanded before ([`expand`]).
     ///
     /// [`expand`]: super::expand
     pub fn add(

@@ -6,6 +6,7 @@ use helenus_engine::{CellKind, Liveness, Operation as EngineOperation};
 use super::*;
 use crate::functions::CallContext;
 use crate::plan::term::{BindValue, Bindings};
+use crate::run::keys::partition_keys;
 use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::catalog_of;
 use crate::statement::Statement;
@@ -40,8 +41,10 @@ fn mutations(catalog: &CatalogView, statements: &[(&str, &[BindValue<'_>])]) -> 
         let statement = Statement::new(text, None, catalog).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values, call: &call };
-        let (expanded, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &WRITE, None).unwrap();
+        let expanded = expand(&statement.plan, &bindings).unwrap();
+        let plan = expanded.as_ref().unwrap_or(&statement.plan);
+        let keys = partition_keys(&plan.partition, &plan.table, &bindings).unwrap();
+        set.add(plan, keys, &bindings, &WRITE, None).unwrap();
     }
     set.finish(&WRITE, None).unwrap()
 }

@@ -16,7 +16,8 @@ use cql_lite::frame::response::WriteType;
 use helenus_config::Config;
 use helenus_query::error::{FailureReason, RequestError};
 use helenus_query::plan::term::Bindings;
-use helenus_query::run::modify::{MutationSet, PartitionMutation, expand};
+use helenus_query::run::keys::partition_keys;
+use helenus_query::run::modify::{MutationSet, PartitionMutation};
 use helenus_query::statement::Statement;
 use helenus_ring::member::{MemberState, TransitionPhase};
 use tokio::time::Instant;
@@ -45,8 +46,8 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();
         let Statement::Modify(statement) = statement else { panic!("{text} changes nothing") };
         let bindings = Bindings { values: &[], call: &call };
-        let (expanded, keys) = expand(&statement.plan, &bindings).unwrap();
-        set.add(expanded.as_deref().unwrap_or(&statement.plan), keys, &bindings, &write, None).unwrap();
+        let keys = partition_keys(&statement.plan.partition, &statement.plan.table, &bindings).unwrap();
+        set.add(&statement.plan, keys, &bindings, &write, None).unwrap();
     }
     set.finish(&write, None).unwrap()
 }
