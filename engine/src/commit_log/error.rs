@@ -25,6 +25,11 @@ pub enum CommitLogError {
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
     #[error("a file of the commit log is missing: {}; acknowledged writes were in it", path.display())]
     Missing { path: PathBuf },
+    #[error(
+        "{} and {} are two segments of one number: keep the one of the history that is wanted, take the other away",
+        left.display(), right.display()
+    )]
+    Ambiguous { left: PathBuf, right: PathBuf },
     #[error("the commit log waits for room on the disk: {0}")]
     NoRoom(DiskError),
     #[error(

@@ -49,7 +49,7 @@ impl CommitLog {
     fn unneeded_segment(&self) -> Option<u64> {
         let state = self.state.borrow();
         let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
-        (*oldest < state.needed_from).then_some(*oldest)
+        (*oldest < state.needed_from && self.is_archived(*oldest)).then_some(*oldest)
     }
 
     fn needs_segment(&self) -> bool {

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 
+use super::archive::Archive;
 use super::error::CommitLogError;
 use super::format::{self, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use super::options::{CommitLogOptions, SyncMode};
@@ -110,6 +111,7 @@ pub struct CommitLog {
     pub(super) all_written: Cell<bool>,
     pub(super) finished: Cell<bool>,
     pub(super) room: Room,
+    pub(super) archive: Archive,
 }
 
 impl CommitLog {
@@ -156,6 +158,7 @@ impl CommitLog {
             all_written: Cell::new(false),
             finished: Cell::new(false),
             room: Room::default(),
+            archive: Archive::default(),
         })
     }
 
@@ -332,6 +335,7 @@ impl CommitLog {
         let mut state = self.state.borrow_mut();
         state.written_end = written_end;
         let mut woken = Vec::new();
+        let is_new_segment = durable && state.durable_end.segment < written_end.segment;
         if durable {
             state.durable_end = written_end;
             // Waiters are nearly ordered by position. The few that wait for a later one are put at the back.
@@ -348,6 +352,41 @@ impl CommitLog {
             waker.wake();
         }
         self.space.notify();
+        if is_new_segment {
+            self.archive.wanted.notify();
+        }
+    }
+
+    /// Has the next record begin a segment, unless the present one has none. Returns a position within the last record so far; `None`:
+    /// all records were in complete segments before.
+    pub(super) fn end_segment(&self) -> Result<Option<LogPosition>, CommitLogError> {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.closing {
+            return Err(CommitLogError::Closed);
+        }
+        state.close_group();
+        let begin = SEGMENT_HEADER_BYTES as u64;
+        if state.offset == begin {
+            return Ok(None);
+        }
+        let last = LogPosition { segment: state.segment, offset: state.offset - 1 };
+        state.segment += 1;
+        state.offset = begin;
+        Ok(Some(last))
+    }
+
+    /// Segments behind `number` to which no group will be written any more, ascending.
+    pub(super) fn complete_segments_after(&self, number: u64) -> impl Iterator<Item = u64> {
+        let state = self.state.borrow();
+        let is_all_durable = state.unwritten_bytes == 0 && state.durable_end == state.written_end;
+        let first_open = if is_all_durable { state.segment } else { state.durable_end.segment };
+        let complete =
+            |segment: &u64| *segment > number && (*segment < self.first_new || *segment < first_open);
+        let found: Vec<u64> = state.live.iter().copied().filter(complete).collect();
+        found.into_iter()
     }
 
     pub(super) async fn next_segment(&self) -> OpenSegment {

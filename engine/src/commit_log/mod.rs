@@ -30,13 +30,17 @@
 //! * No byte is written twice without a sync in between, except by that rewriting, in files that a dead process has written to,
 //!   and when a full disk has cut a write off. All of these write what is not acknowledged yet, or what is there already; so the order
 //!   in which such writes reach the disk does not matter.
-//! * Segments leave the log oldest first, by renaming, and only after the owner has released them.
+//! * Segments leave the log oldest first, by renaming, and only after the owner has released them and the archive, if there is one, has
+//!   their copies.
 //!
 //! After a failed write or sync the log is poisoned: no record is appended or acknowledged until the log is opened anew. A full disk
 //! poisons nothing unless a sync fails: see `room`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod adversary;
+mod archive;
+mod archived;
+mod archiver;
 mod error;
 mod format;
 mod keeper;
@@ -54,6 +58,8 @@ mod tests;
 mod version_1;
 mod writer;
 
+pub use archive::{ArchivedLog, ArchivedSegment};
+pub(crate) use archived::ArchiveReader;
 pub use error::CommitLogError;
 pub(crate) use log::CommitLog;
 pub use options::{CommitLogOptions, DamagePolicy, SyncMode};

@@ -1,5 +1,6 @@
 //! Settings of a commit log.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// When a record counts as durable.
@@ -33,6 +34,8 @@ pub struct CommitLogOptions {
     /// Files kept for reuse; further ones are removed.
     pub spare_segments_max: usize,
     pub damage: DamagePolicy,
+    /// Where a copy of each complete segment goes; see `archive`. `None`: nowhere.
+    pub archive_directory: Option<PathBuf>,
 }
 
 impl Default for CommitLogOptions {
@@ -43,6 +46,7 @@ impl Default for CommitLogOptions {
             unwritten_bytes_max: 8 << 20,
             spare_segments_max: 4,
             damage: DamagePolicy::Refuse,
+            archive_directory: None,
         }
     }
 }

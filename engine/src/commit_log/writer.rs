@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{Either, select, try_join};
+use std::sync::Arc;
+
+use futures::future::{Either, select, try_join3};
 
 use super::error::CommitLogError;
 use super::format::{self, GROUP_HEADER_BYTES, GroupHeader};
@@ -28,7 +30,10 @@ impl CommitLog {
         // Tasks that still wait when this one is dropped are woken with an error.
         let _guard = StopGuard { log: Rc::clone(&self) };
         let Some(files) = self.files.take() else { return Err(CommitLogError::Closed) };
-        let outcome = try_join(self.write_groups(), self.keep_segments(files)).await;
+        let (disk, directory) = (Arc::clone(&files.disk), files.directory.clone());
+        let outcome =
+            try_join3(self.write_groups(), self.keep_segments(files), self.keep_archive(disk, directory))
+                .await;
         match outcome {
             Ok(_) => {
                 self.finished.set(true);
@@ -64,6 +69,7 @@ impl CommitLog {
                 writer.sync().await?;
                 self.all_written.set(true);
                 self.segment_wanted.notify();
+                self.archive.wanted.notify();
                 return Ok(());
             }
         }

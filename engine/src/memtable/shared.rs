@@ -26,6 +26,12 @@ impl Default for SharedMemtable {
     }
 }
 
+impl From<Memtable> for SharedMemtable {
+    fn from(memtable: Memtable) -> Self {
+        Self { state: RefCell::new(State::Active(Box::new(memtable))) }
+    }
+}
+
 impl SharedMemtable {
     /// Borrows the memtable. It must not be changed meanwhile.
     #[inline]

@@ -1,7 +1,8 @@
-//! Import: table files of elsewhere are found and read, as versions that the caller writes to where they belong now.
+//! Import: table files and logs of elsewhere are found and read, as versions that the caller writes to where they belong now.
 //!
 //! The files may come from any shard of any node. They are only read, and stay where they are.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::remains::list;
 use super::state::Shard;
 use crate::error::EngineError;
 use crate::io::DirectoryEntry;
+use crate::memtable::{CursorBuffers, Memtable, MemtableCursor, SharedMemtable};
 use crate::mutation::TableId;
 use crate::read::{
     Bounds, RangeTombstoneSource, Scan, ScanBuffers, Source, TableSource, TableSourceBuffers, VersionScan,
@@ -36,45 +38,62 @@ pub struct ImportDirectory {
     pub others: Vec<String>,
 }
 
-/// A table file of elsewhere.
+/// What an import reads: rows and deletions of one table, from elsewhere.
 #[derive(Debug, Clone)]
-pub struct ImportFile(Arc<TableReader>);
+pub struct ImportSource(pub(super) Rows);
 
-impl ImportFile {
+#[derive(Debug, Clone)]
+pub(super) enum Rows {
+    File(Arc<TableReader>),
+    /// Made of records of a log. It is frozen.
+    Log(Rc<SharedMemtable>),
+}
+
+impl ImportSource {
+    /// Bytes of the file or of the memory.
     pub fn bytes(&self) -> u64 {
-        self.0.file_bytes()
+        match &self.0 {
+            Rows::File(reader) => reader.file_bytes(),
+            Rows::Log(memtable) => memtable.borrow().size_bytes() as u64,
+        }
     }
 }
 
 impl Shard {
+    /// The files in each directory at and below `root`, by path.
+    pub async fn files_below(&self, root: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>, EngineError> {
+        let mut found = BTreeMap::new();
+        let mut waiting = vec![(root.to_owned(), 0)];
+        while let Some((path, depth)) = waiting.pop() {
+            let mut files = Vec::new();
+            for DirectoryEntry { name, is_directory } in list(&*self.environment.disk, &path).await? {
+                if !is_directory {
+                    files.push(name);
+                } else if depth < DEPTH_MAX {
+                    waiting.push((path.join(name), depth + 1));
+                }
+            }
+            files.sort();
+            found.insert(path, files);
+        }
+        Ok(found)
+    }
+
     /// The directories with table files at and below `root`, by path.
     pub async fn find_imports(&self, root: &Path) -> Result<Vec<ImportDirectory>, EngineError> {
         let mut found = Vec::new();
-        let mut waiting = vec![(root.to_owned(), 0)];
-        while let Some((path, depth)) = waiting.pop() {
-            let mut directory = ImportDirectory {
-                table: path.file_name().and_then(|name| TableId::parse(name.to_str()?)),
-                files: Vec::new(),
-                others: Vec::new(),
-                path,
-            };
-            for DirectoryEntry { name, is_directory } in
-                list(&*self.environment.disk, &directory.path).await?
-            {
-                if is_directory && depth < DEPTH_MAX {
-                    waiting.push((directory.path.join(name), depth + 1));
-                } else if matches!(Name::parse(&name), Some(Name::File(_))) {
-                    directory.files.push(directory.path.join(name));
-                } else if !is_directory {
-                    directory.others.push(name);
-                }
-            }
-            directory.files.sort();
-            if !directory.files.is_empty() {
-                found.push(directory);
+        for (path, names) in self.files_below(root).await? {
+            let is_table_file = |name: &String| matches!(Name::parse(name), Some(Name::File(_)));
+            let (files, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_table_file);
+            if !files.is_empty() {
+                found.push(ImportDirectory {
+                    table: path.file_name().and_then(|name| TableId::parse(name.to_str()?)),
+                    files: files.iter().map(|name| path.join(name)).collect(),
+                    others,
+                    path,
+                });
             }
         }
-        found.sort_by(|left, right| left.path.cmp(&right.path));
         Ok(found)
     }
 
@@ -84,31 +103,44 @@ impl Shard {
     }
 
     /// Opens a table file of elsewhere.
-    pub async fn open_import(&self, path: &Path) -> Result<ImportFile, EngineError> {
+    pub async fn open_import(&self, path: &Path) -> Result<ImportSource, EngineError> {
         // The number of a file is its key in the cache of blocks.
         let reader = TableReader::open_file(&*self.environment.disk, path, self.new_generation()).await;
         reader
-            .map(ImportFile)
+            .map(|reader| ImportSource(Rows::File(reader)))
             .map_err(|error| EngineError::ImportFile { path: path.to_owned(), error: Box::new(error.into()) })
     }
 
-    /// As [`Shard::scan_versions`], of one file of elsewhere. The mutations are of the request's table, which need not exist. All
+    /// As [`Shard::scan_versions`], of one source from elsewhere. The mutations are of the request's table, which need not exist. All
     /// deletions are kept, and their grace period begins now.
     pub fn scan_import(
         &self,
-        file: &ImportFile,
+        source: &ImportSource,
         request: &VersionScanRequest<'_>,
     ) -> Result<Versions, EngineError> {
         self.check_open()?;
-        let reader = &file.0;
         let bounds = Bounds { start: request.start, end: request.end, reversed: false };
-        let TableSourceBuffers { cursor: spare, bound } = TableSourceBuffers::default();
-        let cursor = TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare);
         let mut buffers = ScanBuffers::default();
-        buffers.sources.push(Source::Table(TableSource::open(cursor, bound, bounds)?));
         let mut range_tombstones = Vec::new();
-        if !reader.range_tombstones().is_empty() {
-            range_tombstones.push(RangeTombstoneSource::Table(Arc::clone(reader)));
+        match &source.0 {
+            Rows::File(reader) => {
+                let TableSourceBuffers { cursor: spare, bound } = TableSourceBuffers::default();
+                let cursor =
+                    TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare);
+                buffers.sources.push(Source::Table(TableSource::open(cursor, bound, bounds)?));
+                if !reader.range_tombstones().is_empty() {
+                    range_tombstones.push(RangeTombstoneSource::Table(Arc::clone(reader)));
+                }
+            }
+            Rows::Log(memtable) => {
+                let spare = CursorBuffers::default();
+                let (start, end) = (request.start, request.end);
+                let cursor = MemtableCursor::new(Rc::clone(memtable), start, end, None, false, spare);
+                buffers.sources.push(Source::Memtable(cursor));
+                if memtable.read(Memtable::has_range_tombstones) {
+                    range_tombstones.push(RangeTombstoneSource::Memtable(Rc::clone(memtable)));
+                }
+            }
         }
         let scan = Scan::new(
             &self.scan_buffers,

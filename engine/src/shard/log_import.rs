@@ -1,0 +1,148 @@
+//! Import of archived logs: the records of chosen tables and times become sources of an import, a segment at a time.
+//!
+//! Invariants:
+//! * A mutation is taken whole or not at all: by its newest timestamp, deletions included.
+//! * The segments of one log are read in their order, without a gap.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::import::{ImportSource, Rows};
+use super::state::Shard;
+use crate::commit_log::{ArchiveReader, ArchivedLog, ArchivedSegment, LogPosition};
+use crate::error::EngineError;
+use crate::io::{JobKind, run_in_background};
+use crate::memtable::{Memtable, SharedMemtable};
+use crate::mutation::{MutationRef, TableId, WRITE_BYTES_MAX};
+
+/// A memtable of records takes at most this and the last record.
+const SOURCE_BYTES: usize = 32 << 20;
+
+/// The records that are wanted of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSelection {
+    pub tables: BTreeSet<TableId>,
+    /// Of a mutation's newest timestamp, in microseconds.
+    pub timestamps: RangeInclusive<i64>,
+}
+
+/// An archived log that is being read.
+pub struct LogImport {
+    segments: VecDeque<ArchivedSegment>,
+    /// `None` after an error.
+    reader: Option<ArchiveReader>,
+}
+
+/// What a segment has.
+#[derive(Debug, Default)]
+pub struct LogPart {
+    /// Of each table in the order of the log.
+    pub sources: Vec<(TableId, ImportSource)>,
+    pub mutation_count: u64,
+    /// Other tables that the segment has records of.
+    pub others: BTreeSet<TableId>,
+}
+
+/// The memtables of a segment's records, and what was left out.
+#[derive(Default)]
+struct Selected {
+    memtables: BTreeMap<TableId, Vec<Memtable>>,
+    mutation_count: u64,
+    others: BTreeSet<TableId>,
+}
+
+impl Shard {
+    /// Ends the log's present segment and returns when the archive has all of them. Without an archive it does nothing.
+    pub async fn archive_log(&self) -> Result<(), EngineError> {
+        Ok(self.log.archive_all().await?)
+    }
+
+    /// Complete segments of the log that wait for their copies in the archive.
+    pub fn unarchived_log_segments(&self) -> usize {
+        self.log.unarchived_segments()
+    }
+
+    /// The archived logs at and below `root`, by path.
+    pub async fn find_archived_logs(&self, root: &Path) -> Result<Vec<ArchivedLog>, EngineError> {
+        let found = self.files_below(root).await?.into_iter().filter_map(|(directory, names)| {
+            let mut segments: Vec<_> = names.iter().filter_map(|name| ArchivedSegment::parse(name)).collect();
+            segments.sort_unstable();
+            (!segments.is_empty()).then_some(ArchivedLog { directory, segments })
+        });
+        Ok(found.collect())
+    }
+
+    /// Begins to read an archived log. An error if one of its segments is missing or there twice.
+    pub fn open_archived_log(&self, log: &ArchivedLog) -> Result<LogImport, EngineError> {
+        let reader = ArchiveReader::new(log)?;
+        Ok(LogImport { segments: log.segments.iter().cloned().collect(), reader: Some(reader) })
+    }
+
+    /// Reads the next segment of a log, away from the shard's thread; `None` behind the last one. After an error the log cannot be read on.
+    pub async fn next_of_log(
+        &self,
+        log: &mut LogImport,
+        selection: &LogSelection,
+    ) -> Result<Option<LogPart>, EngineError> {
+        self.check_open()?;
+        let (Some(segment), Some(mut reader)) = (log.segments.pop_front(), log.reader.take()) else {
+            return Ok(None);
+        };
+        let selection = selection.clone();
+        let read = run_in_background(&*self.environment.background, JobKind::Short, move |context| {
+            Box::pin(async move {
+                let bytes = context.disk.read(&reader.path(&segment)).await?;
+                let selected = select(reader.read(&segment, &bytes)?, &selection)?;
+                let others = selected.others;
+                let frozen = selected.memtables.into_iter().flat_map(|(table, memtables)| {
+                    memtables.into_iter().map(move |memtable| {
+                        let shared = SharedMemtable::from(memtable);
+                        shared.freeze();
+                        (table, shared)
+                    })
+                });
+                let frozen: Vec<_> = frozen.collect();
+                Ok::<_, EngineError>((reader, frozen, selected.mutation_count, others))
+            })
+        });
+        let (reader, frozen, mutation_count, others) = read.await??;
+        log.reader = Some(reader);
+        let source = |(table, memtable)| (table, ImportSource(Rows::Log(Rc::new(memtable))));
+        Ok(Some(LogPart { sources: frozen.into_iter().map(source).collect(), mutation_count, others }))
+    }
+}
+
+fn select(records: Vec<(LogPosition, Bytes)>, selection: &LogSelection) -> Result<Selected, EngineError> {
+    let mut selected = Selected::default();
+    for (_, record) in records {
+        let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
+        if !selection.tables.contains(&mutation.table) {
+            selected.others.insert(mutation.table);
+            continue;
+        }
+        let valid = mutation.validate().map_err(EngineError::Mutation)?;
+        let newest = valid.timestamps().newest();
+        if !newest.is_some_and(|newest| selection.timestamps.contains(&newest)) {
+            continue;
+        }
+        selected.mutation_count += 1;
+        let memtables = selected.memtables.entry(mutation.table).or_default();
+        let has_room = |memtable: &Memtable| {
+            memtable.size_bytes() < SOURCE_BYTES && !memtable.outgrows(&valid, WRITE_BYTES_MAX)
+        };
+        match memtables.last_mut().filter(|memtable| has_room(memtable)) {
+            Some(memtable) => memtable.apply::<false>(&valid, None)?,
+            None => {
+                let mut memtable = Memtable::default();
+                let grown = memtable.apply::<false>(&valid, None)?;
+                memtables.push(memtable);
+                grown
+            }
+        };
+    }
+    Ok(selected)
+}
