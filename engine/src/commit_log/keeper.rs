@@ -12,7 +12,7 @@ use super::segments::Files;
 use crate::io::DiskError;
 
 /// Pause before the disk is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const DISK_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl CommitLog {
     /// Waits before the next attempt, but no longer than until `has_changed`, which `segment_wanted` announces. An error if the log is
@@ -35,7 +35,7 @@ impl CommitLog {
     async fn pause_for_room(&self, has_changed: impl Fn() -> bool) {
         let was_closing = self.is_closing();
         let ended = self.segment_wanted.wait(|| has_changed() || self.is_closing() != was_closing);
-        select(std::pin::pin!(ended), self.clock.sleep(RETRY_PAUSE)).await;
+        select(std::pin::pin!(ended), self.clock.sleep(DISK_RETRY_PAUSE)).await;
     }
 
     /// An attempt has succeeded.

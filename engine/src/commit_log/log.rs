@@ -63,7 +63,7 @@ pub(super) struct Waiter {
     waker: Waker,
 }
 
-pub(super) struct State {
+pub(super) struct CommitLogState {
     /// Where the open group will be written.
     segment: u64,
     offset: u64,
@@ -96,7 +96,7 @@ pub struct CommitLog {
     pub(super) options: CommitLogOptions,
     segment_bytes: u64,
     pub(super) clock: Rc<dyn Clock>,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<CommitLogState>,
     pub(super) files: RefCell<Option<Files>>,
     pub(super) first_new: u64,
     pub(super) next_sequence: u64,
@@ -120,7 +120,7 @@ impl CommitLog {
         start: Start,
     ) -> Rc<Self> {
         let begin = LogPosition { segment: start.first_new, offset: SEGMENT_HEADER_BYTES as u64 };
-        let state = State {
+        let state = CommitLogState {
             segment: begin.segment,
             offset: begin.offset,
             records: 0,
@@ -367,7 +367,7 @@ impl CommitLog {
     }
 }
 
-impl State {
+impl CommitLogState {
     /// Whether the record at `position` is durable or never will be, if that is known. `at_once`: every record that the log has
     /// accepted counts as durable.
     fn known_outcome(&self, position: LogPosition, at_once: bool) -> Option<Result<(), CommitLogError>> {

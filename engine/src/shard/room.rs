@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::io::{Claim, DiskReserve};
 
 /// Time between two looks.
-const PERIOD: Duration = Duration::from_secs(1);
+const ROOM_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// What a table file needs beside the rows of its memtable, at least.
 const FILE_OVERHEAD_BYTES: u64 = 4 << 10;
@@ -84,6 +84,6 @@ pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
         }
         let clock = Rc::clone(&shard.environment.clock);
         drop(shard);
-        clock.sleep(PERIOD).await;
+        clock.sleep(ROOM_CHECK_PERIOD).await;
     }
 }

@@ -113,7 +113,7 @@ struct Mark {
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     by_key: HashMap<BlockKey, CachedBlock, BuildHasherDefault<BlockKeyHasher>>,
     clock: Vec<Option<Mark>>,
     free_places: Vec<usize>,
@@ -133,7 +133,7 @@ pub struct CacheStatistics {
 /// A cache of block bodies shared by the tables of one shard.
 pub struct BlockCache {
     capacity_bytes: Cell<usize>,
-    state: RefCell<State>,
+    state: RefCell<CacheState>,
     hits: Cell<u64>,
     misses: Cell<u64>,
     /// Whether reads may wait for the disk.
@@ -262,7 +262,7 @@ impl BlockCache {
     }
 }
 
-impl State {
+impl CacheState {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
             self.used_bytes -= weight_bytes(&slot.data);
