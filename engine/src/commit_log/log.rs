@@ -241,8 +241,8 @@ impl CommitLog {
         state.unwritten_bytes >= self.options.unwritten_bytes_max && state.failure.is_none()
     }
 
-    /// The number of a segment for the manifest: it and all later ones must be there at the next start. `position` is the lowest that
-    /// is needed; `None`: none of the present records is. 0: there is no segment yet.
+    /// The number of the first segment that must be there at the next start, with all later ones; the manifest stores it.
+    /// `position` is the lowest position that is needed; `None`: no present record is needed. 0: there is no segment yet.
     pub fn lowest_needed(&self, position: Option<LogPosition>) -> u64 {
         let end = self.end_position();
         let newest = self.state.borrow().newest;

@@ -146,7 +146,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Reads the files again that no later segment vouches for. A bit that only one read flips must not pass for the torn end of the
+    /// Reads the files again that no later segment confirms. A bit that only one read flips must not pass for the torn end of the
     /// log: the groups behind it would be lost.
     async fn confirm_end(&self) -> Result<(), CommitLogError> {
         let disk = &self.environment.disk;
@@ -187,9 +187,10 @@ impl Replay {
             begun: BTreeMap::new(),
             leaving: None,
         };
-        // Without groups, segments of version 1 leave the log, newest first. Those of version 2 stay: so a segment that was there is
-        // there until it is released. One that has no complete group at all goes on to be written. Another one is replaced when its
-        // turn comes: its groups are behind the end of the log, and would continue it once it has grown up to them.
+        // Segments of version 1 without groups leave the log, newest first. Segments of version 2 without groups stay, because a
+        // segment exists until it is released. If such a segment has no complete group at all, the log writes to it. Otherwise it
+        // is replaced when its turn comes: its groups are behind the end of the log, and would continue the log once it has grown
+        // up to them.
         let is_version_1 = |empty: &EmptySegment| empty.read.layout == Some(Layout::Version1);
         for empty in self.without_groups.iter().rev().filter(|empty| is_version_1(empty)) {
             files.retire(empty.number).await?;

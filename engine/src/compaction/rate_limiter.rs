@@ -34,11 +34,11 @@ impl RateLimiter {
     }
 
     fn with_state<T>(&self, change: impl FnOnce(&mut RateState) -> T) -> T {
-        // A panic of another thread leaves a whole state.
+        // The state is consistent even after a panic of another thread.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The limit from now on, for all clones.
+    /// Sets the limit for all clones.
     pub fn set(&self, bytes_per_second: Option<u64>) {
         self.with_state(|state| {
             let changes = state.changes + 1;

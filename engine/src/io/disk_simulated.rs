@@ -111,7 +111,7 @@ impl SimulatedDisk {
         self.state().faults.clear();
     }
 
-    /// Makes some reads return flipped bits from now on; `None`: none any more.
+    /// Makes some reads return flipped bits from now on. `None` ends that.
     pub fn set_read_corruption(&self, corruption: Option<ReadCorruption>) {
         self.state().read_corruption = corruption;
     }
@@ -126,7 +126,7 @@ impl SimulatedDisk {
         self.state().corrupt_reads
     }
 
-    /// Makes every read of files whose path contains this text fail with EIO from now on; `None`: no file any more.
+    /// Makes every read of files whose path contains this text fail with EIO from now on. `None` ends that.
     pub fn set_bad_medium(&self, path_contains: Option<&str>) {
         self.state().bad_medium = path_contains.map(|text| BadMedium { path_contains: text.to_owned() });
     }

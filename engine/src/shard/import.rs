@@ -1,4 +1,4 @@
-//! Import: table files of elsewhere are found and read, as versions that the caller writes to where they belong now.
+//! Import: finds table files from elsewhere and reads their versions. The caller writes these to their present replicas.
 //!
 //! The files may come from any shard of any node. They are only read, and stay where they are.
 
@@ -92,8 +92,8 @@ impl Shard {
             .map_err(|error| EngineError::ImportFile { path: path.to_owned(), error: Box::new(error.into()) })
     }
 
-    /// As [`Shard::scan_versions`], of one file of elsewhere. The mutations are of the request's table, which need not exist. All
-    /// deletions are kept, and their grace period begins now.
+    /// As [`Shard::scan_versions`], of one file from elsewhere. The mutations are of the request's table, which need not exist.
+    /// All deletions are kept, and their grace period begins now.
     pub fn scan_import(
         &self,
         file: &ImportFile,
@@ -118,7 +118,8 @@ impl Shard {
             &request.scan_request(),
             None,
         );
-        // A deletion that is written long after its grace period must not go before what it shadows has come, from another file.
+        // A deletion that is imported long after its grace period must not be purged before the data that it shadows has arrived
+        // from another file.
         let purpose = Purpose::Renew { now_seconds: request.now_seconds };
         let versions = VersionScan::new(request, scan, range_tombstones, purpose, None).run();
         self.watch.check()?;

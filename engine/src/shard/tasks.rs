@@ -49,8 +49,8 @@ pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>, la
     }
 }
 
-/// The task that looks at files now and then: it removes those whose contents have all expired, and takes those into use that could not be
-/// opened before and can be now. It ends under the same conditions as the flush task.
+/// The task that checks files periodically. It removes those whose contents have all expired. It puts those into use that could
+/// not be opened before and can be opened now. It ends under the same conditions as the flush task.
 pub(super) async fn keep_looking_at_files(shard: Weak<Shard>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };

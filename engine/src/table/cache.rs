@@ -4,8 +4,8 @@
 //! lookup and one reference count.
 //!
 //! While the disk is off limits ([`BlockCache::without_disk`]), a block that is not here ends the read that needs it with
-//! [`super::TableError::NotCached`], and is noted. Whoever fetches noted blocks pins them until the repeated read is done, so that it
-//! finds them whatever the capacity is.
+//! [`super::TableError::NotCached`], and is noted. The caller that fetches noted blocks pins them until the repeated read is
+//! done, so that it finds them whatever the capacity is.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,7 +23,7 @@ use super::index::{BlockHandle, BlockPosition};
 pub type BlockData = Rc<[u8]>;
 
 fn weight_bytes(data: &BlockData) -> usize {
-    // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
+    // The memory of map and clock counts as well. Otherwise small blocks would hardly count.
     const OVERHEAD_BYTES: usize = 128;
     data.len() + OVERHEAD_BYTES
 }
